@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What an activation function is: its NumPy form, its expansion into IR and its error bounds in one record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ACTIVATIONS: dict[str, "Activation"] = {}
+
+INFINITY = float("inf")
+
+
+@dataclass(frozen=True, eq=False)
+class Activation:
+    """A function of one float32.
+
+    ``numpy`` takes and returns float32 arrays and prints no warnings; ``expand(e, x)`` builds the same function with
+    the emitter ``e`` on a scalar or a vector. Both hold on all of float32, infinities, NaN and denormals included;
+    at an infinity they give the limit.
+
+    The expansion lies within ``ulp`` units in the last place of the exact value plus ``absolute``, which is not 0
+    where the function has a zero that float32 does not hold.
+
+    ``valid_range`` is where the Scalar Engine's own table is good, of ``abs(x)`` with ``by_magnitude``. A function
+    that is not ``native`` has no table there: the language composes it from other instructions.
+    """
+
+    name: str
+    numpy: Callable[[np.ndarray], np.ndarray]
+    expand: Callable[[Any, Any], Any]
+    ulp: float
+    absolute: float = 0.0
+    valid_range: tuple[float, float] = (-INFINITY, INFINITY)
+    by_magnitude: bool = False
+    native: bool = True
+    asm: str = ""                                   # the profiler's name; ``name`` where it says nothing
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numpy", np.errstate(all="ignore")(self.numpy))
+        object.__setattr__(self, "asm", self.asm or self.name)
+        ACTIVATIONS[self.name] = self
+
+    def in_range(self, x: np.ndarray) -> np.ndarray:
+        """Where the hardware's result for ``x`` is good."""
+        low, high = self.valid_range
+        x = np.absolute(x) if self.by_magnitude else x
+        return (x >= low) & (x <= high)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def in_float64(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """``function`` computed in float64 and rounded to float32 once."""
+    return lambda x: function(x.astype(np.float64)).astype(np.float32)
+
+
+def horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
+    """The polynomial whose coefficients are given from the constant term up."""
+    result = x * coefficients[-1]
+    for coefficient in coefficients[-2:0:-1]:
+        result += coefficient
+        result *= x
+    result += coefficients[0]
+    return result

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Comparisons and logical operators: 1 or 0 in the compute dtype. NaN is not equal to anything, and is true."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.scalar.alu.op import AluOp, fold_truth
+from nki_mlir.scalar.dtypes import DType, Kind
+
+if TYPE_CHECKING:
+    from nki_mlir.scalar.emit import Emitter
+
+
+def _truth(ufunc: np.ufunc) -> Callable[..., np.ndarray]:
+    return lambda *arrays: ufunc(*arrays).astype(arrays[0].dtype)
+
+
+def _comparison(predicate: str) -> Callable[..., Any]:
+    """``predicate`` is gt, ge, lt, le, eq or ne."""
+    def expand(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+        if d.is_float:
+            prefix = "u" if predicate == "ne" else "o"
+        elif predicate in ("eq", "ne"):
+            prefix = ""
+        else:
+            prefix = "s" if d.kind is Kind.SIGNED else "u"
+        return e.truth(e.cmp(prefix + predicate, a, b), a)
+    return expand
+
+
+AluOp("equal", 2, "comparison", _truth(np.equal), _comparison("eq"), asm="is_equal", commutative=True)
+AluOp("not_equal", 2, "comparison", _truth(np.not_equal), _comparison("ne"), commutative=True)
+AluOp("greater", 2, "comparison", _truth(np.greater), _comparison("gt"), asm="is_gt")
+AluOp("greater_equal", 2, "comparison", _truth(np.greater_equal), _comparison("ge"), asm="is_ge")
+AluOp("less", 2, "comparison", _truth(np.less), _comparison("lt"), asm="is_lt")
+AluOp("less_equal", 2, "comparison", _truth(np.less_equal), _comparison("le"), asm="is_le")
+
+AluOp("logical_and", 2, "logical", _truth(np.logical_and),
+      lambda e, d, a, b: e.truth(e.and_(e.nonzero(a), e.nonzero(b)), a),
+      commutative=True, start=1, reduce=fold_truth(np.logical_and))
+AluOp("logical_or", 2, "logical", _truth(np.logical_or),
+      lambda e, d, a, b: e.truth(e.or_(e.nonzero(a), e.nonzero(b)), a),
+      commutative=True, start=0, reduce=fold_truth(np.logical_or))
+AluOp("logical_xor", 2, "logical", _truth(np.logical_xor),
+      lambda e, d, a, b: e.truth(e.xor(e.nonzero(a), e.nonzero(b)), a),
+      commutative=True, start=0, reduce=fold_truth(np.logical_xor))
+AluOp("logical_not", 1, "logical", _truth(np.logical_not), lambda e, d, a: e.truth(e.not_(e.nonzero(a)), a))

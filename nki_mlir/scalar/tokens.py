@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel may write where an operator is asked for, mapped to the ``AluOp`` or ``Activation`` it means.
+
+Accepted are names, the language's own functions (they carry their name as ``nki_token``) and NumPy's functions.
+"""
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from nki_mlir.scalar.activation import ACTIVATIONS, Activation
+from nki_mlir.scalar.alu import ALU, AluOp
+
+_Entry = TypeVar("_Entry", AluOp, Activation)
+
+# Names of NumPy and of the language that differ from the operator's own.
+ALIASES = {
+    "max": "maximum", "amax": "maximum", "fmax": "maximum",
+    "min": "minimum", "amin": "minimum", "fmin": "minimum",
+    "sum": "add", "prod": "multiply", "mean": "average", "all": "logical_and", "any": "logical_or",
+    "true_divide": "divide", "remainder": "mod", "pow": "power", "float_power": "power",
+    "absolute": "abs", "fabs": "abs", "bitwise_not": "invert", "bitwise_invert": "invert",
+    "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
+    "atan": "arctan", "positive": "copy", "fix": "trunc", "where": "select",
+}
+
+
+def token_name(token: Any) -> str | None:
+    """The operator's name in ``token``, or None where it is no token."""
+    if isinstance(token, AluOp | Activation):
+        return token.name
+    name = token if isinstance(token, str) else getattr(token, "nki_token", None)
+    if name is None and (isinstance(token, np.ufunc) or getattr(token, "__module__", None) == "numpy"):
+        name = getattr(token, "__name__", None)
+    return ALIASES.get(name, name) if isinstance(name, str) else None
+
+
+def _entry(token: Any, table: dict[str, _Entry], what: str) -> _Entry:
+    name = token_name(token)
+    if name in table:
+        return table[name]
+    raise TypeError(f"{token!r} is not {what}; accepted are the language's functions, NumPy's functions and the names "
+                    + ", ".join(table))
+
+
+def alu_token(token: Any) -> AluOp:
+    """The ALU operator that ``token`` means.
+
+    >>> alu_token(np.amax), alu_token("add")
+    (maximum, add)
+    """
+    return _entry(token, ALU, "an ALU operator")
+
+
+def activation_token(token: Any) -> Activation:
+    """The activation function that ``token`` means.
+
+    >>> activation_token(np.tanh)
+    tanh
+    """
+    return _entry(token, ACTIVATIONS, "an activation function")
