@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Conversion of elements between any two dtypes, in NumPy; ``conversion_expansion`` holds the same rules as IR.
+"""Conversion of elements between any two dtypes, in NumPy and (``expand_convert``) as IR.
 
 - float to float rounds to nearest even; overflow gives infinity where the type has one, else NaN; NaN stays NaN,
   denormals and the sign of zero are kept. tfloat32 is float32 rounded to 10 mantissa bits.
@@ -16,6 +16,7 @@ from functools import cache
 
 import numpy as np
 
+from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import (
     BFLOAT16,
     BOOL,
@@ -25,6 +26,8 @@ from nki_mlir.scalar.dtypes import (
     DType,
     dtype_of,
 )
+
+__all__ = ["convert", "expand_convert", "round_to_tfloat32", "storage_type"]
 
 Step = Callable[[np.ndarray], np.ndarray]
 
@@ -110,7 +113,7 @@ def round_to_tfloat32(array: np.ndarray) -> np.ndarray:
 def _to_integer(to: DType) -> Step:
     limits = np.iinfo(to.numpy)
     low, high = np.float32(limits.min), np.float32(limits.max)
-    if high > limits.max:
+    if int(high) > limits.max:
         high = np.nextafter(high, np.float32(0))            # the largest float32 the type holds
 
     def round_and_saturate(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The rules of ``conversion`` as IR: between the storage types that ``storage_type`` names, on scalars and vectors."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.scalar.dtypes import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E4M3,
+    FLOAT8_E4M3FN,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    TFLOAT32,
+    DType,
+    Kind,
+)
+
+if TYPE_CHECKING:
+    from nki_mlir.scalar.emit import Emitter
+
+# Exponent bias and the byte patterns of infinity (None where there is none) and NaN.
+_FLOAT8: dict[DType, tuple[int, int | None, int]] = {
+    FLOAT8_E4M3: (7, 0x78, 0x7C),
+    FLOAT8_E4M3FN: (7, None, 0x7F),
+    FLOAT8_E5M2: (15, 0x7C, 0x7E),
+}
+
+
+def expand_convert(e: "Emitter", value: Any, frm: DType, to: DType) -> Any:
+    """``value``, held in the storage type of ``frm``, converted into the storage type of ``to``."""
+    if frm is to:
+        return value
+    if to is BOOL:
+        number = value if frm.is_integer else to_float32(e, value, frm)
+        return e.extui(e.nonzero(number), "i8")
+    if frm.is_integer and to.is_integer:
+        return _saturate(e, value, frm, to)
+    return from_float32(e, to_float32(e, value, frm), to)
+
+
+def to_float32(e: "Emitter", value: Any, frm: DType) -> Any:
+    """``value`` as f32: exact for floats, to nearest even for integers."""
+    if frm.is_integer:
+        return e.sitofp(value, "f32") if frm.kind is Kind.SIGNED else e.uitofp(value, "f32")
+    if frm is FLOAT16:
+        return e.extf(value, "f32")
+    if frm is BFLOAT16:
+        return e.bitcast(e.shl(e.extui(e.bitcast(value, "i16"), "i32"), 16), "f32")
+    return _from_float8(e, value, frm) if frm.itemsize == 1 else value
+
+
+def from_float32(e: "Emitter", value: Any, to: DType) -> Any:
+    """An f32 rounded into the storage type of ``to``."""
+    if to is FLOAT32:
+        return value
+    if to is TFLOAT32:
+        return e.bitcast(_round_bits(e, value, 13), "f32")
+    if to.is_integer:
+        return _to_integer(e, value, to)
+    if to is FLOAT16:
+        return e.truncf(value, "f16")
+    if to is BFLOAT16:
+        # Not arith.truncf: its instruction on x86 flushes denormals.
+        bits = e.trunci(e.shrui(_round_bits(e, value, 16), 16), "i16")
+        sign = e.and_(e.trunci(e.shrui(e.bitcast(value, "i32"), 16), "i16"), 0x8000)
+        return e.bitcast(e.select(e.is_nan(value), e.or_(sign, 0x7FC0), bits), "bf16")
+    return _to_float8(e, value, to)
+
+
+def _round_bits(e: "Emitter", value: Any, dropped: int) -> Any:
+    """The bits of an f32 rounded to nearest even above the ``dropped`` low ones, which become zero; NaN stays."""
+    bits = e.bitcast(value, "i32")
+    mask = -1 << dropped
+    odd = e.and_(e.shrui(bits, dropped), 1)
+    rounded = e.add(bits, e.add(odd, (1 << (dropped - 1)) - 1))
+    return e.and_(e.select(e.is_nan(value), e.or_(bits, 0x400000), rounded), mask)
+
+
+def _from_float8(e: "Emitter", value: Any, frm: DType) -> Any:
+    bias, infinity, _ = _FLOAT8[frm]
+    byte = e.extui(value, "i32")
+    magnitude = e.and_(byte, 0x7F)
+    # The exponent field lands in float32's own; one exact product moves the bias, of denormals too.
+    scaled = e.mul(e.bitcast(e.shl(magnitude, 23 - frm.mantissa), "f32"), 2.0 ** (127 - bias))
+    bits = e.bitcast(scaled, "i32")
+    if infinity is None:
+        bits = e.select(e.cmp("eq", magnitude, 0x7F), 0x7FC00000, bits)
+    else:
+        special = e.select(e.cmp("eq", magnitude, infinity), e.const(bits, 0x7F800000), e.const(bits, 0x7FC00000))
+        bits = e.select(e.cmp("uge", magnitude, infinity), special, bits)
+    return e.bitcast(e.or_(bits, e.shl(e.and_(byte, 0x80), 24)), "f32")
+
+
+def _to_float8(e: "Emitter", value: Any, to: DType) -> Any:
+    bias, infinity, nan = _FLOAT8[to]
+    dropped = 23 - to.mantissa
+    bits = e.bitcast(value, "i32")
+    magnitude = e.and_(bits, 0x7FFFFFFF)
+    # A normal result: round as float32 does, then move the exponent's bias. What is too large saturates first.
+    odd = e.and_(e.shrui(magnitude, dropped), 1)
+    rounded = e.add(magnitude, e.add(odd, (1 << (dropped - 1)) - 1))
+    normal = e.sub(e.shrui(rounded, dropped), (127 - bias) << to.mantissa)
+    # A denormal result: adding this power of two leaves it in the low bits of the sum, rounded to nearest even.
+    magic = float(2.0 ** (24 - bias - to.mantissa))
+    shifted = e.add(e.bitcast(magnitude, "f32"), magic)
+    denormal = e.sub(e.bitcast(shifted, "i32"), int(np.float32(magic).view(np.int32)))
+    code = e.select(e.cmp("ult", magnitude, (128 - bias) << 23), denormal, normal)
+    code = e.minui(code, nan if infinity is None else infinity)
+    code = e.select(e.cmp("ugt", magnitude, 0x7F800000), nan, code)
+    return e.trunci(e.or_(code, e.and_(e.shrui(bits, 24), 0x80)), "i8")
+
+
+def _to_integer(e: "Emitter", value: Any, to: DType) -> Any:
+    limits = np.iinfo(to.numpy)
+    low, high = float(limits.min), np.float32(limits.max)
+    beyond = int(high) > limits.max             # `high` was rounded up to a power of two
+    if beyond:
+        high = np.nextafter(high, np.float32(0))
+    rounded = e.round_even(value)
+    inside = e.select(e.is_nan(value), 0.0, e.clamp(rounded, low, float(high)))
+    name = f"i{to.bits}"
+    # Types narrower than 32 bits go through i32, which has vector instructions for the conversion.
+    wide = f"i{max(32, to.bits)}"
+    convert = e.fptoui if to.kind is Kind.UNSIGNED and to.bits >= 32 else e.fptosi
+    result = convert(inside, wide)
+    if beyond:
+        return e.select(e.cmp("ogt", rounded, float(high)), e.const(result, limits.max), result)
+    return e.trunci(result, name) if name != wide else result
+
+
+def _saturate(e: "Emitter", value: Any, frm: DType, to: DType) -> Any:
+    """An integer, or a bool, into an integer type."""
+    source = (0, 1) if frm is BOOL else (int(np.iinfo(frm.numpy).min), int(np.iinfo(frm.numpy).max))
+    target = np.iinfo(to.numpy)
+    signed = frm.kind is Kind.SIGNED
+    if target.min > source[0]:
+        value = e.maxsi(value, int(target.min))
+    if target.max < source[1]:
+        value = (e.minsi if signed else e.minui)(value, int(target.max))
+    if to.bits > frm.bits:
+        return (e.extsi if signed else e.extui)(value, f"i{to.bits}")
+    return e.trunci(value, f"i{to.bits}") if to.bits < frm.bits else value
