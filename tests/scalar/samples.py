@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from nki_mlir.scalar.dtypes import ALL, FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 _TINY = np.finfo(np.float32).smallest_subnormal
 _NORMAL = np.finfo(np.float32).smallest_normal
@@ -37,7 +37,8 @@ def random_bits(dtype: DType, count: int, seed: int = 1) -> np.ndarray:
     bits = rng.integers(0, 256, count * dtype.itemsize, dtype=np.uint8).view(f"u{dtype.itemsize}")
     values = bits.view(dtype.numpy)
     if dtype.is_float:
-        values = np.where(values != values, np.array(np.nan, dtype.numpy), values)
+        with np.errstate(invalid="ignore"):
+            values = np.where(values != values, np.array(np.nan, dtype.numpy), values)
     return values.view(dtype.numpy)
 
 
@@ -52,7 +53,7 @@ def of_dtype(dtype: DType, count: int = 6000) -> np.ndarray:
             edges = np.array([False, True])
         else:
             low, high = int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max)
-            limits = [int(np.iinfo(d.numpy).max) + k for d in ALL if d.is_integer and d.name != "bool" for k in (-1, 0, 1)]
+            limits = [2**n + k for n in (7, 8, 15, 16, 31, 32, 63, 64) for k in (-2, -1, 0)]
             # 24 bits and a tie of float32, its neighbours, and a double rounding of bfloat16.
             ties = [2**24 + 1, 2**24 + 3, 2**25 + 2, 2**25 + 6, 0x1010001, 0x1018000]
             both = [s * v for v in (*limits, *ties, 0, 1, 2, 3, dtype.bits - 1, dtype.bits) for s in (1, -1)]
@@ -65,7 +66,8 @@ def assert_same(got: np.ndarray, wanted: np.ndarray, *inputs: np.ndarray) -> Non
     unsigned = f"u{wanted.dtype.itemsize}"
     wrong = got.view(unsigned) != wanted.view(unsigned)
     if wanted.dtype.kind in "fV":
-        wrong &= (got == got) | (wanted == wanted)
+        with np.errstate(invalid="ignore"):
+            wrong &= (got == got) | (wanted == wanted)
     first = np.flatnonzero(wrong)[:5]
     assert not first.size, f"{[i[first] for i in inputs]} give {got[first]}, wanted {wanted[first]}"
 

@@ -48,7 +48,7 @@ def loops() -> Loops:
     for op, dtype in CASES:
         for lanes in (1, VECTOR):
             loops.add(f"{op}_{dtype}_{lanes}", [dtype] * op.arity, dtype,
-                      lambda e, *values: op.expand(e, dtype, *values), lanes)
+                      lambda e, *values, op=op, dtype=dtype: op.expand(e, dtype, *values), lanes)
     return loops.compile()
 
 
@@ -63,3 +63,89 @@ def test_expansion__equals_numpy(loops: Loops, op: AluOp, dtype: DType) -> None:
             assert ulp_error(got, wanted.astype(np.float64)) <= op.ulp
         else:
             assert_same(got, wanted, *arrays)
+
+
+RULES = [
+    ("subtract", INT8, [[-128, 5], [1, 7]], [127, -2]),
+    ("multiply", UINT8, [[16, 200], [16, 2]], [0, 144]),
+    ("multiply", INT32, [[123456789], [987654321]], [-67153019]),
+    ("divide", FLOAT32, [[1, -1, 0, 7], [0, 0, 0, 2]], [INF, -INF, NAN, 3.5]),
+    ("maximum", FLOAT32, [[NAN, 1, -0.0, 0.0, -0.0], [1, NAN, 0.0, -0.0, -0.0]], [NAN, NAN, 0.0, 0.0, 0.0]),
+    ("minimum", FLOAT32, [[NAN, 1, -0.0, 0.0, -INF], [1, NAN, 0.0, -0.0, 2]], [NAN, NAN, 0.0, 0.0, -INF]),
+    ("maximum", UINT8, [[200], [100]], [200]),
+    ("power", FLOAT32, [[-8, -8, -2, 0, 0, 0, INF, 2, NAN, 1, -INF], [3, 1 / 3, -3, 0, -1, 2, -1, 10, 0, NAN, 3]],
+     [-512, NAN, -0.125, 1, INF, 0, 0, 1024, 1, 1, -INF]),
+    ("mod", FLOAT32, [[5, -5, 5, -5, 1, -1], [3, 3, -3, -3, INF, 0]], [2, 1, -1, -2, 1, NAN]),
+    ("fmod", FLOAT32, [[5, -5, 5, -5, 1e30], [3, 3, -3, -3, 7]], [2, -2, 2, -2, math.fmod(np.float32(1e30), 7)]),
+    ("mod", INT8, [[-5, 5, -128, 7], [3, -3, -1, 0]], [1, -1, 0, 0]),
+    ("fmod", INT8, [[-5, 5, -128, 7], [3, -3, -1, 0]], [-2, 2, 0, 0]),
+    ("abs_max", FLOAT32, [[-5, 1, -1, NAN, 1], [3, -1, 1, 9, NAN]], [-5, -1, 1, NAN, NAN]),
+    ("abs_min", FLOAT32, [[-5, 1, -1], [3, -1, 1]], [3, -1, 1]),
+    ("abs_max", INT8, [[-128, 127], [127, -3]], [-128, 127]),
+    ("equal", FLOAT32, [[NAN, 0.0, 1], [NAN, -0.0, 2]], [0, 1, 0]),
+    ("not_equal", FLOAT32, [[NAN, 0.0, 1], [NAN, -0.0, 2]], [1, 0, 1]),
+    ("greater", UINT8, [[200], [100]], [1]),
+    ("less_equal", INT8, [[-100, 3], [100, 2]], [1, 0]),
+    ("logical_and", FLOAT32, [[NAN, 0.5, 1], [1, -0.0, -3]], [1, 0, 1]),
+    ("logical_xor", INT32, [[2, 0, 5], [1, 0, 0]], [0, 0, 1]),
+    ("logical_not", FLOAT32, [[-0.0, NAN, 0.1]], [1, 0, 0]),
+    ("invert", UINT8, [[0, 255, 10]], [255, 0, 245]),
+    ("left_shift", INT8, [[1, 1, 1, 65], [7, 8, -1, 1]], [-128, 0, 0, -126]),
+    ("right_shift", INT8, [[-1, -1, -128], [1, 8, 7]], [127, 0, 1]),
+    ("arith_shift_right", INT8, [[-128, -128, 64, -1], [3, 100, 100, -1]], [-16, -1, 0, -1]),
+    ("arith_shift_right", UINT8, [[128], [1]], [192]),
+    ("rsqrt", FLOAT32, [[4, 0, -1, INF]], [0.5, INF, NAN, 0]),
+    ("reciprocal", FLOAT32, [[4, -0.0, INF, 1e-45]], [0.25, -INF, 0, INF]),
+    ("abs", INT8, [[-128, -5]], [-128, 5]),
+    ("negative", UINT8, [[1, 0]], [255, 0]),
+    ("square", INT8, [[12, -3]], [-112, 9]),
+    ("relu", FLOAT32, [[-1, -0.0, NAN, 2]], [0, 0.0, NAN, 2]),
+    ("average", FLOAT32, [[1, 2], [2, 5]], [1.5, 3.5]),
+    ("bypass", INT16, [[4, -5]], [4, -5]),
+    ("select", FLOAT32, [[0, -0.0, NAN, 2], [1, 2, 3, 4], [5, 6, 7, 8]], [5, 6, 3, 4]),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "arrays", "wanted"), RULES, ids=lambda v: v if isinstance(v, str) else "")
+def test_numpy__follows_the_rules(name: str, dtype: DType, arrays: list, wanted: list) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = ALU[name].numpy(*(np.array(a, dtype.numpy) for a in arrays))
+    assert_same(got, np.array(wanted, dtype.numpy))
+
+
+@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, d in CASES if op.identity(d) is not None], ids=str)
+def test_identity__changes_nothing(op: AluOp, dtype: DType) -> None:
+    values = of_dtype(dtype, 100)
+    wanted = (values != 0).astype(dtype.numpy) if op.group == "logical" else values
+    start = np.full_like(values, op.identity(dtype))
+    assert np.array_equal(op.numpy(start, values), wanted, equal_nan=dtype.is_float)
+
+
+@pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, d in CASES if op.reduce], ids=str)
+def test_reduce__is_the_left_fold(op: AluOp, dtype: DType) -> None:
+    array = np.random.default_rng(5).integers(0, 9, (3, 4, 2, 5)).astype(dtype.numpy)
+    if dtype.numpy.kind != "u":
+        array -= dtype.numpy.type(4)
+    flat = array.transpose(0, 2, 1, 3).reshape(3, 2, 20)
+    wanted = flat[..., 0] != 0 if op.group == "logical" else flat[..., 0]
+    wanted = wanted.astype(dtype.numpy)
+    for i in range(1, flat.shape[-1]):
+        wanted = op.numpy(wanted, flat[..., i])
+    if op.name == "average":
+        wanted = flat.mean(axis=-1, dtype=np.float32)
+    assert_same(op.reduce(array, (1, -1)), wanted)
+
+
+def test_commutative__is_true_of_the_values() -> None:
+    for op, dtype in CASES:
+        if op.commutative:
+            a, b = operands(op, dtype)
+            assert_same(op.numpy(a, b), op.numpy(b, a), a, b)
+
+
+def test_names() -> None:
+    assert [op.name for op in ALU.values()] == list(ALU)
+    assert len(ALU_BY_ASM) == len(ALU)
+    assert ALU_BY_ASM["is_gt"] is ALU["greater"]
+    assert ALU_BY_ASM["logical_shift_right"] is ALU["right_shift"]

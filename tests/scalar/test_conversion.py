@@ -2,11 +2,10 @@
 """Conversions: the rules on single values, and the IR against NumPy for every pair of dtypes."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
-from .conftest import VECTOR, Loops
-from .samples import assert_same, of_dtype
 
 from nki_mlir.scalar.conversion import convert, expand_convert, storage_type
 from nki_mlir.scalar.dtypes import (
@@ -30,6 +29,9 @@ from nki_mlir.scalar.dtypes import (
     DType,
 )
 
+from .conftest import VECTOR, Loops
+from .samples import assert_same, of_dtype
+
 NAN, INF = np.nan, np.inf
 
 
@@ -39,7 +41,7 @@ def loops() -> Loops:
     for frm in ALL:
         for to in ALL:
             for lanes in (1, VECTOR):
-                loops.add(f"{frm}_{to}_{lanes}", [frm], to, lambda e, x: expand_convert(e, x, frm, to), lanes)
+                loops.add(f"{frm}_{to}_{lanes}", [frm], to, partial(expand_convert, frm=frm, to=to), lanes)
     return loops.compile()
 
 
@@ -97,7 +99,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("frm", "to", "values", "wanted"), RULES, ids=lambda v: str(v) if isinstance(v, DType) else "")
+@pytest.mark.parametrize(("frm", "to", "values", "wanted"), RULES, ids=lambda v: v.name if isinstance(v, DType) else "")
 def test_convert__follows_the_rules(frm: DType, to: DType, values: list, wanted: list) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -2,10 +2,15 @@
 """The error function and what is made of it: erf, its derivative, gelu and its derivative."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_mlir.scalar.activation.entry import Activation, horner, in_float64
+from nki_mlir.scalar.activation.exponential import Scaled, exp, exp_scaled_double, scale
+
+if TYPE_CHECKING:
+    from nki_mlir.scalar.emit import Emitter
 
 # erf(z) / z in z^2 for |z| <= 1, relative error 1e-12.
 _ERF = (
@@ -54,7 +59,62 @@ def _erf_dx(x: np.ndarray) -> np.ndarray:
     return 2.0 / math.sqrt(math.pi) * np.exp(-x * x)
 
 
-Activation("erf", in_float64(_erf), None, ulp=2)
-Activation("erf_dx", in_float64(_erf_dx), None, ulp=2)
-Activation("gelu", in_float64(_gelu), None, ulp=4)
-Activation("gelu_dx", in_float64(_gelu_dx), None, ulp=4)
+
+# -- expansions
+
+# erf(z) / z - 1 in z^2 for |z| <= 1, error 1e-9 of erf.
+_NEAR = (0.12837917, -0.37612626, 0.112835854, -0.026853815, 0.005188334, -0.0008010242, 7.8540084e-05)
+# log(erfc(z)) for 1 <= z <= 4, error 1e-9 of erf.
+_FAR = (-0.00034151258, -1.1270893, -0.63814473, -0.10310682, 0.021838097, -0.0029476667, 0.00018638009)
+# (t + 4) exp(t^2 / 2) P(X > t) of the normal distribution, in 8 / (t + 4) - 1, for 0 <= t <= 15, relative error 9e-9.
+_TAIL = (0.75528514, 0.60789657, 0.3871369, 0.18652366, 0.06040349, 0.0075240014, -0.0035102004, -0.0015684069,
+         0.00017464349, 0.00013420482)
+_LIMIT = 20.0                           # beyond it the normal density, with any float32 factor, is 0
+
+
+def _expand_erf(e: "Emitter", x: Any) -> Any:
+    magnitude = e.clamp(e.abs(x), None, 4.0)
+    square = e.mul(magnitude, magnitude)
+    near = e.fma(x, e.horner(square, _NEAR), x)
+    far = e.sub(1.0, exp(e, e.horner(magnitude, _FAR)))
+    return e.select(e.cmp("olt", magnitude, 1.0), near, e.copysign(far, x))
+
+
+def _gauss(e: "Emitter", x: Any, factor: float) -> Scaled:
+    """exp(factor x^2); the square is formed in float64, where it is exact."""
+    double = e.extf(x, "f64")
+    return exp_scaled_double(e, e.mul(e.mul(double, factor), double))
+
+
+def _tail_factor(e: "Emitter", magnitude: Any) -> Any:
+    """P(X > t) / exp(-t^2 / 2)."""
+    inverse = e.div(1.0, e.add(magnitude, 4.0))
+    return e.mul(inverse, e.horner(e.fma(inverse, 8.0, -1.0), _TAIL))
+
+
+def _expand_erf_dx(e: "Emitter", x: Any) -> Any:
+    gauss = _gauss(e, e.clamp(x, -_LIMIT, _LIMIT), -1.0)
+    return scale(e, e.mul(gauss.mantissa, 2.0 / math.sqrt(math.pi)), gauss.exponent)
+
+
+def _expand_gelu(e: "Emitter", x: Any) -> Any:
+    x = e.clamp(x, -_LIMIT, None)
+    magnitude = e.clamp(e.abs(x), None, _LIMIT)
+    gauss = _gauss(e, magnitude, -0.5)
+    tail = e.mul(gauss.mantissa, _tail_factor(e, magnitude))
+    above = e.mul(x, e.sub(1.0, scale(e, tail, gauss.exponent)))
+    return e.select(e.cmp("olt", x, 0.0), scale(e, e.mul(x, tail), gauss.exponent), above)
+
+
+def _expand_gelu_dx(e: "Emitter", x: Any) -> Any:
+    magnitude = e.clamp(e.abs(x), None, _LIMIT)
+    gauss = _gauss(e, magnitude, -0.5)
+    slope = e.fma(magnitude, -1.0 / math.sqrt(2.0 * math.pi), _tail_factor(e, magnitude))
+    below = scale(e, e.mul(gauss.mantissa, slope), gauss.exponent)
+    return e.select(e.cmp("olt", x, 0.0), below, e.sub(1.0, below))
+
+
+Activation("erf", in_float64(_erf), _expand_erf, ulp=2)
+Activation("erf_dx", in_float64(_erf_dx), _expand_erf_dx, ulp=2.5)
+Activation("gelu", in_float64(_gelu), _expand_gelu, ulp=7.5)
+Activation("gelu_dx", in_float64(_gelu_dx), _expand_gelu_dx, ulp=4, absolute=2.0**-23)

@@ -1,9 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Exponential and logarithm."""
+"""Exponential and logarithm, and the parts of them that other functions are built from.
+
+An exponential is kept as ``Scaled``, a mantissa and an exponent, until a result is formed: products such as
+``x * exp(x)`` then keep their accuracy where ``exp(x)`` alone would be a denormal.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nki_mlir.scalar.activation.entry import Activation
 
-Activation("exp", np.exp, None, ulp=1)
-Activation("log", np.log, None, ulp=1, valid_range=(2.0**-64, 2.0**64))
+if TYPE_CHECKING:
+    from nki_mlir.scalar.emit import Emitter
+
+LOG2_E = math.log2(math.e)
+LN2 = math.log(2)
+LN2_HIGH = 0.693359375                  # ten bits, so that its product with an exponent is exact
+LN2_LOW = LN2 - LN2_HIGH
+FLOOR = -150.0                          # exp of it and of everything below is 0, squares of float32 included
+
+# Adding this leaves a small number, rounded to an integer, in the low bits of the sum.
+_ROUND32 = 1.5 * 2.0**23
+_ROUND32_BITS = int(np.float32(_ROUND32).view(np.int32))
+_ROUND64 = 1.5 * 2.0**52
+
+# (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2, error 3e-9 of exp(r).
+_EXP = (0.5, 0.16666512, 0.041666187, 0.008369599, 0.0013951717)
+# (log(1 + f) - f + f^2 / 2) / f^3 for sqrt(1/2) <= 1 + f <= sqrt(2), error 7e-10 of the logarithm.
+_LOG = (0.33333313, -0.2500001, 0.20002119, -0.16667996, 0.14219551, -0.124055915, 0.11888175, -0.11675641, 0.06746601)
+# R / s^2 in s^2 for the remainder R of log1p, 0 <= x <= 1, error 4e-9 of the logarithm.
+_LOG1P = (0.6666642, 0.40021527, 0.28001806, 0.28011987)
+
+
+class Scaled(NamedTuple):
+    """``mantissa * 2**exponent``: an f32 near 1 and an i32."""
+
+    mantissa: Any
+    exponent: Any
+
+
+def nearest(e: "Emitter", x: Any, factor: float) -> tuple[Any, Any]:
+    """``x * factor`` for f32, rounded to an integer below 2^22: as f32 and as i32."""
+    shifted = e.fma(x, factor, _ROUND32)
+    return e.sub(shifted, _ROUND32), e.sub(e.bitcast(shifted, "i32"), _ROUND32_BITS)
+
+
+def nearest_double(e: "Emitter", x: Any, factor: float) -> tuple[Any, Any]:
+    """``x * factor`` for f64, rounded to an integer below 2^51: as f64, and its low 32 bits."""
+    shifted = e.fma(x, factor, _ROUND64)
+    return e.sub(shifted, _ROUND64), e.trunci(e.bitcast(shifted, "i64"), "i32")
+
+
+def exp_scaled(e: "Emitter", x: Any) -> Scaled:
+    """exp(x) for f32."""
+    x = e.clamp(x, FLOOR, -FLOOR)
+    n, exponent = nearest(e, x, LOG2_E)
+    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))
+    return Scaled(_exp_of_remainder(e, r), exponent)
+
+
+def exp_scaled_double(e: "Emitter", x: Any) -> Scaled:
+    """exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
+    x = e.clamp(x, FLOOR, -FLOOR)
+    n, exponent = nearest_double(e, x, LOG2_E)
+    return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), exponent)
+
+
+def _exp_of_remainder(e: "Emitter", r: Any) -> Any:
+    return e.add(e.fma(e.horner(r, _EXP), e.mul(r, r), r), 1.0)
+
+
+def scale(e: "Emitter", mantissa: Any, exponent: Any) -> Any:
+    """``mantissa * 2**exponent`` for exponents within +-250; in two steps, for 2^exponent itself may not exist."""
+    half = e.shrsi(exponent, 1)
+    for part in (half, e.sub(exponent, half)):
+        mantissa = e.mul(mantissa, e.bitcast(e.shl(e.add(part, 127), 23), "f32"))
+    return mantissa
+
+
+def exp(e: "Emitter", x: Any) -> Any:
+    return scale(e, *exp_scaled(e, x))
+
+
+def log1p(e: "Emitter", x: Any) -> Any:
+    """log(1 + x) for 0 <= x <= 1."""
+    half_square = e.mul(e.mul(x, x), 0.5)
+    s = e.div(x, e.add(x, 2.0))
+    square = e.mul(s, s)
+    remainder = e.mul(square, e.horner(square, _LOG1P))
+    return e.sub(x, e.sub(half_square, e.mul(s, e.add(half_square, remainder))))
+
+
+def _log(e: "Emitter", x: Any) -> Any:
+    tiny = e.cmp("olt", x, 2.0**-126)
+    bits = e.bitcast(e.select(tiny, e.mul(x, 2.0**24), x), "i32")
+    # The exponent for which the mantissa lies between sqrt(1/2) and sqrt(2).
+    exponent = e.shrsi(e.sub(bits, 0x3F3504F3), 23)
+    f = e.sub(e.bitcast(e.sub(bits, e.shl(exponent, 23)), "f32"), 1.0)
+    n = e.add(e.sitofp(exponent, "f32"), e.select(tiny, e.const(x, -24.0), e.const(x, 0.0)))
+    square = e.mul(f, f)
+    small = e.fma(n, LN2_LOW, e.mul(e.mul(f, square), e.horner(f, _LOG)))
+    result = e.fma(n, LN2_HIGH, e.add(f, e.fma(square, -0.5, small)))
+    # NaN and +inf give themselves, a negative number NaN.
+    result = e.select(e.cmp("olt", x, math.inf), result, x)
+    result = e.select(e.cmp("olt", x, 0.0), math.nan, result)
+    return e.select(e.cmp("oeq", x, 0.0), -math.inf, result)
+
+
+Activation("exp", np.exp, exp, ulp=1.5)
+Activation("log", np.log, _log, ulp=1, valid_range=(2.0**-64, 2.0**64))
