@@ -113,17 +113,18 @@ def round_to_tfloat32(array: np.ndarray) -> np.ndarray:
 def _to_integer(to: DType) -> Step:
     limits = np.iinfo(to.numpy)
     low, high = np.float32(limits.min), np.float32(limits.max)
-    if int(high) > limits.max:
+    beyond = int(high) > limits.max
+    if beyond:
         high = np.nextafter(high, np.float32(0))            # the largest float32 the type holds
 
     def round_and_saturate(array: np.ndarray) -> np.ndarray:
         rounded = np.rint(array)
         clipped = np.clip(rounded, low, high)
         result = clipped.astype(to.numpy)
-        changed = clipped != rounded
-        if changed.any():                                   # NaN, and what lies above `high`
-            result = np.where(rounded > high, limits.max, result).astype(to.numpy)
-            result = np.where(np.isnan(array), 0, result).astype(to.numpy)
+        exact = rounded <= high if beyond else clipped == clipped
+        if not exact.all():                                 # NaN, and what lies above `high`
+            saturated = np.where(rounded > high, to.numpy.type(limits.max), result)
+            return np.where(np.isnan(array), to.numpy.type(0), saturated)
         return result
 
     return _quiet(round_and_saturate)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Base classes of the project's errors: templates with values, a place, and how they read.
+
+An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised with
+values, never with a ready string, so that its text is in one place and can be tested as a whole.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+
+class Location(NamedTuple):
+    """A place in a source file: line from 1, column from 0 as Python counts them."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column + 1}"
+
+
+class NkiMlirError(Exception):
+    """Base of all errors that speak to a user. ``values`` fill the templates; ``at`` is where, if it is known."""
+
+    code: ClassVar[str] = ""
+    message: ClassVar[str] = "{text}"
+    why: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
+
+    def __init__(self, *arguments: Any, **values: Any) -> None:
+        if arguments:
+            values.setdefault("text", arguments[0])
+        super().__init__(*arguments)
+        self.values = values
+        self.at: Location | None = None
+
+    def located(self, at: Location | None) -> "NkiMlirError":
+        """The same error with a place, unless it has one."""
+        self.at = self.at or at
+        return self
+
+    @property
+    def headline(self) -> str:
+        """The rule that broke, with its values."""
+        return self.message.format(**self.values)
+
+    @property
+    def name(self) -> str:
+        """The documented name of the error (the vendor's where there is one)."""
+        return self.code
+
+    def __str__(self) -> str:
+        where = f"{self.at}: " if self.at else ""
+        code = f" [{self.code}]" if self.code else ""
+        lines = [f"{where}error: {self.headline}{code}"]
+        if self.at:
+            from nki_mlir.diagnostics.render import excerpt      # reads source files; only needed for a message
+            lines += excerpt(self.at)
+        lines += [f"  {label}: {text.format(**self.values)}" for label, text in (("why", self.why), ("fix", self.fix))
+                  if text]
+        return "\n".join(lines)
+
+
+class KernelError(NkiMlirError, SyntaxError):
+    """A mistake in a kernel. The documents give ``SyntaxError`` as the Python class of most named errors."""
+
+
+class Unsupported(NkiMlirError):
+    """Something that this toolchain does not do, said by name, with what to use in its place."""
+
+    code = "NKI-UNSUPPORTED"
+    message = "{feature} is not supported"
+    fix = "{instead}"
+
+
+class InternalError(NkiMlirError):
+    """A defect of the toolchain itself, never of a kernel."""
+
+    code = "NKI-INTERNAL"
+    message = "internal error: {text}"
+    fix = "please report it with the kernel or module that led here"

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The dialects: op classes by family, access patterns, and the MLIR operations made from them."""

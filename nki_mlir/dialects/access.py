@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operands as base buffer plus access pattern, in plain Python: linear forms, patterns, constraints, tiles.
+
+An on-chip pattern has a partition start, a free offset inside each partition, and ``(step, count)`` pairs of which the
+first is the partition (step 1, or 0 where one partition is read by all lanes). An HBM pattern has one flat offset.
+All steps and offsets are in elements of the pattern's dtype.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.scalar.dtypes import DType
+
+HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+SPACES = (HBM, SBUF, PSUM)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``const + sum(c * symbol) + sum(c * axis)``; symbols and axes by position, zero coefficients left out."""
+
+    const: int = 0
+    symbols: tuple[tuple[int, int], ...] = ()
+    axes: tuple[tuple[int, int], ...] = ()
+
+    def interval(self, ranges: "Ranges", counts: tuple[int, ...] = ()) -> tuple[int, int]:
+        """Least and greatest value over the symbols' ranges and the axes' counts."""
+        low = high = self.const
+        for position, c in self.symbols:
+            first, last = ranges[position]
+            low += min(c * first, c * last)
+            high += max(c * first, c * last)
+        for axis, c in self.axes:
+            reach = c * (counts[axis] - 1)
+            low += min(0, reach)
+            high += max(0, reach)
+        return low, high
+
+    def plus(self, other: "Linear", factor: int = 1) -> "Linear":
+        """``self + factor * other``."""
+        return Linear(self.const + factor * other.const, _merge(self.symbols, other.symbols, factor),
+                      _merge(self.axes, other.axes, factor))
+
+    def substitute(self, position: int, value: int) -> "Linear":
+        """The same form with a symbol's value put in; the positions of other symbols stay."""
+        c = dict(self.symbols).get(position, 0)
+        return Linear(self.const + c * value, tuple(s for s in self.symbols if s[0] != position), self.axes)
+
+    def at(self, values: Any) -> int:
+        """The value for given symbol values (axes taken as 0)."""
+        return self.const + sum(c * values[position] for position, c in self.symbols)
+
+
+def _merge(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...], factor: int) -> tuple[tuple[int, int], ...]:
+    total = dict(a)
+    for key, c in b:
+        total[key] = total.get(key, 0) + factor * c
+    return tuple(sorted((k, c) for k, c in total.items() if c))
+
+
+Ranges = tuple[tuple[int, int], ...]            # least and greatest value of each symbol
+ZERO = Linear()
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """``form >= 0`` or, with ``equal``, ``form == 0``, over an op's iteration axes and symbols."""
+
+    form: Linear
+    equal: bool = False
+
+
+Mask = tuple[Constraint, ...]                   # a conjunction; empty: no mask
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a tile lies in its buffer. ``partition`` is None in HBM."""
+
+    dtype: DType
+    partition: Linear | None
+    free: Linear
+    dims: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(count for _, count in self.dims)
+
+    @property
+    def free_dims(self) -> tuple[tuple[int, int], ...]:
+        """The dims that step through the free offset: all but the partition on chip, all in HBM."""
+        return self.dims if self.partition is None else self.dims[1:]
+
+    def reach(self) -> tuple[int, int]:
+        """Least and greatest free offset relative to the start."""
+        low = sum(min(0, step * (count - 1)) for step, count in self.free_dims)
+        high = sum(max(0, step * (count - 1)) for step, count in self.free_dims)
+        return low, high
+
+    def symbols_used(self) -> set[int]:
+        forms = (self.partition, self.free) if self.partition is not None else (self.free,)
+        return {position for form in forms for position, _ in form.symbols}
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """An operand: a base buffer (``handle`` is whatever the holder keeps: an array, an SSA value) and its access."""
+
+    handle: Any
+    space: str
+    base_shape: tuple[int, ...]                 # physical: partitions first on chip
+    base_dtype: DType
+    access: Access
+    label: str = field(default="", compare=False)   # how messages call it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.access.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.access.dtype
+
+    @property
+    def on_chip(self) -> bool:
+        return self.space != HBM
+
+    @property
+    def partitions(self) -> int:
+        return self.access.dims[0][1] if self.on_chip else 1
+
+    @property
+    def free_elements(self) -> int:
+        """Elements per partition (all elements in HBM)."""
+        total = 1
+        for _, count in self.access.free_dims:
+            total *= count
+        return total
+
+    @property
+    def row(self) -> int:
+        """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
+        total = 1
+        for extent in self.base_shape[1:] if self.on_chip else self.base_shape:
+            total *= extent
+        return total * self.base_dtype.itemsize // self.dtype.itemsize
+
+    def describe(self) -> str:
+        extents = ", ".join(map(str, self.shape))
+        return f"{self.label or self.space}[{extents}] {self.dtype} in {self.space}"
+
+
+def same_place(a: Tile, b: Tile) -> bool:
+    """Whether two operands are element for element the same memory."""
+    return a.handle is b.handle and a.access == b.access
+
+
+def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
+    """Whether two operands can share a byte; True where it cannot be excluded from intervals."""
+    if a.handle is not b.handle:
+        return False
+    if a.access.partition is not None and b.access.partition is not None and not _meet(
+            a.access.partition, b.access.partition, (0, a.partitions - 1), (0, b.partitions - 1), ranges):
+        return False
+    size_a, size_b = a.dtype.itemsize, b.dtype.itemsize
+    if size_a != size_b:
+        return True
+    return _meet(a.access.free, b.access.free, a.access.reach(), b.access.reach(), ranges) and not _interleaved(a, b)
+
+
+def _meet(a: Linear, b: Linear, reach_a: tuple[int, int], reach_b: tuple[int, int], ranges: Ranges) -> bool:
+    """Whether ``a + reach_a`` and ``b + reach_b`` can be equal somewhere."""
+    low, high = a.plus(b, -1).interval(ranges) if ranges or not (a.symbols or b.symbols) else _difference(a, b)
+    return low + reach_a[0] <= reach_b[1] and high + reach_a[1] >= reach_b[0]
+
+
+def _difference(a: Linear, b: Linear) -> tuple[int, int]:
+    """The interval of ``a - b`` without ranges: exact when the symbols cancel, else everything."""
+    delta = a.plus(b, -1)
+    return (-(1 << 62), 1 << 62) if delta.symbols else (delta.const, delta.const)
+
+
+def _interleaved(a: Tile, b: Tile) -> bool:
+    """Patterns of one common stride that start in different residues never meet (fields of an array of structs)."""
+    delta = a.access.free.plus(b.access.free, -1)
+    if delta.symbols:
+        return False
+    steps = [abs(step) for t in (a, b) for step, count in t.access.free_dims if count > 1]
+    if not steps:
+        return False
+    common = min(steps)
+    return common > 0 and all(step % common == 0 for step in steps) and delta.const % common != 0

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Access patterns, masks and plain values as MLIR attributes, and back.
+
+``#nki.access<f32, affine_map<()[s0] -> (0, s0 * 4)>, [[1, 128], [4, 64]]>`` is a pattern: its dtype, a map from the
+op's symbols to (partition, free offset) on chip or (offset) in HBM, and ``[step, count]`` pairs, partition first.
+A mask is an integer set whose dims are the op's iteration axes and whose symbols are the op's symbols.
+"""
+
+import re
+from typing import Any
+
+from nki_mlir.bindings import ext, ir
+from nki_mlir.dialects.access import Access, Constraint, Linear, Mask
+from nki_mlir.scalar.dtypes import BY_MLIR, DType
+
+
+class Nki(ext.Dialect, name="nki"):
+    """The tile language."""
+
+
+class AccessAttr(Nki.Attribute, name="access"):
+    """How an operand lies in its buffer: dtype, starts, ``[step, count]`` pairs."""
+
+    dtype: ir.TypeAttr
+    starts: ir.AffineMapAttr
+    dims: ir.ArrayAttr
+
+
+NO_MASK = "affine_set<() : (0 == 0)>"
+
+
+class MalformedAttribute(ValueError):
+    """An attribute from a file that does not have the documented form."""
+
+
+class Attributes:
+    """Makes attributes and types in the current context; each distinct one is made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[Any, Any] = {}
+        self.no_mask = ir.Attribute.parse(NO_MASK)
+        self.i1, self.i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
+
+    def value(self, value: Any) -> Any:
+        """The attribute for a plain Python value of an op's field."""
+        key = type(value), value
+        if key not in self.made:
+            self.made[key] = self._value(value)
+        return self.made[key]
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case bool():
+                return ir.IntegerAttr.get(self.i1, int(value))
+            case str():
+                return ir.StringAttr.get(value)
+            case float():
+                return ir.FloatAttr.get_f64(value)
+            case int():
+                return ir.IntegerAttr.get(self.i64, value)
+            case tuple():
+                return ir.ArrayAttr.get([self._value(v) for v in value])
+        raise TypeError(f"no attribute for {value!r}")
+
+    def element(self, dtype: DType) -> Any:
+        key = ("element", dtype.name)
+        if key not in self.made:
+            self.made[key] = ir.TypeAttr.get(ir.Type.parse(dtype.mlir))
+        return self.made[key]
+
+    def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Any:
+        """``memref<128x512xf32, "sbuf">``."""
+        key = ("memref", shape, dtype.name, space)
+        if key not in self.made:
+            extents = "".join(f"{n}x" for n in shape)
+            self.made[key] = ir.Type.parse(f'memref<{extents}{dtype.mlir}, "{space}">')
+        return self.made[key]
+
+    def access(self, access: Access, symbols: int) -> Any:
+        key = (access, symbols)
+        if key not in self.made:
+            starts = [access.free] if access.partition is None else [access.partition, access.free]
+            affine = ir.AffineMap.get(0, symbols, [expression(form) for form in starts])
+            self.made[key] = AccessAttr.get(self.element(access.dtype), ir.AffineMapAttr.get(affine),
+                                            self.value(access.dims))
+        return self.made[key]
+
+    def linear(self, form: Linear, axes: int, symbols: int) -> Any:
+        """A linear form as an affine map attribute."""
+        return ir.AffineMapAttr.get(ir.AffineMap.get(axes, symbols, [expression(form)]))
+
+    def mask(self, mask: Mask, axes: int, symbols: int) -> Any:
+        if not mask:
+            return self.no_mask
+        key = ("mask", mask, axes, symbols)
+        if key not in self.made:
+            forms, flags = [expression(c.form) for c in mask], [c.equal for c in mask]
+            self.made[key] = ir.IntegerSetAttr.get(ir.IntegerSet.get(axes, symbols, forms, flags))
+        return self.made[key]
+
+
+def expression(form: Linear) -> Any:
+    """The affine expression of a linear form: axes are dims, symbols symbols."""
+    total = ir.AffineExpr.get_constant(form.const)
+    for position, c in form.symbols:
+        total = total + ir.AffineExpr.get_symbol(position) * c
+    for axis, c in form.axes:
+        total = total + ir.AffineExpr.get_dim(axis) * c
+    return total
+
+
+# -- reading back ------------------------------------------------------------------------------------------------------
+def read_access(attribute: Any) -> Access:
+    """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
+    if not isinstance(attribute, AccessAttr):
+        raise MalformedAttribute(f"{attribute} is not an access pattern '#nki.access<...>'")
+    element = str(ir.TypeAttr(attribute.dtype).value)
+    if element not in BY_MLIR:
+        raise MalformedAttribute(f"'{element}' is not an element type of the language")
+    try:
+        dims = tuple((d[0].value, d[1].value) for d in ir.ArrayAttr(attribute.dims))
+    except (TypeError, ValueError, IndexError, AttributeError):
+        raise MalformedAttribute(f"dims {attribute.dims} are not [step, count] pairs") from None
+    starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
+    if len(starts) not in (1, 2) or any(form.axes for form in starts):
+        raise MalformedAttribute(f"starts {attribute.starts} are not (offset) or (partition, offset) of symbols")
+    if not dims or any(count < 1 for _, count in dims):
+        raise MalformedAttribute(f"dims {attribute.dims} have an extent below 1")
+    return Access(BY_MLIR[element], starts[0] if len(starts) == 2 else None, starts[-1], dims)
+
+
+def read_mask(attribute: Any) -> Mask:
+    """The constraints of a mask; empty for the neutral one.
+
+    The bindings build integer set attributes but do not read them, so the text is read as an affine map, which has the
+    same expressions.
+    """
+    text = str(attribute)
+    if text == NO_MASK:
+        return ()
+    if not text.startswith("affine_set<"):
+        raise MalformedAttribute(f"{text} is not a mask 'affine_set<...>'")
+    space, _, body = text.removeprefix("affine_set<").removesuffix(">").partition(" : ")
+    terms = [re.fullmatch(r"(.*) (==|>=) 0", part.strip()) for part in body[1:-1].split(",")]
+    if not all(terms):
+        raise MalformedAttribute(f"{text} is not a mask 'affine_set<...>'")
+    forms = ", ".join(t[1] for t in terms if t)
+    results = ir.AffineMapAttr(ir.Attribute.parse(f"affine_map<{space} -> ({forms})>")).value.results
+    return tuple(Constraint(read_linear(e), t[2] == "==") for e, t in zip(results, terms) if t)
+
+
+def read_linear(e: Any) -> Linear:
+    """The linear form of an affine expression; raises ``MalformedAttribute`` for mod and div."""
+    match e:
+        case ir.AffineConstantExpr():
+            return Linear(e.value)
+        case ir.AffineDimExpr():
+            return Linear(0, (), ((e.position, 1),))
+        case ir.AffineSymbolExpr():
+            return Linear(0, ((e.position, 1),))
+        case ir.AffineAddExpr():
+            return read_linear(e.lhs).plus(read_linear(e.rhs))
+        case ir.AffineMulExpr():
+            left, right = read_linear(e.lhs), read_linear(e.rhs)
+            if right.symbols or right.axes:
+                left, right = right, left
+            return Linear().plus(left, right.const)
+    raise MalformedAttribute(f"'{e}' is not linear")
+
+
+def read_value(attribute: Any, kind: type) -> Any:
+    """The plain value of a field's attribute; raises ``MalformedAttribute`` where it has another kind."""
+    try:
+        if kind is tuple:
+            return tuple(a.value for a in attribute)
+        if kind is Linear:
+            (form,) = ir.AffineMapAttr(attribute).value.results
+            return read_linear(form)
+        if kind is float and isinstance(attribute, ir.IntegerAttr):
+            raise TypeError
+        return kind(attribute.value)
+    except (TypeError, ValueError, AttributeError):
+        raise MalformedAttribute(f"{attribute} is not a {kind.__name__}") from None

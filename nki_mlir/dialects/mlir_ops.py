@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""MLIR operations from the op classes: declaration on ``ext``, the context, writing an ``Op`` to IR and reading it back.
+
+Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the attributes
+``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only where bounds are left to
+run time; other discardable attributes are kept as they are.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import new_class
+from typing import Any
+
+from nki_mlir.bindings import ext, ir
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.access import Access, Linear, Ranges, Tile
+from nki_mlir.dialects.attributes import (
+    Attributes,
+    MalformedAttribute,
+    Nki,
+    read_access,
+    read_linear,
+    read_mask,
+    read_value,
+)
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.scalar.ops import Scalar
+from nki_mlir.dialects.verifier import Check, OutOfBounds, verify, verify_bounds
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+catalogue.load()                        # every op class registers itself on import
+
+
+class Nisa(ext.Dialect, name="nisa"):
+    """Engine instructions."""
+
+
+_DIALECTS = {"nki": Nki, "nisa": Nisa}
+_FIELD = {str: ir.StringAttr, float: ir.FloatAttr, bool: ir.IntegerAttr, int: ir.IntegerAttr, tuple: ir.ArrayAttr,
+          Linear: ir.AffineMapAttr}
+STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
+
+
+class UnknownSymbol(NkiMlirError):
+    code = "NKI-SYMBOL"
+    message = "a symbol operand of '{op}' is neither a loop variable with constant bounds nor a program id"
+    fix = "use the induction variable of an scf.for with constant bounds, or an argument with nki.program_id"
+
+
+def _verify(op: Any) -> bool:
+    """Structure and rules of one operation; findings are diagnostics at its location."""
+    declared: type[Op] = op.declared
+    if any(name not in op.attributes for name in ("access", "mask", *declared.attributes)):
+        return True                     # the presence check, which runs after this one, reports it
+    try:
+        read = read_op(op)
+        verify(read)
+        verify_masked_bounds(read)
+    except (KernelError, UnknownSymbol, MalformedAttribute) as error:
+        text = error.headline if isinstance(error, NkiMlirError) else str(error)
+        code = f" [{error.code}]" if isinstance(error, NkiMlirError) else ""
+        op.location.emit_error(f"'{declared.full_name()}' {text}{code}")
+        return False
+    return True
+
+
+def verify_masked_bounds(op: Op) -> None:
+    """Bounds of an operation that was read from IR, for the ranges of its symbols."""
+    check = Check(op)
+    if not op.mask and not op.limits:
+        verify_bounds(op, op.ranges)
+    for constraint in op.mask:
+        for position, _ in constraint.form.symbols:
+            check.rule(position < len(op.symbols), f"mask uses symbol s{position} of {len(op.symbols)}")
+
+
+def _declare(cls: type[Op]) -> type:
+    fields: dict[str, Any] = {}
+    for tile in cls.tiles:
+        fields[tile.name] = ext.Operand[Any] | None if tile.optional else ext.Operand[Any]
+    fields["symbols"] = Sequence[ext.Operand[Any]]
+    fields |= {"access": ir.ArrayAttr, "mask": ir.IntegerSetAttr}
+    fields |= {name: _FIELD[kind] for name, kind in cls.attributes.items()}
+    members = {"__annotations__": fields, "verify_invariants": _verify, "declared": cls, "__doc__": cls.__doc__}
+    base = _DIALECTS[cls.dialect].Operation
+    return new_class(f"{cls.dialect.title()}{cls.__name__}", (base,), {"name": cls.name}, lambda b: b.update(members))
+
+
+OPERATIONS = {name: _declare(cls) for name, cls in REGISTRY.items()}
+
+# To give an attribute its class, the bindings import a module named after its dialect, and do so again for each one,
+# because a failed import is not remembered (30 us). These modules are the answer they look for.
+for _name in ("nki", "nisa", "scalar"):
+    sys.modules.setdefault(f"{ext.__package__}.{_name}", sys.modules[__name__])
+
+
+def load_dialects(context: Any) -> None:
+    """Load our dialects and the upstream ones a module may contain; harmless when they are loaded already."""
+    with context, ir.Location.unknown():
+        for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
+            if not context.is_dialect_loaded(name):
+                dialect.load()
+        for name in ("func", "scf", "arith", "memref", "linalg", "affine"):
+            context.dialects[name]
+
+
+def new_context() -> Any:
+    """A context with everything loaded."""
+    context = ir.Context()
+    load_dialects(context)
+    return context
+
+
+@cache
+def shared_context() -> Any:
+    """The process's own context, for modules that come from kernels."""
+    return new_context()
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+def op_attributes(op: Op, make: Attributes) -> dict[str, Any]:
+    """The attribute dictionary of an operation. Optional tiles need segment sizes."""
+    count, axes = len(op.symbols), len(op.operands()[0][1].shape)
+    if op.mask or op.limits or any(kind is Linear for kind in op.attributes.values()):
+        axes = len(op.iteration().extents)
+    present = op.operands()
+    named = {"access": ir.ArrayAttr.get([make.access(t.access, count) for _, t in present]),
+             "mask": make.mask(op.mask, axes, count)}
+    for name, kind in op.attributes.items():
+        value = getattr(op, name)
+        named[name] = make.linear(value, axes, count) if kind is Linear else make.value(kind(value))
+    if any(f.optional for f in op.tiles):
+        sizes = [int(getattr(op, f.name) is not None) for f in op.tiles]
+        named["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*sizes, count])
+    if op.limits:
+        named["nki.limits"] = make.mask(op.limits, axes, count)
+    named |= op.extra
+    return named
+
+
+def write_op(op: Op, make: Attributes, location: Any = None, ip: Any = None) -> Any:
+    """Create the MLIR operation of ``op``, whose tile handles and symbols are SSA values."""
+    operands = [t.handle for _, t in op.operands()] + list(op.symbols)
+    return ir.Operation.create(op.full_name(), operands=operands, attributes=op_attributes(op, make), loc=location,
+                               ip=ip)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def is_tile_op(operation: Any) -> bool:
+    return operation.name in REGISTRY
+
+
+def read_op(operation: Any) -> Op:
+    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
+    operation = operation.operation
+    cls = REGISTRY[operation.name]
+    attributes, operands = operation.attributes, list(operation.operands)
+    present = list(cls.tiles)
+    if any(f.optional for f in cls.tiles):
+        if "operandSegmentSizes" not in attributes:
+            raise MalformedAttribute("lacks operandSegmentSizes")
+        sizes = list(attributes["operandSegmentSizes"])
+        if len(sizes) != len(cls.tiles) + 1:
+            raise MalformedAttribute(f"operandSegmentSizes {sizes} does not have {len(cls.tiles) + 1} entries")
+        present = [f for f, size in zip(cls.tiles, sizes) if size]
+    symbols = operands[len(present):]
+    patterns = attributes["access"]
+    if len(patterns) != len(present):
+        raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {len(patterns)}")
+    fields: dict[str, Any] = {}
+    for f, value, pattern in zip(present, operands, patterns):
+        fields[f.name] = _read_tile(value, read_access(pattern), len(symbols), f.name)
+    for name, kind in cls.attributes.items():
+        fields[name] = read_value(attributes[name], kind)
+    extra = {a.name: a.attr for a in _named(attributes) if a.name not in STRUCTURAL and a.name not in cls.attributes}
+    limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
+    ranges = tuple(symbol_range(s, operation) for s in symbols)
+    return cls(mask=read_mask(attributes["mask"]), limits=limits, symbols=tuple(symbols), ranges=ranges, extra=extra,
+               **fields)
+
+
+def _named(attributes: Any) -> Iterator[Any]:
+    return (attributes[k] for k in range(len(attributes)))
+
+
+def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
+    try:
+        kind = ir.MemRefType(value.type)
+    except ValueError:
+        raise MalformedAttribute(f"operand '{label}' is a {value.type}, not a memref") from None
+    space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
+    if space not in ("hbm", "sbuf", "psum"):
+        raise MalformedAttribute(f'operand \'{label}\' has type {kind}, whose memory space is not "hbm", "sbuf" or "psum"')
+    if (access.partition is None) != (space == "hbm"):
+        raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
+                                 f"starts in {space}")
+    if any(position >= symbols for position in access.symbols_used()):
+        raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
+    element = str(kind.element_type)
+    if element not in BY_MLIR:
+        raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
+    return Tile(value, space, tuple(kind.shape), BY_MLIR[element], access, label)
+
+
+# -- symbols -----------------------------------------------------------------------------------------------------------
+def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
+    """Least and greatest value of a loop variable, a program id, or an affine expression of such."""
+    found = _range(value)
+    if found is None:
+        raise UnknownSymbol(op=op.name if op is not None else "?")
+    return found
+
+
+def _range(value: Any) -> tuple[int, int] | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        holder = owner.owner
+        position = ir.BlockArgument(value).arg_number
+        if holder.name == "scf.for" and position == 0:
+            span = loop_span(holder)
+            return (span[0], span[-1]) if span is not None and len(span) else (0, 0) if span is not None else None
+        if holder.name == "func.func":
+            return _program_range(holder, position)
+        return None
+    operation = owner.operation if hasattr(owner, "operation") else owner
+    if operation.name == "arith.constant":
+        number = operation.attributes["value"].value
+        return number, number
+    if operation.name == "affine.apply":
+        ranges = [_range(v) for v in operation.operands]
+        return None if None in ranges else affine_range(operation.attributes["map"].value, ranges)
+    return None
+
+
+def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
+    """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
+    (result,) = mapping.results
+    return _expression_range(result, ranges, mapping.n_dims)
+
+
+def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int] | None:
+    match e:
+        case ir.AffineModExpr():
+            modulus = read_linear(e.rhs).const
+            inner = _expression_range(e.lhs, ranges, dims)
+            if inner is not None and 0 <= inner[0] and inner[1] < modulus:
+                return inner
+            return 0, modulus - 1
+        case ir.AffineFloorDivExpr():
+            inner = _expression_range(e.lhs, ranges, dims)
+            by = read_linear(e.rhs).const
+            return None if inner is None else (inner[0] // by, inner[1] // by)
+    try:
+        form = read_linear(e)
+    except MalformedAttribute:
+        return None
+    symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
+    return Linear(form.const, symbols).interval(tuple(ranges))
+
+
+def loop_span(loop: Any) -> range | None:
+    """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
+    bounds = []
+    for value in list(loop.operands)[:3]:
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+            return None
+        bounds.append(owner.attributes["value"].value)
+    return range(*bounds) if bounds[2] > 0 else None
+
+
+def _program_range(function: Any, position: int) -> tuple[int, int] | None:
+    attributes = function.attributes
+    if "arg_attrs" not in attributes or "nki.grid" not in attributes:
+        return None
+    marks = attributes["arg_attrs"][position]
+    if "nki.program_id" not in marks:
+        return None
+    grid = [g.value for g in attributes["nki.grid"]]
+    axis = marks["nki.program_id"].value
+    return (0, grid[axis] - 1) if axis < len(grid) else None
+
+
+def walk(block: Any, visit: Callable[[Any], None]) -> None:
+    """Call ``visit`` on every operation below a block, parents first."""
+    for operation in block.operations:
+        visit(operation.operation)
+        for region in operation.operation.regions:
+            for inner in region.blocks:
+                walk(inner, visit)
+
+
+def ranges_of(operation: Any, symbols: Sequence[Any]) -> Ranges:
+    return tuple(symbol_range(s, operation) for s in symbols)
+
+
+__all__ = ["OPERATIONS", "OutOfBounds", "is_tile_op", "load_dialects", "loop_span", "new_context", "op_attributes",
+           "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]

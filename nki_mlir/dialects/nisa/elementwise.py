@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Elementwise engine instructions: tensor_tensor, tensor_scalar, scalar_tensor_tensor, activation, selections."""
+
+from typing import Any
+
+from nki_mlir.dialects.access import PSUM, Tile
+from nki_mlir.dialects.nki.elementwise import EXACT_INTEGER, alu_compute
+from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+
+VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
+BITS = ("bitwise", "shift")
+
+
+def not_all_in_psum(op: Any, check: Any, *labels: str) -> None:
+    """The engines have one PSUM read port: some source must be in SBUF."""
+    check.rule(any(getattr(op, label).space != PSUM for label in labels),
+               f"at most one of {' and '.join(labels)} may be in PSUM")
+
+
+class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_TENSOR",
+                     opcode=0x10):
+    """dst = lhs (op) rhs. float32 inside; bit operations keep bits; 32-bit integer arithmetic is exact on GpSimd."""
+
+    dst: Out
+    lhs: In
+    rhs: In
+    op: str
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", ALU)
+        check.on_chip("dst", "lhs", "rhs")
+        check.same_shape("dst", "lhs", "rhs")
+        not_all_in_psum(self, check, "lhs", "rhs")
+        if ALU[self.op].group in BITS:
+            check.integers("lhs", "rhs")
+        if self.runs_on is GPSIMD:
+            for label in ("dst", "lhs", "rhs"):
+                check.spaces(label, "sbuf")
+
+    @property
+    def runs_on(self) -> Engine:
+        if self.engine != "unknown":
+            return Engine(self.engine)
+        integers = self.op in EXACT_INTEGER and alu_compute(self.op, self.lhs.dtype, self.rhs.dtype) is not FLOAT32
+        in_sbuf = all(t.space != PSUM for _, t in self.operands())
+        return GPSIMD if in_sbuf and (integers or self.op == "power") else VECTOR
+
+    @property
+    def compute(self) -> DType:
+        if self.runs_on is VECTOR and ALU[self.op].group not in BITS:
+            return FLOAT32
+        return alu_compute(self.op, self.lhs.dtype, self.rhs.dtype)
+
+    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+        return s.alu(self.op, lhs, rhs)
+
+    def cycles(self, machine: Machine) -> float:
+        n = self.dst.free_elements
+        mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
+        fast = all(t.dtype is BFLOAT16 for _, t in self.operands()) and self.op in ("add", "multiply", "subtract")
+        return max(machine.minimum_interval_cycles, n if mixed or fast else 2 * n)
+
+
+class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD),
+                     mnemonic="TENSOR_SCALAR", opcode=0x11):
+    """dst = (src op0 operand0) op1 operand1; an operand is a [P, 1] tile or the constant ``imm``; reverse swaps sides."""
+
+    dst: Out
+    src: In
+    operand0: In | None
+    operand1: In | None
+    op0: str
+    imm0: float = 0.0
+    reverse0: bool = False
+    op1: str = "bypass"
+    imm1: float = 0.0
+    reverse1: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op0", ALU)
+        check.one_of("op1", ALU)
+        check.on_chip("dst", "src", "operand0", "operand1")
+        check.same_shape("dst", "src", "operand0", "operand1")
+        bits = [ALU[op].group in BITS for op in (self.op0, self.op1) if op != "bypass"]
+        check.rule(all(bits) or not any(bits), "op0 and op1 must both be bit operations or both arithmetic")
+        if any(bits):
+            check.integers("src")
+        if self.runs_on is GPSIMD:
+            check.spaces("src", "sbuf")
+            check.spaces("dst", "sbuf")
+
+    @property
+    def exact(self) -> bool:
+        """Whether this is integer arithmetic on GpSimd."""
+        whole = self.operand0.dtype.is_integer if self.operand0 is not None else float(self.imm0).is_integer()
+        return (self.op0 in EXACT_INTEGER and self.op1 == "bypass" and whole and self.src.dtype.is_integer
+                and self.src.dtype.bits >= 32)
+
+    @property
+    def runs_on(self) -> Engine:
+        if self.engine != "unknown":
+            return Engine(self.engine)
+        return GPSIMD if self.exact and PSUM not in (self.src.space, self.dst.space) else VECTOR
+
+    @property
+    def compute(self) -> DType:
+        bits = ALU[self.op0].group in BITS or ALU[self.op1].group in BITS
+        return self.src.dtype if bits or (self.exact and self.runs_on is GPSIMD) else FLOAT32
+
+    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+        given = iter(tiles)
+        left = next(given) if self.operand0 is not None else s.constant(self.imm0)
+        value = apply_alu(s, self.op0, src, left, self.reverse0)
+        right = next(given) if self.operand1 is not None else s.constant(self.imm1)
+        return apply_alu(s, self.op1, value, right, self.reverse1)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements / machine.vector_elements_per_cycle)
+
+
+def apply_alu(s: Any, op: str, value: Any, operand: Any, reverse: bool) -> Any:
+    """One step of a two-operation instruction; operations of one operand ignore the second."""
+    if op == "bypass":
+        return value
+    if ALU[op].arity == 1:
+        return s.alu(op, value)
+    return s.alu(op, operand, value) if reverse else s.alu(op, value, operand)
+
+
+class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", engines=(VECTOR,),
+                           mnemonic="SCALAR_TENSOR_TENSOR", opcode=0x12):
+    """dst = (src op0 operand0) op1 rhs; operand0 is a [P, 1] tile or the constant ``imm0``, rhs a tile."""
+
+    dst: Out
+    src: In
+    operand0: In | None
+    rhs: In
+    op0: str
+    op1: str
+    imm0: float = 0.0
+    reverse0: bool = False
+    reverse1: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op0", ALU)
+        check.one_of("op1", ALU)
+        check.on_chip("dst", "src", "operand0", "rhs")
+        check.same_shape("dst", "src", "operand0", "rhs")
+        not_all_in_psum(self, check, "src", "rhs")
+
+    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+        left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)
+        return apply_alu(s, self.op1, apply_alu(s, self.op0, src, left, self.reverse0), tiles[-1], self.reverse1)
+
+    def cycles(self, machine: Machine) -> float:
+        n = self.dst.free_elements
+        fast = (self.src.dtype is BFLOAT16 and self.rhs.dtype is BFLOAT16 and n % 2 == 0
+                and {self.op0, self.op1} <= {"subtract", "multiply"})
+        return max(machine.minimum_interval_cycles, n if fast else 2 * n)
+
+
+class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mnemonic="ACTIVATE", opcode=0x13):
+    """dst = fn(src * scale + bias); scale is a [P, 1] tile or the constant ``imm``, bias a [P, 1] tile or 0."""
+
+    dst: Out
+    src: In
+    bias: In | None
+    scale: In | None
+    fn: str
+    imm: float = 1.0
+
+    def verify(self, check: Any) -> None:
+        check.one_of("fn", ACTIVATIONS)
+        check.on_chip("dst", "src", "bias", "scale")
+        check.same_shape("dst", "src", "bias", "scale")
+        check.dtype("bias", FLOAT32, FLOAT16, BFLOAT16)
+        check.dtype("scale", FLOAT32)
+
+    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+        given = iter(tiles)
+        bias = next(given) if self.bias is not None else None
+        if self.scale is not None:
+            src = s.alu("multiply", src, next(given))
+        elif self.imm != 1.0:
+            src = s.alu("multiply", src, s.constant(self.imm))
+        return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+
+
+class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mnemonic="RECIPROCAL", opcode=0x14):
+    """dst = 1 / src."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+
+    def body(self, s: Any, src: Any) -> Any:
+        return s.alu("reciprocal", src)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, 8 * self.dst.free_elements)
+
+
+class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated", engines=(VECTOR,),
+                             mnemonic="COPY_PREDICATED", opcode=0x15):
+    """dst = src where predicate is not 0 (is 0 with ``reverse_pred``); other elements of dst keep their value."""
+
+    dst: InOut
+    src: In
+    predicate: In
+    reverse_pred: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src", "predicate")
+        check.same_shape("dst", "src", "predicate")
+        not_all_in_psum(self, check, "src", "predicate")
+
+    def body(self, s: Any, dst: Any, src: Any, predicate: Any) -> Any:
+        return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
+
+    def cycles(self, machine: Machine) -> float:
+        n = self.dst.free_elements
+        mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
+        return max(machine.minimum_interval_cycles, n if mixed else 2 * n)
+
+
+class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,), mnemonic="AFFINE_SELECT",
+                     opcode=0x16):
+    """dst = src where ``predicate`` (an affine form over the axes) is >= 0 (``equal``: == 0), else ``value``."""
+
+    dst: Out
+    src: In
+    predicate: Linear
+    equal: bool = False
+    value: float = 0.0
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.predicate,)
+
+    def body(self, s: Any, src: Any, position: Any) -> Any:
+        holds = s.alu("equal" if self.equal else "greater_equal", position, s.constant(0.0))
+        return s.alu("select", holds, src, s.constant(self.value))
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.gpsimd_start_cycles + self.dst.free_elements
+
+
+def per_partition(tile: Tile) -> bool:
+    """Whether a tile is one value a partition, read by all its free elements."""
+    return all(step == 0 or count == 1 for step, count in tile.access.dims[1:])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Data movement instructions: tensor_copy, memset, iota, dma_copy."""
+
+from typing import Any
+
+from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.nki.movement import Copying, constant_compute
+from nki_mlir.dialects.op import Elementwise, In, Linear, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
+
+VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC
+
+
+class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR, GPSIMD), mnemonic="COPY",
+                   opcode=0x40):
+    """dst = src on chip, converted on write. The scalar engine goes through float32, the others keep equal bits."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+        if self.runs_on is GPSIMD:
+            check.spaces("dst", "sbuf")
+            check.spaces("src", "sbuf")
+
+    @property
+    def compute(self) -> DType | None:
+        return FLOAT32 if self.runs_on is SCALAR else None
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+
+
+class MemsetOp(NisaOp, Elementwise, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
+    """dst = value, converted to dst's dtype."""
+
+    dst: Out
+    value: float
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+        if self.runs_on is GPSIMD:
+            check.spaces("dst", "sbuf")
+
+    @property
+    def compute(self) -> DType:
+        return constant_compute(self.dst.dtype)
+
+    def body(self, s: Any) -> Any:
+        return s.constant(self.value)
+
+    def cycles(self, machine: Machine) -> float:
+        n = self.dst.free_elements
+        return max(machine.minimum_interval_cycles, n / 2 if self.value == 0 or self.dst.dtype.bits == 16 else n)
+
+
+class IotaOp(NisaOp, Elementwise, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):
+    """dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
+
+    dst: Out
+    expression: Linear
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+
+    @property
+    def compute(self) -> DType:
+        return INT32
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.expression,)
+
+    def body(self, s: Any, position: Any) -> Any:
+        return position
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.gpsimd_start_cycles + self.dst.free_elements
+
+
+class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD), mnemonic="DMA", opcode=0x43):
+    """dst = src between HBM and SBUF, either way or within one, converted on the way. No partition rules."""
+
+    dst: Out
+    src: In
+    destinations = (SBUF,)
+
+    def verify(self, check: Any) -> None:
+        check.spaces("dst", "hbm", "sbuf")
+        check.spaces("src", "hbm", "sbuf")
+        check.same_shape("dst", "src")
+
+    def cycles(self, machine: Machine) -> float:
+        # What the triggering engine spends; the transfer itself is the DMA model's.
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reducing engine instructions: tensor_reduce, activation_reduce, tensor_scalar_reduce, tensor_partition_reduce."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
+from nki_mlir.dialects.nki.reduction import reduce_keeping, reduced_shape
+from nki_mlir.dialects.op import ArrayScalars, In, Iteration, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+
+VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
+REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
+
+
+class TensorReduceOp(NisaOp, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE", opcode=0x20):
+    """dst = src reduced by ``op`` over free ``axes`` (extent 1 in dst), times -1 with ``negate``."""
+
+    dst: Out
+    src: In
+    op: str
+    axes: tuple
+    negate: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", REDUCTIONS)
+        check.on_chip("dst", "src")
+        check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
+                   f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
+        check.shape("dst", reduced_shape(self.src.shape, self.axes))
+        bits = ALU[self.op].group == "bitwise"
+        check.rule(not (bits and self.negate), "negate is for arithmetic reductions")
+        if bits:
+            check.integers("src")
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
+
+    def iteration(self) -> Iteration:
+        every = tuple(range(len(self.src.shape)))
+        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.axes))
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        value = reduce_keeping(self.op, src, self.axes)
+        return -value if self.negate else value
+
+    def lower(self, b: Any) -> None:
+        b.reduction(self, self.op, negate=self.negate)
+
+    def cycles(self, machine: Machine) -> float:
+        n = self.src.free_elements
+        fast = self.src.dtype is BFLOAT16 and self.dst.dtype is BFLOAT16 and self.op in ("add", "maximum")
+        return max(machine.minimum_interval_cycles, n / 2 if fast else n)
+
+
+class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(GPSIMD,),
+                              mnemonic="REDUCE_CROSS_LANE", opcode=0x21):
+    """dst[0, f...] = src reduced over its partitions."""
+
+    dst: Out
+    src: In
+    op: str
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", ("add", "maximum", "bitwise_or", "bitwise_and"))
+        check.on_chip("dst", "src")
+        check.shape("dst", (1, *self.src.shape[1:]))
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
+
+    def iteration(self) -> Iteration:
+        every = tuple(range(len(self.src.shape)))
+        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset({0}))
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return reduce_keeping(self.op, src, (0,))
+
+    def lower(self, b: Any) -> None:
+        b.reduction(self, self.op)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.gpsimd_start_cycles + self.src.partitions * self.src.free_elements
+
+
+class WithRowReduction(NisaOp):
+    """Mixin: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
+
+    def iteration(self) -> Iteration:
+        shape = self.dst.shape                                      # type: ignore[attr-defined]
+        same = tuple(range(len(shape)))
+        axes = {f.name: same for f, _ in self.operands()}
+        return Iteration(shape, axes, frozenset(same[1:]))
+
+    def reference(self, *sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value = np.asarray(self.body(ArrayScalars(self.compute), *sources))             # type: ignore[attr-defined]
+        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)))       # type: ignore[attr-defined]
+        return value, rows
+
+    def sources(self) -> list[tuple[str, Tile]]:
+        return [(f.name, t) for f, t in self.operands() if f.reads]
+
+    def lower(self, b: Any) -> None:
+        b.elementwise_with_rows(self, self.reduce_op)                                   # type: ignore[attr-defined]
+
+    def verify_rows(self, check: Any) -> None:
+        check.one_of("reduce_op", REDUCTIONS)
+        shape = self.dst.shape                                      # type: ignore[attr-defined]
+        check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
+
+
+class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SCALAR,), mnemonic="ACTIVATE_REDUCE",
+                         opcode=0x22):
+    """dst = fn(src * scale + bias) and reduce_res = dst's float32 values reduced over the free axes."""
+
+    dst: Out
+    reduce_res: Out
+    src: In
+    bias: In | None
+    scale: In | None
+    fn: str
+    reduce_op: str = "add"
+    imm: float = 1.0
+
+    def verify(self, check: Any) -> None:
+        ActivationOp.verify(self, check)                            # type: ignore[arg-type]
+        self.verify_rows(check)
+
+    body = ActivationOp.body
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+
+
+class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engines=(VECTOR,),
+                           mnemonic="TENSOR_SCALAR_REDUCE", opcode=0x23):
+    """dst = src op0 operand0 and reduce_res = dst's float32 values reduced over the free axes."""
+
+    dst: Out
+    reduce_res: Out
+    src: In
+    operand0: In | None
+    op0: str
+    reduce_op: str
+    imm0: float = 0.0
+    reverse0: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op0", ALU)
+        check.on_chip("dst", "src", "operand0", "reduce_res")
+        check.same_shape("dst", "src", "operand0")
+        self.verify_rows(check)
+
+    operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
+    body = TensorScalarOp.body
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Elementwise operations of the tile language: one result element from the elements at the same place."""
+
+from typing import Any
+
+from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
+
+EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
+
+
+def alu_compute(op: str, *dtypes: DType) -> DType:
+    """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
+    group = ALU[op].group
+    if group in ("bitwise", "shift") or (op in EXACT_INTEGER and all(d.is_integer for d in dtypes)
+                                         and any(d.bits >= 32 for d in dtypes)):
+        return max(dtypes, key=lambda d: d.bits) if all(d.is_integer for d in dtypes) else INT32
+    return FLOAT32
+
+
+class BinaryOp(NkiOp, Elementwise, name="binary"):
+    """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
+
+    dst: Out
+    lhs: In
+    rhs: In
+    op: str
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", ALU)
+        check.on_chip("dst", "lhs", "rhs")
+        check.same_shape("dst", "lhs", "rhs")
+        if ALU[self.op].group in ("bitwise", "shift"):
+            check.integers("lhs", "rhs")
+
+    @property
+    def compute(self) -> DType:
+        return alu_compute(self.op, self.lhs.dtype, self.rhs.dtype)
+
+    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+        return s.alu(self.op, lhs, rhs)
+
+
+class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
+    """dst = src (op) scalar, or scalar (op) src with ``reverse``."""
+
+    dst: Out
+    src: In
+    op: str
+    scalar: float
+    reverse: bool
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", ALU)
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+        if ALU[self.op].group in ("bitwise", "shift"):
+            check.integers("src")
+
+    @property
+    def compute(self) -> DType:
+        exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
+        return alu_compute(self.op, self.src.dtype, INT32 if exact else FLOAT32) if (
+            exact or ALU[self.op].group not in ("bitwise", "shift")) else self.src.dtype
+
+    def body(self, s: Any, src: Any) -> Any:
+        scalar = s.constant(self.scalar)
+        return s.alu(self.op, scalar, src) if self.reverse else s.alu(self.op, src, scalar)
+
+
+class UnaryOp(NkiOp, Elementwise, name="unary"):
+    """dst = fn(src), an activation function or a one-operand ALU operation, in float32."""
+
+    dst: Out
+    src: In
+    fn: str
+
+    def verify(self, check: Any) -> None:
+        check.one_of("fn", [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1)])
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+        if self.fn == "invert":
+            check.integers("src")
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if self.fn == "invert" else FLOAT32
+
+    def body(self, s: Any, src: Any) -> Any:
+        return s.activation(self.fn, src) if self.fn in ACTIVATIONS else s.alu(self.fn, src)
+
+
+class SelectOp(NkiOp, Elementwise, name="select"):
+    """dst = on_true where condition is not 0, else on_false."""
+
+    dst: Out
+    condition: In
+    on_true: In
+    on_false: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "condition", "on_true", "on_false")
+        check.same_shape("dst", "condition", "on_true", "on_false")
+
+    def body(self, s: Any, condition: Any, on_true: Any, on_false: Any) -> Any:
+        return s.alu("select", condition, on_true, on_false)

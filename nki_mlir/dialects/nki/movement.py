@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Data movement of the tile language: load, store, copy, transpose, memset, iota, device_print."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.op import Elementwise, In, Iteration, Linear, NkiOp, Out
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
+
+
+class Copying(Elementwise):
+    """Mixin: dst = src, converted to dst's dtype once; equal dtypes keep their bits."""
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def body(self, s: Any, src: Any) -> Any:
+        return src
+
+
+class LoadOp(NkiOp, Copying, name="load"):
+    """dst (on chip) = src (HBM)."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.in_hbm("src")
+        check.on_chip("dst")
+        check.same_shape("dst", "src")
+
+
+class StoreOp(NkiOp, Copying, name="store"):
+    """dst (HBM) = src (on chip)."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.in_hbm("dst")
+        check.on_chip("src")
+        check.same_shape("dst", "src")
+
+
+class CopyOp(NkiOp, Copying, name="copy"):
+    """dst = src, both on chip; they may overlap, all reads come first."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.same_shape("dst", "src")
+
+
+class TransposeOp(NkiOp, name="transpose"):
+    """dst[f, p] = src[p, f]: partitions become the free axis."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.rule(len(self.src.shape) == 2, f"transposes 2-D tiles, got {list(self.src.shape)}")
+        check.at_most("src", 1, self.src.shape[1], 128)
+        check.shape("dst", self.src.shape[::-1])
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        return Iteration(self.src.shape, {"dst": (1, 0), "src": (0, 1)})
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return src.T
+
+    def lower(self, b: Any) -> None:
+        b.elementwise(self)
+
+    def body(self, s: Any, src: Any) -> Any:
+        return src
+
+
+def constant_compute(dtype: DType) -> DType:
+    """What a constant is held in before it is written: 32-bit integers do not survive float32."""
+    return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
+
+
+class MemsetOp(NkiOp, Elementwise, name="memset"):
+    """dst = value, converted to dst's dtype."""
+
+    dst: Out
+    value: float
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+
+    @property
+    def compute(self) -> DType:
+        return constant_compute(self.dst.dtype)
+
+    def body(self, s: Any) -> Any:
+        return s.constant(self.value)
+
+
+class IotaOp(NkiOp, Elementwise, name="iota"):
+    """dst[i] = expression(i), an affine expression over dst's axes and the op's symbols, in int32."""
+
+    dst: Out
+    expression: Linear
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+
+    @property
+    def compute(self) -> DType:
+        return INT32
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.expression,)
+
+    def body(self, s: Any, position: Any) -> Any:
+        return position
+
+
+print_sink: ContextVar[Callable[[str, np.ndarray], None]] = ContextVar(
+    "print_sink", default=lambda prefix, value: print(f"{prefix}\n{value}"))
+
+
+class DevicePrintOp(NkiOp, name="device_print"):
+    """Hand the tile to the print sink of the running program. Does nothing on the device."""
+
+    src: In
+    prefix: str
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        return Iteration(self.src.shape, {"src": tuple(range(len(self.src.shape)))})
+
+    def reference(self, src: np.ndarray) -> None:
+        print_sink.get()(self.prefix, src.copy())
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions of the tile language over free axes."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.op import In, Iteration, NkiOp, Out
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+
+def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` with the reduced axes kept as 1: reductions never change the rank of their destination."""
+    return tuple(1 if k in axes else n for k, n in enumerate(shape))
+
+
+def reduce_keeping(op: str, array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The array reduced over ``axes``, which stay with extent 1."""
+    reduce = ALU[op].reduce
+    assert reduce is not None
+    return np.expand_dims(reduce(array, axes), axes)
+
+
+class ReduceOp(NkiOp, name="reduce"):
+    """dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on those axes."""
+
+    dst: Out
+    src: In
+    op: str
+    axes: tuple
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op", [n for n, op in ALU.items() if op.reduce is not None])
+        check.on_chip("dst", "src")
+        check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
+                   f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
+        check.shape("dst", reduced_shape(self.src.shape, self.axes))
+        if ALU[self.op].group == "bitwise":
+            check.integers("src")
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
+
+    def iteration(self) -> Iteration:
+        every = tuple(range(len(self.src.shape)))
+        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.axes))
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return reduce_keeping(self.op, src, self.axes)
+
+    def lower(self, b: Any) -> None:
+        b.reduction(self, self.op)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The op class: fields, verifier, reference, lowering, cost and encoding of one operation, in one place.
+
+A class lists its tiles and attributes as annotated fields. An instance is one operation: its tiles are ``Tile`` records,
+its attributes plain Python values. Eager execution, capture, the interpreter, the conversions and the emitter all work
+on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same classes. This file knows no MLIR.
+"""
+
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar, Union, get_args, get_origin
+
+import numpy as np
+
+from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Mask, Ranges, Tile
+from nki_mlir.machine import Engine
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+
+class In:
+    """Annotation of a tile that is read."""
+
+
+class Out:
+    """Annotation of a tile that is written."""
+
+
+class InOut:
+    """Annotation of a tile that is read and then written (accumulation)."""
+
+
+@dataclass(frozen=True)
+class TileField:
+    name: str
+    role: type                  # In, Out or InOut
+    optional: bool
+
+    @property
+    def reads(self) -> bool:
+        return self.role is not Out
+
+    @property
+    def writes(self) -> bool:
+        return self.role is not In
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """An op as a loop nest: extents of its axes, the axes of each tile's dims, and which axes are reduced."""
+
+    extents: tuple[int, ...]
+    axes: dict[str, tuple[int, ...]]            # tile field -> iteration axis of each of its dims
+    reduced: frozenset[int] = frozenset()
+
+
+REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
+
+ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
+
+
+class Op:
+    """Base of all tile operations. Subclasses give ``verify``, ``reference``, ``lower``, ``cycles`` and ``encode``.
+
+    ``mask`` restricts the iteration space; ``limits`` are constraints that must hold wherever the mask does and that
+    could not be proved when the op was made; ``symbols`` are the holder's handles of the symbols that access patterns,
+    mask and limits count by position, ``ranges`` their values.
+    """
+
+    name: ClassVar[str] = ""
+    dialect: ClassVar[str] = ""
+    tiles: ClassVar[tuple[TileField, ...]] = ()
+    attributes: ClassVar[dict[str, type]] = {}
+    defaults: ClassVar[dict[str, Any]] = {}
+    engines: ClassVar[tuple[Engine, ...]] = ()
+    destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
+    mnemonic: ClassVar[str] = ""                # in assembly
+    opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
+
+    def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
+                          opcode: int = 0, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if not name:
+            return                              # a family's base class
+        cls.name, cls.engines, cls.mnemonic, cls.opcode = name, engines, mnemonic, opcode
+        tiles, attributes, defaults = [], {}, {}
+        for owner in reversed(cls.__mro__):
+            for field, kind in inspect.get_annotations(owner).items():
+                if (tile := _tile_field(field, kind)) is not None:
+                    tiles.append(tile)
+                elif kind in ATTRIBUTE_KINDS:
+                    attributes[field] = kind
+                    if field in owner.__dict__:
+                        defaults[field] = owner.__dict__[field]
+        cls.tiles, cls.attributes, cls.defaults = tuple(tiles), attributes, defaults
+        REGISTRY[f"{cls.dialect}.{name}"] = cls
+
+    def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple = (), ranges: Ranges = (),
+                 extra: dict[str, Any] | None = None, **fields: Any) -> None:
+        self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
+        self.extra = extra or {}                # discardable attributes, kept by every pass
+        for tile in self.tiles:
+            setattr(self, tile.name, fields.pop(tile.name, None))
+        for attribute in self.attributes:
+            setattr(self, attribute, fields.pop(attribute) if attribute in fields else self.defaults[attribute])
+        if fields:
+            raise TypeError(f"{self.full_name()} has no field {', '.join(fields)}")
+
+    # -- what holds for all ops ----------------------------------------------------------------------------------------
+    @classmethod
+    def full_name(cls) -> str:
+        return f"{cls.dialect}.{cls.name}"
+
+    def operands(self) -> list[tuple[TileField, Tile]]:
+        """The tiles that are present, in the order of the fields."""
+        return [(f, t) for f in self.tiles if (t := getattr(self, f.name)) is not None]
+
+    def sources(self) -> list[tuple[str, Tile]]:
+        """The tiles that ``reference`` gets, by name: those that are read, in the order of the fields."""
+        return [(f.name, t) for f, t in self.operands() if f.reads]
+
+    def targets(self) -> list[tuple[str, Tile]]:
+        return [(f.name, t) for f, t in self.operands() if f.writes]
+
+    def attribute_values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.attributes}
+
+    # -- what subclasses say -------------------------------------------------------------------------------------------
+    def verify(self, check: Any) -> None:
+        """Rules that hold on every target; ``check`` is a ``dialects.verifier.Check``."""
+
+    @property
+    def compute(self) -> DType | None:
+        """The dtype sources are converted to before ``reference``; None: they are handed over as they are."""
+        return FLOAT32
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        """Affine forms whose values, over the iteration space, ``body`` gets after the sources (in ``compute``)."""
+        return ()
+
+    def iteration(self) -> Iteration:
+        raise InternalError(f"{self.full_name()} has no loop form")
+
+    def reference(self, *sources: np.ndarray) -> Any:
+        """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out (several: a tuple)."""
+        raise InternalError(f"{self.full_name()} has no reference")
+
+    def lower(self, b: Any) -> None:
+        """The meaning in linalg, emitted through ``b`` (``conversion.structured.StructuredBuilder``)."""
+        raise InternalError(f"{self.full_name()} has no lowering")
+
+    def cycles(self, machine: Any) -> float:
+        """Cycles its engine is busy, from the documented cost formulas."""
+        raise InternalError(f"{self.full_name()} has no cost")
+
+
+class NkiOp(Op):
+    """An operation of the tile language (``nl``)."""
+
+    dialect = "nki"
+
+
+class NisaOp(Op):
+    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``."""
+
+    dialect = "nisa"
+    engine: str = "unknown"
+
+    @property
+    def runs_on(self) -> Engine:
+        """The engine it was given, or the first that can run it."""
+        chosen = Engine(self.engine)
+        return self.engines[0] if chosen is Engine.UNKNOWN else chosen
+
+
+def _tile_field(name: str, kind: Any) -> TileField | None:
+    if kind in (In, Out, InOut):
+        return TileField(name, kind, False)
+    if get_origin(kind) is Union or type(kind).__name__ == "UnionType":
+        inner = [k for k in get_args(kind) if k is not type(None)]
+        if len(inner) == 1 and inner[0] in (In, Out, InOut):
+            return TileField(name, inner[0], True)
+    return None
+
+
+class Elementwise(Op):
+    """Mixin of ops whose tiles all have the shape of ``dst``: one iteration axis a dim."""
+
+    def iteration(self) -> Iteration:
+        shape = self.dst.shape                                  # type: ignore[attr-defined]
+        same = tuple(range(len(shape)))
+        return Iteration(shape, {f.name: same for f, _ in self.operands()})
+
+    def lower(self, b: Any) -> None:
+        b.elementwise(self)
+
+    def body(self, s: Any, *values: Any) -> Any:
+        """The scalar expression of ``dst``, built through ``s`` (constants, alu, activation) from the sources."""
+        raise InternalError(f"{self.full_name()} has no scalar body")
+
+    def reference(self, *sources: np.ndarray) -> Any:
+        return self.body(ArrayScalars(self.compute), *sources)
+
+
+class ArrayScalars:
+    """Evaluates a scalar body on whole arrays: the NumPy side of what ``lower`` emits as scalar operations."""
+
+    def __init__(self, compute: DType | None) -> None:
+        self.dtype = (compute or FLOAT32).numpy
+
+    def constant(self, value: float) -> Any:
+        return self.dtype.type(value)
+
+    @staticmethod
+    def alu(name: str, *values: Any) -> Any:
+        return ALU[name].numpy(*values)
+
+    @staticmethod
+    def activation(name: str, value: Any) -> Any:
+        return ACTIVATIONS[name].numpy(value)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The scalar dialect: pure scalar functions inside ``linalg.generic`` bodies, by the names of the scalar library.
+
+``arith`` truncates and wraps where the machine rounds and saturates, so conversions and arithmetic are operations of
+our own; their meaning is defined once in ``nki_mlir.scalar``. Integers keep their sign in the type (``ui8``).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ext, ir
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+
+class Scalar(ext.Dialect, name="scalar"):
+    """Scalar functions with the rounding, saturation and special values of the machine."""
+
+
+class ConvertOp(Scalar.Operation, name="convert", traits=[ext.Pure]):
+    """The value in the result's type: floats round to nearest even, integers saturate, NaN becomes 0."""
+
+    value: ext.Operand[Any]
+    result_: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        for kind in (self.operands[0].type, self.results[0].type):
+            if str(kind) not in BY_MLIR and str(kind) != "index":
+                self.location.emit_error(f"'scalar.convert' converts between element types, not {kind}")
+                return False
+        return True
+
+
+class AluOp(Scalar.Operation, name="alu", traits=[ext.Pure]):
+    """An ALU operation ``fn`` on operands of one type."""
+
+    values: Sequence[ext.Operand[Any]]
+    result_: ext.Result[Any]
+    fn: ir.StringAttr
+
+    def verify_invariants(self) -> bool:
+        if "fn" not in self.attributes:
+            return True
+        name = self.attributes["fn"].value
+        if name not in ALU:
+            self.location.emit_error(f"'scalar.alu' has no function '{name}'")
+            return False
+        if len(self.operands) != ALU[name].arity:
+            self.location.emit_error(f"'scalar.alu' function '{name}' takes {ALU[name].arity} operands")
+            return False
+        return True
+
+
+class ActivationOp(Scalar.Operation, name="activation", traits=[ext.Pure]):
+    """An activation function ``fn`` of a float32."""
+
+    value: ext.Operand[Any]
+    result_: ext.Result[Any]
+    fn: ir.StringAttr
+
+    def verify_invariants(self) -> bool:
+        if "fn" in self.attributes and self.attributes["fn"].value not in ACTIVATIONS:
+            self.location.emit_error(f"'scalar.activation' has no function '{self.attributes['fn'].value}'")
+            return False
+        return True

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules about operands that every target shares, as checks that op classes call, and the errors they raise.
+
+``verify(op)`` runs the rules of one operation: structure common to all (partition form, bounds) and the class's own.
+Rules that depend on the target are the pass ``verify-target``'s.
+"""
+
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile
+from nki_mlir.scalar.dtypes import DType
+
+PARTITIONS = 128                # on every generation
+PSUM_BANK_BYTES = 2048
+
+
+class OutOfBounds(KernelError, IndexError):
+    code = "err_tensor_access_out_of_bound"
+    message = ("Out-of-bound access for tensor `{tensor}` on dimension {dim}: index range [{low}, {high}] "
+               "exceed dimension size of {extent}")
+    fix = "shorten the range, or pass mask= with a condition that keeps the index below {extent}"
+
+
+class TooManyPartitions(KernelError):
+    code = "err_num_partition_exceed_arch_limit"
+    message = "number of partitions {count} exceed architecture limitation of {limit}."
+    why = "axis 0 of an on-chip tile is its partition axis, and the memories have {limit} partitions"
+    fix = "work on {limit} rows at a time in a loop over nl.affine_range"
+
+
+class PartitionAccess(KernelError):
+    code = "NKI-PARTITION"
+    message = "{what}"
+    why = "an engine reads partitions start, start + 1, ...; an access pattern steps in the free dimension only"
+    fix = "index axis 0 with one contiguous range, or transpose the tile first"
+
+
+class PartitionMismatch(KernelError):
+    code = "err_num_partition_mismatch"
+    message = "number of partitions (dimension 0 size of a tile) mismatch in parameters ({tiles}) of '{op}'"
+    fix = "give all operands the same number of partitions, or broadcast the smaller one with .broadcast_to"
+
+
+class ShapeMismatch(KernelError):
+    code = "NKI-SHAPE"
+    message = "{what}"
+    fix = "give the operands shapes that agree"
+
+
+class WrongMemory(KernelError):
+    code = "err_unsupported_memory"
+    message = "Expected operand '{operand}' of '{op}' to be in address space '{expected}', but got a tile in '{found}' instead."
+    fix = "load HBM tensors with nl.load first; store on-chip tiles with nl.store"
+
+
+class WrongDtype(KernelError):
+    code = "NKI-DTYPE"
+    message = "operand '{operand}' of '{op}' has dtype {found}, which must be {expected}"
+    fix = "convert it first, for example with nl.copy(x, dtype=...)"
+
+
+class TooLarge(KernelError):
+    code = "err_size_of_dimension_exceed_arch_limit"
+    message = "size of dimension {dim} in '{tile}' of '{op}' exceed architecture limitation of {limit}."
+    fix = "split the operation into pieces of at most {limit}"
+
+
+class PsumBank(KernelError):
+    code = "NKI-PSUM-BANK"
+    message = "a matmul result of {bytes} bytes per partition does not fit one PSUM bank of {limit} bytes"
+    fix = "compute at most {elements} float32 columns at a time"
+
+
+class WrongAttribute(KernelError):
+    code = "NKI-ATTRIBUTE"
+    message = "attribute '{attribute}' of '{op}' is {found}, which must be {expected}"
+    fix = "use one of the documented values"
+
+
+class OverlappingWrite(KernelError):
+    code = "err_store_dst_shape_smaller_than_other_shape"
+    message = "the destination {tile} of '{op}' names the same element more than once"
+    fix = "write each element once: a destination must not be broadcast or overlap itself"
+
+
+class Check:
+    """The rules, with the op they are asked for: each raises its error or returns nothing."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        self.name = op.name
+
+    def tile(self, label: str, tile: Tile, writes: bool) -> None:
+        """What holds for every operand: the partition form, self-overlap of destinations."""
+        access = tile.access
+        if tile.on_chip:
+            step, count = access.dims[0]
+            if count > PARTITIONS:
+                raise TooManyPartitions(count=count, limit=PARTITIONS)
+            if count > 1 and step not in ((1,) if writes else (0, 1)):
+                raise PartitionAccess(what=f"operand '{label}' steps through partitions by {step}")
+        if writes and any(step == 0 and count > 1 for step, count in access.dims):
+            raise OverlappingWrite(tile=tile.describe(), op=self.name)
+
+    def bounds(self, tile: Tile, ranges: Ranges, label: str) -> None:
+        """Start plus reach stays in the buffer for all values of the symbols."""
+        access = tile.access
+        low, high = access.free.interval(ranges)
+        reach = access.reach()
+        if low + reach[0] < 0 or high + reach[1] >= tile.row:
+            dim = "1 (free)" if tile.on_chip else "0 (flat)"
+            raise OutOfBounds(tensor=tile.label or label, dim=dim, low=low + reach[0], high=high + reach[1],
+                              extent=tile.row)
+        if access.partition is not None:
+            low, high = access.partition.interval(ranges)
+            high += (tile.partitions - 1) * access.dims[0][0]
+            if low < 0 or high >= tile.base_shape[0]:
+                raise OutOfBounds(tensor=tile.label or label, dim=0, low=low, high=high, extent=tile.base_shape[0])
+
+    def spaces(self, label: str, *allowed: str) -> None:
+        tile: Tile | None = getattr(self.op, label)
+        if tile is not None and tile.space not in allowed:
+            raise WrongMemory(operand=label, op=self.name, expected="|".join(allowed), found=tile.space)
+
+    def on_chip(self, *labels: str) -> None:
+        for label in labels:
+            self.spaces(label, PSUM, SBUF)
+
+    def in_hbm(self, label: str) -> None:
+        self.spaces(label, HBM)
+
+    def same_shape(self, *labels: str) -> None:
+        tiles = [(label, t) for label in labels if (t := getattr(self.op, label)) is not None]
+        first = tiles[0][1].shape
+        for label, tile in tiles[1:]:
+            if tile.shape != first:
+                if tile.on_chip and tiles[0][1].on_chip and tile.shape[0] != first[0]:
+                    raise PartitionMismatch(tiles=", ".join(f"{n}{list(t.shape)}" for n, t in tiles), op=self.name)
+                raise ShapeMismatch(what=f"'{self.name}' needs operands of one shape, got "
+                                         f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}")
+
+    def dtype(self, label: str, *allowed: DType) -> None:
+        tile: Tile | None = getattr(self.op, label)
+        if tile is not None and tile.dtype not in allowed:
+            raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected=" or ".join(map(str, allowed)))
+
+    def integers(self, *labels: str) -> None:
+        for label in labels:
+            tile: Tile | None = getattr(self.op, label)
+            if tile is not None and not tile.dtype.is_integer:
+                raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected="an integer type")
+
+    def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
+        if extent > limit:
+            raise TooLarge(dim=dim, tile=f"{label}{list(getattr(self.op, label).shape)}", op=self.name, limit=limit)
+
+    def one_of(self, attribute: str, allowed: Any) -> None:
+        value = getattr(self.op, attribute)
+        if value not in allowed:
+            raise WrongAttribute(attribute=attribute, op=self.name, found=repr(value),
+                                 expected="one of " + ", ".join(map(str, allowed)))
+
+    def shape(self, label: str, expected: tuple[int, ...]) -> None:
+        tile: Tile = getattr(self.op, label)
+        if tile.shape != expected:
+            raise ShapeMismatch(what=f"operand '{label}' of '{self.name}' has shape {list(tile.shape)}, "
+                                     f"which must be {list(expected)}")
+
+    def rule(self, holds: bool, what: str) -> None:
+        """A rule of this op alone."""
+        if not holds:
+            raise ShapeMismatch(what=f"'{self.name}': {what}")
+
+
+def verify(op: Any) -> None:
+    """All rules of one operation but the bounds: ``verify_bounds`` needs the symbols' ranges."""
+    check = Check(op)
+    for field, tile in op.operands():
+        check.tile(field.name, tile, field.writes)
+    op.verify(check)
+
+
+def verify_bounds(op: Any, ranges: Ranges) -> None:
+    """Every operand stays in its buffer, where the op carries no mask or limits that decide it at run time."""
+    if op.mask or op.limits:
+        return
+    check = Check(op)
+    for field, tile in op.operands():
+        check.bounds(tile, ranges, field.name)
+
+
+def holds_nowhere(mask: Mask, ranges: Ranges, counts: tuple[int, ...]) -> bool:
+    """Whether a constraint is false for all symbol values and all elements."""
+    return any(c.form.interval(ranges, counts)[1] < 0 or (c.equal and c.form.interval(ranges, counts)[0] > 0)
+               for c in mask)
+
+
+def always_holds(form: Linear, ranges: Ranges, counts: tuple[int, ...]) -> bool:
+    return form.interval(ranges, counts)[0] >= 0

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Python function to nki-level MLIR: rolled where it can be, concrete where Python needs a value.
+
+The kernel's own bytecode runs once per attempt. A loop whose body cannot stand for all its iterations is captured again
+with numbers; what asked for that is recorded in the builder and read when the attempt has ended, because the kernel may
+swallow exceptions. Each attempt fixes at least one more loop or grid axis, so it ends.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.index import NeedsValue
+from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.tracing import Runtime
+from nki_mlir.frontend.wrapping import wrap
+
+
+@dataclass
+class Output:
+    """One result of a kernel: the captured function's argument that holds it."""
+
+    name: str
+    argument: int
+    shape: tuple[int, ...]
+    dtype: Any
+    aliases_input: bool         # an input that was updated in place
+
+
+@dataclass
+class Variant:
+    """A captured module, for the programs whose ids on the fixed axes are given."""
+
+    module: Any
+    outputs: list[Output]
+    structure: Any              # how the kernel returned them: None, one, or a tuple
+    unproved: int               # operations with a bound left to a check at run time
+
+
+@dataclass
+class Captured:
+    """Modules of a kernel by the ``(axis, program id)`` pairs that were fixed: none if one serves every program."""
+
+    variants: dict[tuple[tuple[int, int], ...], Variant]
+    attempts: int
+    reasons: dict[tuple, str]
+
+    @property
+    def unproved(self) -> int:
+        return sum(v.unproved for v in self.variants.values())
+
+    def variant_for(self, point: tuple[int, ...]) -> Variant:
+        return next(v for fixed, v in self.variants.items() if all(point[axis] == n for axis, n in fixed))
+
+
+Body = Callable[[MlirBuilder, FunctionType], tuple[list[Buffer], Any]]
+
+
+def capture(function: FunctionType, body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
+            unroll_limit: int = 50_000, replay: bool = True) -> Captured:
+    """Capture until no request is left.
+
+    ``body(builder, wrapped)`` makes the parameters, calls the wrapped function and returns the output buffers and how
+    they were returned; it is the language layer's, which knows argument conventions.
+    """
+    plan, attempts = UnrollPlan(limit=unroll_limit, replay=replay), 0
+    wrapped = wrap(function, True, Runtime)
+    while True:
+        axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
+        variants: dict[tuple, Variant] = {}
+        texts: dict[str, Variant] = {}
+        for ids in itertools.product(*(range(grid[axis]) for axis in axes)):
+            fixed = tuple(zip(axes, ids))
+            attempts += 1
+            variant, requests = _attempt(wrapped, body, grid, plan, dict(fixed), target)
+            if variant is None:
+                plan.reasons.update(requests)
+                break
+            # Programs with equal text share one module, so that it is compiled once.
+            variants[fixed] = texts.setdefault(str(variant.module), variant) if axes else variant
+        else:
+            return Captured(variants, attempts, plan.reasons)
+
+
+def _attempt(wrapped: FunctionType, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+             target: str) -> tuple[Variant | None, dict]:
+    with shared_context(), ir.Location.unknown():
+        builder = MlirBuilder(wrapped.__name__, grid, plan, point, target)
+        token = current.set(builder)
+        try:
+            outputs, structure = body(builder, wrapped)
+            if builder.requests:
+                return None, builder.requests
+            module = builder.finish(outputs)
+        except NeedsValue:
+            return None, builder.requests
+        except Exception as error:
+            if builder.requests:        # the error may only follow from a request that was swallowed
+                return None, builder.requests
+            if isinstance(error, NkiMlirError):
+                error.located(raised_at(error.__traceback__))
+            raise
+        finally:
+            current.reset(token)
+        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input") for b in outputs]
+        return Variant(module, made, structure, builder.unproved), {}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Named errors of tracing a kernel: indices, masks, scopes, control flow."""
+
+from nki_mlir.diagnostics import KernelError
+
+
+class OutOfScope(KernelError):
+    code = "err_local_variable_used_out_of_scope"
+    message = "tensor {name} was created inside a loop or branch that has ended"
+    why = "what a loop or branch makes is gone after it: each iteration has its own"
+    fix = "create it before the loop or branch and write it in place: t[...] = value"
+
+
+class AnnotationMismatch(KernelError):
+    code = "err_annotation_shape_mismatch"
+    message = "the annotation says {annotated}, the value has shape {shape}"
+    fix = "correct the annotation or the index expression"
+
+
+class ArangeInCondition(KernelError):
+    code = "err_control_flow_condition_depending_on_arange"
+    message = "a Python condition depends on nl.arange or nl.mgrid, which has {size} values at once"
+    fix = "pass the condition as mask= of the operation"
+
+
+class UnsupportedMask(KernelError):
+    code = "err_unsupported_expression_in_mask"
+    message = "{what}"
+    fix = "write the mask as affine comparisons joined by &"
+
+
+class NotAffine(KernelError):
+    code = "NKI-AFFINE"
+    message = "{what}"
+    why = "an index is a sum of constants times loop variables and index tensors"
+    fix = "compute it on Python integers (nl.static_range), or as a tile with nisa.iota"
+
+
+class TensorTruth(KernelError, ValueError):
+    code = "err_ambiguous_tensor_truth_value"
+    message = "the truth value of a tensor is ambiguous"
+    fix = "use & | ~ on tiles, `is None` for optional tensors, and mask= for conditions on indices"
+
+
+class DynamicControlFlow(KernelError):
+    code = "err_dynamic_control_flow_not_supported"
+    message = "a Python condition depends on the value of a tile, which is known on the device only"
+    fix = "select with nl.where, or mask the operation"
+
+
+class AssignToIndex(KernelError):
+    code = "err_cannot_assign_to_index"
+    message = "an index tensor cannot be assigned to"
+    fix = "make a tile of it with nisa.iota and write that"
+
+
+class OneDimensionalArange(KernelError):
+    code = "err_1d_arange_not_supported"
+    message = "an index tensor of one dimension indexes a tensor"
+    fix = "give it the tile's dimensions: nl.arange(n)[:, None] for partitions, nl.arange(n)[None, :] for the free axis"
+
+
+class MixedIndexing(KernelError):
+    code = "err_unsupported_mixing_basic_advanced_tensor_indexing"
+    message = "a subscript mixes slices with index tensors"
+    fix = "write every subscript as an index tensor (nl.arange, nl.mgrid), or every one as a slice"
+
+
+class TooManySubscripts(KernelError, IndexError):
+    code = "NKI-SUBSCRIPT"
+    message = "{given} subscripts on a tensor of {rank} dimensions"
+    fix = "give at most one subscript a dimension"
+
+
+class UnrollLimit(KernelError):
+    code = "NKI-UNROLL-LIMIT"
+    message = "the loop at {site} must be unrolled because {why}, and passes the limit of {limit} iterations"
+    fix = "make the loop body the same for every iteration, or raise the unroll limit"
+
+
+class ImmutableParameter(KernelError):
+    code = "err_cannot_update_immutable_parameter"
+    message = "the input tensor {name} is written, but it is immutable"
+    fix = "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it, or annotate it nt.mutable_tensor"
+
+
+class OutputNotWritten(KernelError):
+    code = "err_tensor_output_not_written_to"
+    message = "{what}"
+    fix = "store to the output with nl.store, and return it"
+
+
+class OutsideKernel(KernelError):
+    code = "err_nki_api_outside_of_nki_kernel"
+    message = "{name} was called outside of a kernel"
+    fix = "call it in a function decorated with nki.jit, and run that"
+
+
+class SharedHbmInside(KernelError):
+    code = "err_shared_hbm_must_in_kernel_level"
+    message = "a shared_hbm tensor is made inside a loop, a branch or an inlined kernel"
+    fix = "make it at the top level of the kernel and pass it down"
+
+
+class NestedGrid(KernelError):
+    code = "err_nested_kernel_with_spmd_grid"
+    message = "a kernel calls {name} with a launch grid of its own"
+    fix = "call it without a grid: the calling kernel's grid is the only one"
+
+
+class RankTooSmall(KernelError):
+    code = "NKI-RANK"
+    message = "Insufficient rank: on-chip tensors have a partition and a free dimension, got shape {shape}"
+    fix = "use ({extent}, 1)"
+
+
+class BlockTensorNotTile(KernelError):
+    code = "err_failed_to_infer_tile_from_local_tensor"
+    message = "a tensor of shape {shape}, whose partition dimension is not the first, is used as one tile"
+    fix = "index its block dimensions first: t[i] gives a tile"
+
+
+class BadReshape(KernelError):
+    code = "NKI-RESHAPE"
+    message = "{what}"
+    fix = "keep the partition dimension and the number of elements; copy the tile first where its elements are strided"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The only place that looks at Python frames: where the user's code is, and the variables it sees."""
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from nki_mlir.diagnostics import Location
+
+PACKAGE = str(Path(__file__).parent.parent) + "/"
+STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+
+_positions: dict[tuple[CodeType, int], Location] = {}
+_own: dict[str, bool] = {}
+
+
+def is_own(file: str) -> bool:
+    """Whether a file is part of the toolchain (kernels that ship with it count as user code)."""
+    if file not in _own:
+        _own[file] = file.startswith(PACKAGE)
+    return _own[file]
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is the toolchain's, Python's or an installed package's: not code to wrap."""
+    return is_own(file) or "site-packages" in file or file.startswith((STANDARD_LIBRARY, "<frozen"))
+
+
+def user_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _position(code: CodeType, instruction: int, line: int) -> Location:
+    key = code, instruction
+    if key not in _positions:
+        start, _, column, end = list(code.co_positions())[instruction // 2]
+        _positions[key] = Location(code.co_filename, start or line, column or 0, end)
+    return _positions[key]
+
+
+def user_location() -> Location:
+    """The expression in the kernel that is being executed; 0.2 us when seen before."""
+    frame = user_frame()
+    if frame is None:
+        return Location("<unknown>", 0, 0)
+    return _position(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def raised_at(traceback: TracebackType | None) -> Location | None:
+    """Where the kernel was when an exception came: the innermost frame of user code in the traceback."""
+    at = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_own(code.co_filename):
+            at = _position(code, traceback.tb_lasti, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return at
+
+
+def variables(names: tuple[str, ...]) -> dict[str, Any]:
+    """The values of those names in the kernel now: locals, closure cells, then globals. Unbound names are left out."""
+    frame = user_frame()
+    if frame is None:
+        return {}
+    local, outer = frame.f_locals, frame.f_globals
+    return {n: local[n] if n in local else outer[n] for n in names if n in local or n in outer}

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Emits nki-level MLIR. Requests for numbers are recorded here; ``capture`` reads them after an attempt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.mlir_ops import op_attributes
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.builder import Builder, Site
+from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
+from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
+from nki_mlir.frontend.initialization import FirstUses
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.replay import Trace
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.scalar.dtypes import DType
+
+SGE, EQ = 5, 0                      # predicates of arith.cmpi
+
+
+@dataclass(eq=False)
+class Scope:
+    """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
+
+    block: Any
+    op: Any = None
+    symbol: Symbol | None = None
+    facts: tuple[Index, ...] = ()
+
+
+@dataclass
+class UnrollPlan:
+    """What earlier attempts asked for: places to capture with numbers, each with the reason; and the options."""
+
+    reasons: dict[tuple, str] = field(default_factory=dict)
+    limit: int = 50_000
+    replay: bool = True
+
+
+@dataclass
+class Argument:
+    """One argument of the captured function: its attribute dictionary."""
+
+    marks: dict[str, Any]
+
+
+class MlirBuilder(Builder):
+    """One attempt at capturing a kernel as a function of a module."""
+
+    symbolic = True
+
+    def __init__(self, name: str, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+                 target: str = "trn2") -> None:
+        super().__init__(grid, target)
+        self.plan, self.point, self.make = plan, point, Attributes()
+        self.requests: dict[tuple, str] = {}
+        self.unrolled, self.replaying = 0, False
+        self.unproved = 0           # operations that only a check at run time keeps in bounds
+        self.trace = Trace()
+        self.first_uses = FirstUses()
+        self.programs: dict[int, Symbol] = {}
+        self.outputs: list[Buffer] = []
+        self.arguments: list[Argument] = []
+        self.branches: list[tuple[Scope, Scope]] = []
+        self.taken_back: dict[Buffer, tuple] = {}
+        self.cache: dict[Any, Any] = {}     # locations and constants
+        self.unknown = ir.Location.unknown()
+        self.index_type = ir.IndexType.get()
+        self.module = ir.Module.create(self.unknown)
+        self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
+        self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={
+            "sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(ir.FunctionType.get([], []))})
+        self.scopes = [Scope(self.function.regions[0].blocks.append())]
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+    def request(self, symbol: Symbol, why: str) -> None:
+        self.requests.setdefault(symbol.key, why)
+        raise NeedsValue(f"{symbol.name}: {why}")
+
+    def iteration(self, site: Site) -> None:
+        self.unrolled += 1
+        if self.unrolled > self.plan.limit:
+            why = self.plan.reasons.get(site, "it is iterated outside a for statement")
+            raise UnrollLimit(site=f"{site[0]}:{site[1]}", why=why, limit=self.plan.limit).located(
+                Location(site[0], site[1], site[2]))
+
+    def facts(self) -> tuple[Index, ...]:
+        return tuple(f for s in self.scopes for f in s.facts)
+
+    def at_top_level(self) -> bool:
+        return super().at_top_level() and len(self.scopes) == 1
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def parameter(self, shape: tuple[int, ...], dtype: DType, name: str, role: str = "input", **marks: Any) -> Buffer:
+        """A buffer that comes from outside: function arguments stay first, in order of creation."""
+        value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
+        self.arguments.append(Argument({"nki.name": name, **marks}))
+        return Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False, partition_dim: int = 0,
+                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+        name = self.new_name(name)
+        if shared:
+            self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
+            return self.outputs[-1]
+        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
+        named = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        for key, value in {"nki.name": name, **(attributes or {})}.items():
+            named[key] = self.make.value(value)
+        op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named)
+        buffer.handle = op.results[0]
+        if not self.replaying:
+            self.first_uses.allocated(buffer)
+        return buffer
+
+    def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
+        """A global of the module, read-only."""
+        name = f"constant_{len(self.module.body.operations) - 1}"
+        kind = self.make.memref(tuple(array.shape), dtype, "hbm")
+        flat = np.ascontiguousarray(array)
+        element = ir.Type.parse(dtype.mlir)
+        value = ir.DenseElementsAttr.get(flat.view(np.uint8) if dtype.name == "bool" else flat, type=None
+                                         ) if dtype.numpy.kind in "fiu" else _raw_elements(flat, element)
+        self._op("memref.global", ip=ir.InsertionPoint.at_block_begin(self.module.body), attributes={
+            "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind), "initial_value": value,
+            "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
+        op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
+        return Buffer(tuple(array.shape), dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
+
+    def program_id(self, axis: int) -> Any:
+        if axis in self.point:
+            return self.point[axis]
+        if self.grid[axis] == 1:
+            return 0
+        if axis not in self.programs:
+            value = self.scopes[0].block.add_argument(self.index_type, self.unknown)
+            self.arguments.append(Argument({"nki.program_id": axis}))
+            self.programs[axis] = Symbol(f"program_id({axis})", 0, self.grid[axis] - 1, ("program_id", axis),
+                                         self.request, self.derive, value)
+        return Index(0, {self.programs[axis]: 1})
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def perform(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+        for view in views:
+            if view.buffer in self.taken_back:
+                self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
+                raise NeedsValue
+            if view.buffer.scope not in self.scopes:
+                raise OutOfScope(name=view.buffer.name)
+        self.unproved += bool(op.limits) and not self.replaying
+        self.first_uses.used(op, [v.buffer for v in views], self.scopes[-1])
+        operands = [t.handle for _, t in op.operands()] + list(op.symbols)
+        self._op(op.full_name(), operands, attributes=op_attributes(op, self.make))
+
+    def take_back(self, result: View) -> Op | None:
+        """Undo the operation that made ``result`` if it was the last one, so that it can write elsewhere.
+
+        The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
+        """
+        op = self.last
+        key = ("result", *user_location()[:3])
+        if op is None or key in self.plan.reasons or not self.trace.ends_with_allocation_and_op():
+            return None
+        written = op.targets()
+        if len(written) != 1 or written[0][1].handle != result.buffer.handle or written[0][1].shape != result.shape:
+            return None
+        self.trace.erase(2)         # the operation and, just before it, the allocation of its buffer
+        self.taken_back[result.buffer] = key
+        self.first_uses.forget(result.buffer)
+        self.last = None
+        return op
+
+    # -- structure -----------------------------------------------------------------------------------------------------
+    def open_loop(self, span: range, site: Site, parallel: bool) -> Index:
+        bounds = [self._constant(n) for n in (span.start, span.stop, span.step)]
+        kind = self.make.value("parallel" if parallel else "sequential")
+        op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
+        block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
+        self.trace.block(block.arguments)
+        symbol = Symbol(f"loop variable of line {site[1]}", span[0], span[-1], site, self.request, self.derive,
+                        block.arguments[0])
+        self.scopes.append(Scope(block, op, symbol))
+        self.last = None
+        return Index(0, {symbol: 1})
+
+    def open_if(self, condition: Mask) -> None:
+        bits = [self._comparison(expression, equal) for expression, equal in condition.terms]
+        while len(bits) > 1:
+            bits.append(self._op("arith.andi", [bits.pop(), bits.pop()], results=[self.make.i1]).results[0])
+        op = self._op("scf.if", bits, regions=2)
+        then, otherwise = (r.blocks.append() for r in op.regions)
+        outside = (~condition).facts if len(condition.terms) == 1 else ()
+        first, second = Scope(then, op, facts=condition.facts), Scope(otherwise, op, facts=outside)
+        if condition.negated:
+            first.facts, second.facts = Mask(condition.terms).facts, ()
+        self.branches.append((second, first) if condition.negated else (first, second))
+        self.scopes.append(self.branches[-1][0])
+        self.last = None
+
+    def open_else(self) -> None:
+        self._terminate()
+        self.scopes.append(self.branches[-1][1])
+
+    def close_if(self) -> None:
+        self._terminate()
+        self.branches.pop()
+
+    def close_loop(self) -> None:
+        symbol = self.scopes[-1].symbol
+        assert symbol is not None
+        symbol.is_open = False
+        self._terminate()
+
+    def _terminate(self) -> None:
+        self._op("scf.yield")
+        self.scopes.pop()
+        self.last = None
+
+    def finish(self, results: Sequence[Buffer]) -> Any:
+        """Close the function. Results are named by the argument that holds them."""
+        self._op("func.return")
+        self.first_uses.fill(self.make)
+        block = self.scopes[0].block
+        signature = ir.FunctionType.get([a.type for a in block.arguments], [])
+        attributes = self.function.attributes
+        attributes["function_type"] = ir.TypeAttr.get(signature)
+        attributes["arg_attrs"] = ir.ArrayAttr.get([
+            ir.DictAttr.get({k: self.make.value(v) for k, v in a.marks.items()}) for a in self.arguments])
+        attributes["nki.grid"] = self.make.value(tuple(self.grid))
+        attributes["nki.results"] = self.make.value(tuple(r.handle.arg_number for r in results))
+        return self.module
+
+    # -- the small parts of an operation -------------------------------------------------------------------------------
+    def derive(self, kind: str, index: Index, by: int) -> Index:
+        """``index // by`` or ``index % by`` as a symbol of its own."""
+        symbols = self.symbols_of([index])
+        form = index.linear({s: k for k, s in enumerate(symbols)})
+        expression: Any = ir.AffineExpr.get_constant(form.const)
+        for position, c in form.symbols:
+            expression = expression + ir.AffineExpr.get_symbol(position) * c
+        make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(expression, by)]))
+        op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type],
+                      attributes={"map": mapping})
+        low, high = index.interval()
+        first, last = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
+        name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
+        symbol = Symbol(name, first, last, symbols[0].key, self.request, self.derive, op.results[0],
+                        parents=tuple(symbols))
+        return Index(0, {symbol: 1})
+
+    def _op(self, name: str, operands: Any = (), *, results: Any = (), attributes: Any = None, regions: int = 0,
+            ip: Any = None) -> Any:
+        at = user_location()
+        if (location := self.cache.get(at)) is None:
+            location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
+        at_end = ip or ir.InsertionPoint(self.scopes[-1].block)
+        op = ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes,
+                                 regions=regions, loc=location, ip=at_end)
+        if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
+            self.trace.record(op, operands, attributes)
+        return op
+
+    def _constant(self, value: int) -> Any:
+        if ("constant", value) not in self.cache:       # at the function's head, so that every block sees it
+            ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
+            op = self._op("arith.constant", results=[self.index_type], ip=ip,
+                          attributes={"value": ir.IntegerAttr.get(self.index_type, value)})
+            self.cache["constant", value] = op.results[0]
+        return self.cache["constant", value]
+
+    def _comparison(self, expression: Index, equal: bool) -> Any:
+        predicate = ir.IntegerAttr.get(self.make.i64, EQ if equal else SGE)
+        return self._op("arith.cmpi", [self._value(expression), self._constant(0)], results=[self.make.i1],
+                        attributes={"predicate": predicate}).results[0]
+
+    def _value(self, index: Index) -> Any:
+        """An index as an SSA value, for conditions."""
+        total = self._constant(index.const)
+        for symbol in self.symbols_of([index]):
+            scaled = self._op("arith.muli", [symbol.value, self._constant(index.symbols[symbol])],
+                              results=[self.index_type])
+            total = self._op("arith.addi", [total, scaled.results[0]], results=[self.index_type]).results[0]
+        return total
+
+
+def _raw_elements(array: np.ndarray, element: Any) -> Any:
+    kind = ir.RankedTensorType.get(array.shape, element)
+    return ir.DenseElementsAttr.get(array.view(np.uint8 if array.itemsize == 1 else np.uint16), type=kind)

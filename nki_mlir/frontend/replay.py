@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The second opinion on rolled loops: run the body once more and see whether it emits the same operations.
+
+Snapshots see the state that a kernel's variables lead to; a replay also sees state behind them (a counter in another
+module, a random generator). Neither alone is enough: a list that only grows changes no operation of the body.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Emitted:
+    """One operation, or (without ``op``) the arguments of a block or the place of an operation that was taken back."""
+
+    name: str
+    op: Any = None
+    operands: Sequence[Any] = ()
+    attributes: dict | None = None
+    values: Sequence[Any] = ()
+
+
+class Trace:
+    """Operations in the order they are emitted."""
+
+    def __init__(self) -> None:
+        self.entries: list[Emitted] = []
+
+    def record(self, op: Any, operands: Sequence[Any], attributes: dict | None) -> None:
+        self.entries.append(Emitted(op.name, op, operands, attributes, list(op.results)))
+
+    def block(self, arguments: Sequence[Any]) -> None:
+        self.entries.append(Emitted("block", values=list(arguments)))
+
+    def ends_with_allocation_and_op(self) -> bool:
+        """Whether the last operation's destination was allocated just before it."""
+        if len(self.entries) < 2:
+            return False
+        allocation, last = self.entries[-2:]
+        return (allocation.name == "memref.alloc" and allocation.op is not None and last.op is not None
+                and len(last.operands) > 0 and last.operands[0] == allocation.values[0])
+
+    def erase(self, count: int) -> None:
+        """Erase the last ``count`` operations. Touching an erased one later would abort the process: none is kept."""
+        for at in range(len(self.entries) - 1, -1, -1):
+            if self.entries[at].op is not None and count:
+                self.entries[at].op.erase()
+                self.entries[at] = Emitted("taken back")
+                count -= 1
+            if not count:
+                return
+
+    def mark(self) -> int:
+        return len(self.entries)
+
+    def segment(self, start: int, end: int) -> list[tuple]:
+        """Names, attributes and operands, with the values made inside replaced by the place that made them."""
+        local: dict[Any, tuple[int, int]] = {}
+        canonical = []
+        for at, entry in enumerate(self.entries[start:end]):
+            attributes = {k: v for k, v in (entry.attributes or {}).items() if k != "nki.name"}
+            canonical.append((entry.name, [local.get(v, v) for v in entry.operands], attributes))
+            local |= {value: (at, k) for k, value in enumerate(entry.values)}
+        return canonical
+
+    def erase_from(self, mark: int) -> None:
+        """Undo everything emitted since the mark."""
+        self.erase(sum(e.op is not None for e in self.entries[mark:]))
+        del self.entries[mark:]

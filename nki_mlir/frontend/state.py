@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Snapshots of Python state: what a kernel's variables hold, so that the side effects of a rolled body show."""
+
+import itertools
+from collections.abc import Iterator
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.frontend.tensor import View
+from nki_mlir.frontend.index import Index, Mask
+
+OBJECTS = 2000      # a snapshot looks into that many objects; beyond them only identity counts
+ITEMS = 256         # and at that many items of a container, besides its length
+
+
+class _Opaque:
+    """Equal to nothing, itself included: state that cannot be looked at without changing it."""
+
+    __eq__ = lambda self, other: False
+
+
+class _Same:
+    """Equal to the same object only. Holds it, since the ``id`` of an object that is gone may go to the next one."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    __eq__ = lambda self, other: isinstance(other, _Same) and self.value is other.value
+
+
+def snapshot(values: dict[str, Any]) -> dict[str, Any]:
+    seen: set[int] = set()
+    return {name: _content(value, seen) for name, value in values.items()}
+
+
+def changes(before: dict[str, Any], after: dict[str, Any], new_counts: bool = False) -> set[str]:
+    """Names whose content differs; names that were unbound before count only on request."""
+    names = before.keys() | after.keys() if new_counts else before.keys()
+    missing = object()
+    return {n for n in names if before.get(n, missing) != after.get(n, missing)}
+
+
+def _content(value: Any, seen: set[int]) -> Any:
+    """The content of a value, comparable later. Tensors count by identity: rebinding one is carried state."""
+    match value:
+        case None | bool() | int() | float() | complex() | str() | bytes() | range() | slice():
+            return type(value), repr(value)
+        case Index():
+            return value.key
+        case Mask():
+            return tuple((e.key, equal) for e, equal in value.terms), value.negated
+        case Iterator():
+            return _Opaque()
+        case View() | type() | ModuleType():
+            return _Same(value)
+    if id(value) in seen or len(seen) > OBJECTS:
+        return _Same(value)
+    seen.add(id(value))
+    return _Same(value), _inside(value, seen)
+
+
+def _inside(value: Any, seen: set[int]) -> Any:
+    look = lambda items: [_content(v, seen) for v in itertools.islice(items, ITEMS)]
+    match value:
+        case np.ndarray():
+            return value.tobytes() if value.nbytes <= 4096 else None
+        case list() | tuple() | set() | frozenset():
+            return len(value), look(value)
+        case dict():
+            return len(value), look(value.keys()), look(value.values())
+        case FunctionType():
+            return look(cell.cell_contents for cell in value.__closure__ or () if _is_bound(cell))
+        case MethodType():
+            return look([value.__self__])
+    slots = [getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
+    return look(slots), look(vars(value).values()) if hasattr(value, "__dict__") else None
+
+
+def _is_bound(cell: CellType) -> bool:
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What wrapped code calls: loops that roll or unroll, symbolic branches, annotations, callees.
+
+A rolled loop runs its body once with a symbol. Snapshots of the names live at its head and a replay of the body guard
+against Python state that the single run would get wrong; what they find is recorded as a request for numbers.
+"""
+
+from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+from nki_mlir.frontend.builder import Site, current
+from nki_mlir.frontend.errors import AnnotationMismatch
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import is_library, user_location, variables
+from nki_mlir.frontend.state import changes, snapshot
+from nki_mlir.frontend.tensor import View
+from nki_mlir.frontend.wrapping import RUNTIME, wrap
+
+
+class NkiRange:
+    """``affine_range`` and ``sequential_range``. Iterated by anything but a wrapped ``for``, it gives plain numbers."""
+
+    def __init__(self, *bounds: Any, parallel: bool) -> None:
+        self.span = range(*(int(b) for b in bounds))
+        self.parallel = parallel
+
+    def __len__(self) -> int:
+        return len(self.span)
+
+    def __iter__(self) -> Iterator[int]:
+        site = site_of_caller()
+        builder = current.get()
+        for i in self.span:
+            if builder is not None:
+                builder.iteration(site)
+            yield i
+
+
+def site_of_caller() -> Site:
+    at = user_location()
+    return at.file, at.line, at.column
+
+
+class Runtime:
+    """The methods that wrapped code calls."""
+
+    @staticmethod
+    def iterate(iterable: Any, names: tuple, rolls_range: bool, jumps: bool, place: tuple[int, int]) -> Any:
+        if isinstance(iterable, NkiRange):
+            return _loop(iterable.span, names, jumps, place, iterable.parallel)
+        if rolls_range and type(iterable) is range:
+            return _loop(iterable, names, jumps, place, False)
+        return iterable
+
+    @staticmethod
+    def branch(condition: Any, names: tuple, jumps: bool) -> "Branch":
+        if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
+            builder = current.get()
+            if condition.known() is None and builder is not None and builder.symbolic:
+                return SymbolicBranch(builder, condition, names)
+        return Branch(bool(condition))      # a jump under a symbolic condition: bool() asks for the numbers
+
+    @staticmethod
+    def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
+        shape = getattr(annotation(), "annotated_shape", None)
+        if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
+            raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).located(user_location())
+        return value
+
+    @staticmethod
+    def named(value: Any, name: str) -> Any:
+        """A tensor that has no name of its own gets that of the variable it is assigned to."""
+        if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
+            value.buffer.name = name
+        return value
+
+    @staticmethod
+    def callee(function: Any) -> Any:
+        if function is isinstance:
+            return _isinstance
+        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
+            return MethodType(Runtime.callee(function.__func__), function.__self__)
+        if (type(function) is FunctionType and RUNTIME not in function.__code__.co_freevars
+                and not is_library(function.__code__.co_filename)):
+            return wrap(function, False, Runtime)
+        return function
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    """A loop variable is an int to the kernel, whether it is a number or a symbol."""
+    if isinstance(value, Index) and not value.shape:
+        return isinstance(0, kinds)
+    return isinstance(value, kinds)
+
+
+def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parallel: bool) -> Iterator[Any]:
+    """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
+    builder: Any = current.get()
+    site: Site = (user_location().file, *place)
+    if builder is None or not builder.symbolic or site in builder.plan.reasons or len(span) < 2 or span.step < 0:
+        for i in span:
+            if builder is not None:
+                builder.iteration(site)
+            yield i
+        return
+    index = builder.open_loop(span, site, parallel)
+    depth = len(builder.scopes)
+    (symbol,) = index.symbols
+    before = snapshot(variables(names))
+    marks = [builder.trace.mark()]
+    try:
+        yield index
+        if len(builder.scopes) != depth:
+            symbol.request(symbol, "an exception left an if statement half way")
+        changed = sorted(changes(before, snapshot(variables(names))))
+        if changed:
+            symbol.request(symbol, f"Python state is carried from one iteration to the next: {', '.join(changed)}")
+        marks.append(builder.trace.mark())
+        if builder.plan.replay and not builder.replaying:   # none inside one: the cost is depth, not 2 ** depth
+            builder.replaying = True
+            yield index
+            builder.replaying = False
+            marks.append(builder.trace.mark())
+    except GeneratorExit:               # the for statement was left half way
+        if jumps:
+            builder.requests.setdefault(site, "its body is left by break or return")
+        raise
+    if len(marks) == 3:
+        if builder.trace.segment(*marks[:2]) != builder.trace.segment(*marks[1:]):
+            symbol.request(symbol, "its body emits other operations when it runs again")
+        builder.trace.erase_from(marks[1])
+    builder.close_loop()
+
+
+class Branch:
+    """A wrapped ``if`` whose condition is a plain truth value."""
+
+    def __init__(self, truth: bool) -> None:
+        self.truth = truth
+
+    def then(self) -> bool:
+        return self.truth
+
+    def otherwise(self) -> bool:
+        return not self.truth
+
+    def end(self) -> None:
+        pass
+
+
+class SymbolicBranch(Branch):
+    """Both bodies are captured. Python state they leave behind would be the last one's, so it asks for numbers."""
+
+    def __init__(self, builder: Any, condition: Mask, names: tuple) -> None:
+        self.builder, self.condition, self.names = builder, condition, names
+        self.before = snapshot(variables(names))
+
+    def then(self) -> bool:
+        self.builder.open_if(self.condition)
+        return True
+
+    def otherwise(self) -> bool:
+        self._check()
+        self.builder.open_else()
+        return True
+
+    def end(self) -> None:
+        self._check()
+        self.builder.close_if()
+
+    def _check(self) -> None:
+        values = variables(self.names)
+        # A tensor made inside the branch may be bound: using it later is the scope error, with its own message.
+        inner = {n for n, v in values.items() if isinstance(v, View) and v.buffer.scope is self.builder.scopes[-1]}
+        changed = sorted(changes(self.before, snapshot(values), new_counts=True) - inner)
+        if changed:
+            for expression, _ in self.condition.terms:
+                expression.as_int(f"an if that depends on it changes Python state: {', '.join(changed)}")

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The AST of kernels and helpers, wrapped: ``for``, ``if``, annotated assignments, and callees.
+
+Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is ``tracing.Runtime``,
+reached through a closure cell, so no global of the user's module is touched.
+"""
+
+import ast
+import inspect
+import itertools
+import textwrap
+from functools import cache
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
+
+RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
+
+
+class Wrapper(ast.NodeTransformer):
+    """Routes the constructs through the runtime, with the names each has to watch."""
+
+    def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
+        self.is_kernel, self.depth, self.count = is_kernel, 0, itertools.count()
+        self.loads = loaded([function])
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if self.depth and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
+            return node         # a generator's loop drives a body elsewhere, which nobody watches: it unrolls
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        watched = sorted(exposed_reads(node.body) - stored([node.target]))
+        rolls_range = self.is_kernel and self.depth == 1
+        facts = (tuple(watched), rolls_range, leaves(node.body) or bool(node.orelse), (node.lineno, node.col_offset))
+        self.generic_visit(node)
+        node.iter = _call("iterate", node.iter, *map(ast.Constant, facts))
+        return node
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        inside = node.body + node.orelse
+        reads, writes = loaded(inside), stored(inside)
+        escaping = {n for n in writes if self.loads[n] > reads[n]}      # also read somewhere outside the branches
+        watched = tuple(sorted(escaping | (set(reads) - writes)))
+        jumps = leaves(inside)
+        self.generic_visit(node)
+        name = f"__branch{next(self.count)}"
+
+        def part(method: str) -> ast.Call:
+            return ast.Call(ast.Attribute(ast.Name(name, ast.Load()), method, ast.Load()), [], [])
+        pieces: list[ast.stmt] = [
+            ast.Assign([ast.Name(name, ast.Store())],
+                       _call("branch", node.test, ast.Constant(watched), ast.Constant(jumps))),
+            ast.If(part("then"), node.body, []),
+            ast.If(part("otherwise"), node.orelse or [ast.Pass()], []),
+            ast.Expr(part("end")),
+        ]
+        return [ast.copy_location(p, node.test) for p in pieces]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        self.generic_visit(node)
+        if node.value is None or not isinstance(node.target, ast.Name):
+            return node
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        value = _call("annotated", node.value, ast.Lambda(nothing, node.annotation))
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        self.generic_visit(node)
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
+            node.value = ast.copy_location(_call("named", node.value, ast.Constant(node.targets[0].id)), node.value)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, (ast.Name, ast.Attribute)):
+            node.func = ast.copy_location(_call("callee", node.func), node.func)
+        return node
+
+
+def _call(method: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), method, ast.Load()), list(arguments), [])
+
+
+@cache
+def _wrapped_code(code: CodeType, is_kernel: bool) -> CodeType | None:
+    """The wrapped code; None for generators and where there is no source (exec, stdin), whose loops then unroll."""
+    if code.co_flags & inspect.CO_GENERATOR:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+        function = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, SyntaxError, IndexError):
+        return None
+    if not isinstance(function, ast.FunctionDef):       # a lambda, perhaps in the middle of a line
+        return None
+    attributes = (n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute))
+    if any(name.startswith("__") and not name.endswith("__") for name in attributes):
+        return None                                     # ``self.__x`` of a method has another name outside its class
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    for node in ast.walk(function):
+        if isinstance(node, (ast.expr, ast.stmt)):
+            node.col_offset += indent
+            node.end_col_offset = (node.end_col_offset or 0) + indent
+    function.decorator_list = []
+    wrapped = Wrapper(function, is_kernel).visit(function)
+    # An outer function makes the free names free again, so that the compiler emits cell accesses for them.
+    outer = ast.parse("def outer(): pass").body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
+    outer.body = [wrapped]
+    module = ast.fix_missing_locations(ast.increment_lineno(ast.Module([outer], []), first - 1))
+    compiled = compile(module, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
+    return _nested(_nested(compiled, "outer"), function.name)
+
+
+_FUTURES = 0x1000000            # ``from __future__ import annotations``
+
+
+def _nested(code: CodeType, name: str) -> CodeType:
+    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
+
+
+def wrap(function: FunctionType, is_kernel: bool, runtime: Any) -> FunctionType:
+    """The function with its code wrapped: same globals, defaults and closure cells."""
+    code = _wrapped_code(function.__code__, is_kernel)
+    if code is None:
+        return function
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    cells[RUNTIME] = CellType(runtime)
+    closure = tuple(cells[name] for name in code.co_freevars)
+    wrapped = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+    wrapped.__kwdefaults__ = function.__kwdefaults__
+    wrapped.__qualname__ = function.__qualname__
+    return wrapped

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``neuronxcc.nki.language`` (``nl``): the tile language of the beta generation.
+
+Functions whose names are operators too (``nl.add`` as ``op=nl.add``) carry that name as ``nki_token``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.frontend.index import Index, Mask, arange, ds, mgrid
+from nki_mlir.frontend.tracing import NkiRange
+from nki_mlir.language import operations as ops
+from nki_mlir.language.composites import mean as _mean
+from nki_mlir.language.composites import rms_norm, softmax
+from nki_mlir.language.composites import var as _var
+from nki_mlir.language.operations import ParDim
+from nki_mlir.language.operations import constant as shared_constant
+from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
+from nki_mlir.language.tensor import Tensor
+from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
+from nki_mlir.scalar import dtypes
+
+float32, tfloat32 = dtypes.FLOAT32.numpy, dtypes.TFLOAT32.numpy
+float16, bfloat16 = dtypes.FLOAT16.numpy, dtypes.BFLOAT16.numpy
+float8_e4m3, float8_e5m2 = dtypes.FLOAT8_E4M3.numpy, dtypes.FLOAT8_E5M2.numpy
+int8, int16, int32 = dtypes.INT8.numpy, dtypes.INT16.numpy, dtypes.INT32.numpy
+uint8, uint16, uint32 = dtypes.UINT8.numpy, dtypes.UINT16.numpy, dtypes.UINT32.numpy
+bool_ = dtypes.BOOL.numpy
+
+
+class MemoryRegion(str):
+    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
+
+    shared = False
+
+
+sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
+hbm = private_hbm = MemoryRegion(HBM)
+shared_hbm = MemoryRegion(HBM)
+shared_hbm.shared = True
+tile_size = TileSize()
+par_dim = ParDim
+
+
+# -- iterators ---------------------------------------------------------------------------------------------------------
+def affine_range(*bounds: Any, **directives: Any) -> NkiRange:
+    """A loop whose iterations are independent, up to accumulation."""
+    return NkiRange(*bounds, parallel=True)
+
+
+def sequential_range(*bounds: Any, **directives: Any) -> NkiRange:
+    """A loop that keeps its order."""
+    return NkiRange(*bounds, parallel=False)
+
+
+def static_range(*bounds: Any, **directives: Any) -> range:
+    """A loop that is unrolled: its variable is a Python int."""
+    return range(*(int(b) for b in bounds))
+
+
+# -- creating tensors --------------------------------------------------------------------------------------------------
+def _space(buffer: Any) -> dict[str, Any]:
+    if buffer is None:
+        return {"space": SBUF}
+    region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer)
+    if region is None:
+        raise ops.WrongMemory(operand="buffer", op="ndarray", expected="sbuf|psum|hbm", found=str(buffer))
+    return {"space": str(region), "shared": region.shared}
+
+
+REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_hbm": shared_hbm}
+
+
+class HbmInitialValue(ops.KernelError):
+    code = "err_hbm_tensor_with_init_value_not_supported"
+    message = "an HBM tensor is created with an initial value"
+    fix = "make it with nl.ndarray and store to it"
+
+
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    """A tensor whose elements are not set; on-chip memory reads as zero."""
+    return ops.new_tensor(shape, dtype, name=name, **_space(buffer))
+
+
+def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Tensor:
+    where = _space(buffer)
+    if where["space"] == HBM:
+        raise HbmInitialValue().located(ops.user_location())
+    return ops.filled(shape, value, dtype, name=name, **where)
+
+
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    return _filled(shape, 0.0, dtype, buffer, name)
+
+
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    return _filled(shape, 1.0, dtype, buffer, name)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    return _filled(shape, float(fill_value), dtype, buffer, name)
+
+
+def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
+
+
+def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+    return ops.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
+
+
+def shared_identity_matrix(n: int, dtype: Any = np.uint8, **ignored: Any) -> Tensor:
+    """The n x n identity as an HBM constant."""
+    return shared_constant(np.eye(n), dtype)
+
+
+# -- moving data -------------------------------------------------------------------------------------------------------
+def load(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """HBM to a new SBUF tile, cast to ``dtype``."""
+    return ops.load(src, mask=mask, dtype=dtype)
+
+
+def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """A 2-D [N, M] HBM view as a tile [M, N]."""
+    if src.ndim != 2:
+        raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
+    rows = src.like(dims=src.dims[::-1], limits=tuple(
+        type(l)(Index(l.index.const, l.index.symbols, l.index.axes[::-1], l.index.shape[::-1]), l.dim, l.extent)
+        for l in src.limits))
+    if isinstance(mask, Mask):
+        mask = Mask(tuple((Index(e.const, e.symbols, e.axes[::-1], e.shape[::-1]), q) for e, q in mask.terms),
+                    mask.negated)
+    return ops.load(rows, mask=mask, dtype=dtype)
+
+
+def store(dst: Tensor, value: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """On-chip tile (or number) to HBM, cast to dst's dtype."""
+    ops.store(dst, value, mask=mask)
+
+
+def broadcast_to(src: Tensor, *, shape: Any, **ignored: Any) -> Tensor:
+    return src.broadcast_to(shape)
+
+
+def expand_dims(data: Tensor, axis: Any) -> Tensor:
+    return data.expand_dims(axis)
+
+
+def device_print(prefix: str, x: Tensor, *, mask: Any = None, **ignored: Any) -> None:
+    """Print prefix and value when the kernel runs off the device; nothing on it."""
+    ops.device_print(prefix, x, mask=mask)
+
+
+# -- tensor engine -----------------------------------------------------------------------------------------------------
+def matmul(x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
+    """x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
+    return ops.matmul(x, y, transpose_x=transpose_x, mask=mask)
+
+
+def transpose(x: Tensor, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """A 2-D tile with partition and free axis exchanged."""
+    return ops.transpose(x, dtype=dtype, mask=mask)
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+def _token(name: str) -> Callable[[Callable], Callable]:
+    def mark(function: Callable) -> Callable:
+        function.nki_token = name                               # type: ignore[attr-defined]
+        function.__name__ = function.__qualname__ = name
+        return function
+    return mark
+
+
+def _binary(name: str, boolean: bool = False) -> Callable:
+    @_token(name)
+    def operate(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
+    operate.__doc__ = f"``{name}(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy."
+    return operate
+
+
+def _positional(name: str) -> Callable:
+    @_token(name)
+    def operate(x: Any, y: Any, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return ops.binary(name, x, y, dtype=dtype, mask=mask)
+    operate.__doc__ = f"``{name}(x, y)`` elementwise."
+    return operate
+
+
+def _unary(name: str) -> Callable:
+    @_token(name)
+    def operate(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+        return ops.unary(name, x, dtype=dtype, mask=mask)
+    operate.__doc__ = f"``{name}(x)`` of every element."
+    return operate
+
+
+add, subtract, multiply, divide = (_binary(n) for n in ("add", "subtract", "multiply", "divide"))
+power, maximum, minimum = (_binary(n) for n in ("power", "maximum", "minimum"))
+mod, fmod = _positional("mod"), _positional("fmod")
+equal, not_equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor = (
+    _binary(n, boolean=True) for n in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
+                                       "logical_and", "logical_or", "logical_xor"))
+bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift = (
+    _binary(n) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"))
+invert, negative = _unary("invert"), _unary("negative")
+exp, log, sin, cos, tan, tanh, arctan, sqrt, rsqrt = (
+    _unary(n) for n in ("exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt", "rsqrt"))
+sigmoid, relu, gelu, gelu_dx, gelu_apprx_tanh, gelu_apprx_sigmoid = (
+    _unary(n) for n in ("sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid"))
+silu, silu_dx, erf, erf_dx, softplus, mish = (
+    _unary(n) for n in ("silu", "silu_dx", "erf", "erf_dx", "softplus", "mish"))
+square, sign, abs, reciprocal, floor, ceil, trunc = (
+    _unary(n) for n in ("square", "sign", "abs", "reciprocal", "floor", "ceil", "trunc"))
+
+
+@_token("logical_not")
+def logical_not(x: Any, *, dtype: Any = bool_, mask: Any = None, **ignored: Any) -> Tensor:
+    """1 where x is 0."""
+    return ops.unary("logical_not", x, dtype=dtype, mask=mask)
+
+
+@_token("copy")
+def copy(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """A new SBUF tile of the same layout."""
+    return ops.copy(src, mask=mask, dtype=dtype)
+
+
+def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """x where condition is not 0, else y."""
+    return ops.select(condition, x, y, dtype=dtype, mask=mask)
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+def _reduction(name: str, token: str, result: Any = None) -> Callable:
+    def operate(x: Tensor, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
+                **ignored: Any) -> Tensor:
+        return ops.reduce(token, x, axis, dtype=dtype or result, mask=mask, keepdims=keepdims)
+    operate.__name__ = operate.__qualname__ = name
+    operate.nki_token = token                                   # type: ignore[attr-defined]
+    operate.__doc__ = f"``{name}`` over free axes, accumulated in float32."
+    return operate
+
+
+sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
+                                                      ("min", "minimum")))
+all = _reduction("all", "logical_and", dtypes.BOOL)
+mean, var = _mean, _var

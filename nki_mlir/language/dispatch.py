@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which framework a kernel's arguments belong to, without importing any that the program has not.
+
+An adapter is the module of that name in ``nki_mlir.frameworks``; it is above the language, hence found by name. It has
+``call(kernel, arguments, keywords)``.
+"""
+
+import importlib
+import sys
+from typing import Any
+
+from nki_mlir.language.arguments import leaves_of
+
+TENSOR_CLASSES = {"jax": "Array", "torch": "Tensor"}
+
+
+def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
+    """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
+    for name, class_name in TENSOR_CLASSES.items():
+        kind = getattr(sys.modules.get(name), class_name, None)
+        if kind is not None and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):
+            return importlib.import_module(f"nki_mlir.frameworks.{name}")
+    return None

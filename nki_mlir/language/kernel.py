@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels: decorated functions that are captured once per specialisation and run on an executor.
+
+``kernel(*arguments)`` runs a grid of no dimensions, ``kernel[g0, g1](*arguments)`` one program per point. NumPy arrays
+give NumPy results; tensors of a framework are handed to ``nki_mlir.frameworks``; called from another kernel it is inlined.
+"""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frontend.builder import Builder, current
+from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.errors import ImmutableParameter, NestedGrid, OutputNotWritten
+from nki_mlir.frontend.locations import raised_at, user_location
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind
+from nki_mlir.language.tensor import Tensor
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+DEFAULT_TARGET = "trn2"
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One output of a kernel: a shared buffer it made, or an input it updated (``input`` is its place)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    shared: int | None = None
+    input: int | None = None
+
+
+@dataclass
+class Specialization:
+    """A kernel captured for given shapes, constants, grid and target.
+
+    ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
+    the kernel returns (several: ``structure`` is tuple). ``key`` is the content hash of it all.
+    """
+
+    name: str
+    grid: tuple[int, ...]
+    target: str
+    inputs: list[TensorSpec]
+    shared: list[TensorSpec]
+    results: list[Result]
+    structure: Any
+    captured: Any
+    programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
+
+    @property
+    def modules(self) -> list[Any]:
+        """The distinct modules, in the order of the grid points that need them."""
+        return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
+
+    @property
+    def key(self) -> str:
+        """Content key: the text of the modules, which says everything, and what wraps them."""
+        if "key" not in self.programs:
+            digest = hashlib.sha256()
+            for fixed, variant in self.captured.variants.items():
+                digest.update(repr(fixed).encode() + str(variant.module).encode())
+            self.programs["key"] = digest.hexdigest()
+        return self.programs["key"]
+
+    def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+        """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
+        if on not in self.programs:
+            self.programs[on] = executor(on)(self.captured, self.grid)
+        return self.programs[on]
+
+
+def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable]:
+    """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
+    match on:
+        case "interpreter":
+            from nki_mlir.targets.interpreter import load
+        case "jit":
+            from nki_mlir.targets.cpu import load
+        case "isa":
+            from nki_mlir.targets.neuron import load
+        case _:
+            raise UnknownExecutor(name=on)
+    return load
+
+
+class UnknownExecutor(NkiMlirError, ValueError):
+    code = "NKI-EXECUTOR"
+    message = "there is no executor named '{name}'"
+    fix = "use one of eager, interpreter, jit, isa"
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A decorated function. Immutable: ``kernel[grid]`` and ``kernel.on(...)`` give changed copies that share the cache.
+
+    ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
+    """
+
+    func: Callable
+    grid: tuple[int, ...] = ()
+    has_grid: bool = False
+    mode: str = "auto"
+    target: str | None = None
+    executor: str | None = None
+    by_reference: bool | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
+
+    @property
+    def __name__(self) -> str:                  # type: ignore[override]
+        return self.func.__name__
+
+    @property
+    def __doc__(self) -> str | None:            # type: ignore[override]
+        return self.func.__doc__
+
+    @property
+    def __wrapped__(self) -> Callable:
+        return self.func
+
+    def __getitem__(self, grid: Any) -> "Kernel":
+        return replace(self, grid=flat_grid(grid), has_grid=True)
+
+    def on(self, executor: str) -> "Kernel":
+        """The kernel with a fixed executor: eager, interpreter, jit or isa."""
+        if executor not in EXECUTORS:
+            raise UnknownExecutor(name=executor)
+        return replace(self, executor=executor)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if current.get() is not None:
+            return self.inline(arguments, keywords)
+        from nki_mlir.language.dispatch import framework_of
+        adapter = framework_of(arguments, keywords)
+        if adapter is not None:
+            return adapter.call(self, arguments, keywords)
+        return self.run(arguments, keywords, self.executor or default_executor())
+
+    # -- specialising --------------------------------------------------------------------------------------------------
+    @property
+    def platform(self) -> str:
+        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT_TARGET
+
+    def bind(self, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
+             describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
+        return bind(self.func, arguments, keywords, is_tensor, describe)
+
+    def specialize(self, bound: Bound) -> Specialization:
+        """The capture for these arguments, made once."""
+        key = (self.grid, self.platform, bound.key)
+        if key not in self.specializations:
+            self.specializations[key] = self._capture(bound)
+        return self.specializations[key]
+
+    def _capture(self, bound: Bound) -> Specialization:
+        from nki_mlir.dialects.kernel_function import the_kernel
+        from nki_mlir.frontend.capture import capture
+
+        def body(builder: Any, wrapped: FunctionType) -> tuple[list[Buffer], Any]:
+            parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
+            results = self.trace(builder, wrapped, bound, parameters)
+            return self.outputs(builder, results, parameters)
+        assert isinstance(self.func, FunctionType)
+        captured = capture(self.func, body, self.grid, target=self.platform,
+                           unroll_limit=self.options.get("unroll_limit", 50_000))
+        first = next(iter(captured.variants.values()))
+        described = the_kernel(first.module)
+        shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
+        results = []
+        for output in first.outputs:
+            argument = described.arguments[output.argument]
+            place = {"shared": argument.place} if argument.kind == "shared" else {"input": argument.place}
+            results.append(Result(output.name, output.shape, output.dtype, **place))
+        return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, first.structure,
+                              captured)
+
+    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Any:
+        """Run the function's Python on a builder, which is current."""
+        annotations = getattr(self.func, "__annotations__", {})
+        mutable = {n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a))}
+        builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
+        positional, keywords = bound.with_tensors([Tensor.whole(p) for p in parameters])
+        return function(*positional, **keywords)
+
+    def outputs(self, builder: Builder, results: Any, parameters: list[Buffer]) -> tuple[list[Buffer], Any]:
+        """The buffers that a kernel returned, or wrote where it returns nothing; checks that each was written."""
+        flat: list[Any] = []
+        structure: Any = "one"
+        if results is None:
+            flat = [p for p in parameters if p in builder.written]
+            structure = "one" if len(flat) == 1 else "tuple"
+            if not flat:
+                raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters")
+        else:
+            if isinstance(results, (tuple, list)):
+                structure = "tuple"
+            returned = list(results) if isinstance(results, (tuple, list)) else [results]
+            flat = [self._returned(r) for r in returned]
+            mutable = builder.properties.get("mutable", ())
+            for parameter in parameters:
+                if parameter in builder.written and parameter not in flat and parameter.name not in mutable:
+                    raise ImmutableParameter(name=parameter.name).located(builder.written[parameter])
+        for buffer in flat:
+            if buffer not in builder.written and buffer.role == "output":
+                raise OutputNotWritten(what=f"the output {buffer.name} is never written").located(
+                    self.location)
+        return flat, structure
+
+    def _returned(self, value: Any) -> Buffer:
+        if not isinstance(value, View):
+            raise BadArgument(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(
+                self.location)
+        if value.buffer.space != "hbm" or value.buffer.role == "local":
+            raise BadArgument(what=f"the kernel returns {value.buffer.name}, a tensor in {value.buffer.space}; outputs "
+                                   "are made with buffer=nl.shared_hbm").located(self.location)
+        return value.buffer
+
+    @property
+    def location(self) -> Any:
+        from nki_mlir.diagnostics import Location
+        code = self.func.__code__
+        return Location(code.co_filename, code.co_firstlineno, 0)
+
+    # -- running on arrays ---------------------------------------------------------------------------------------------
+    def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
+        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
+        bound = self.bind(arguments, keywords, is_array, describe_array)
+        inputs = [np.ascontiguousarray(t) for t in bound.tensors]
+        if on == "eager":
+            return self._run_eager(bound, inputs)
+        spec = self.specialize(bound)
+        shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
+        spec.program(on)(inputs, shared)
+        made = [self._take(r, bound, inputs, shared) for r in spec.results]
+        return made[0] if spec.structure == "one" else tuple(made)
+
+    def _take(self, result: Result, bound: Bound, inputs: list[np.ndarray], shared: list[np.ndarray]) -> np.ndarray:
+        if result.shared is not None:
+            return shared[result.shared]
+        assert result.input is not None
+        given, used = bound.tensors[result.input], inputs[result.input]
+        if given is not used:
+            given[...] = used
+        return given
+
+    def _run_eager(self, bound: Bound, inputs: list[np.ndarray]) -> Any:
+        shared: list[np.ndarray] = []
+        flat: list[Buffer] = []
+        structure: Any = None
+        for point in np.ndindex(*self.grid):
+            builder = EagerBuilder(self.grid, point, shared, self.platform)
+            parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
+            token = current.set(builder)
+            try:
+                results = self.trace(builder, self.func, bound, parameters)
+                flat, structure = self.outputs(builder, results, parameters)
+            except NkiMlirError as error:
+                raise error.located(raised_at(error.__traceback__)) from None
+            finally:
+                current.reset(token)
+        for given, used in zip(bound.tensors, inputs):
+            if given is not used and any(b.handle is used for b in flat):
+                given[...] = used
+        back = {id(used): given for given, used in zip(bound.tensors, inputs)}
+        made = [back.get(id(b.handle), b.handle) for b in flat]
+        return made[0] if structure == "one" else tuple(made)
+
+    # -- inside another kernel -----------------------------------------------------------------------------------------
+    def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
+        """Part of the calling kernel: same builder, no grid of its own."""
+        builder = current.get()
+        assert builder is not None
+        if self.has_grid and prod(self.grid) != 1:
+            raise NestedGrid(name=self.__name__).located(user_location())
+        function = self.func
+        if builder.symbolic and isinstance(function, FunctionType):
+            from nki_mlir.frontend.tracing import Runtime
+            from nki_mlir.frontend.wrapping import wrap
+            function = wrap(function, True, Runtime)
+        builder.inlined += 1
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            builder.inlined -= 1
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
+    try:
+        return tuple(array.shape), dtype_of(array.dtype)
+    except TypeError as error:
+        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
+            user_location()) from None
+
+
+def default_executor() -> str:
+    """``NKI_MLIR_EXECUTOR``, or the JIT."""
+    chosen = os.environ.get("NKI_MLIR_EXECUTOR", "jit")
+    if chosen not in EXECUTORS:
+        raise UnknownExecutor(name=chosen)
+    return chosen
+
+
+def flat_grid(grid: Any) -> tuple[int, ...]:
+    """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
+    if isinstance(grid, (tuple, list)):
+        return tuple(n for g in grid for n in flat_grid(g))
+    extent = int(grid)
+    if extent < 1:
+        raise BadArgument(what=f"a launch grid has an extent of {extent}").located(user_location())
+    return (extent,)
+
+
+def unwrap(kernel: Any) -> Kernel:
+    """The kernel in whatever decorators are around it; a plain function becomes one."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel):
+        return Kernel(kernel)
+    raise BadArgument(what=f"{kernel!r} is not a kernel").located(user_location())
+
+
+def warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The operations of the tile language, shared by both generations: argument rules, then builder calls.
+
+Each makes its result tile (unless it is given a destination), picks the result's dtype, and emits one operation or a
+few. Nothing here knows which builder runs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.nki import elementwise, matmul as products, movement, reduction
+from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooManyPartitions, WrongMemory
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import ImmutableParameter
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View, check_on_chip_shape
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8, DType, dtype_of
+from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
+
+TENSOR: Any = View              # the tensor class; ``language.tensor`` puts itself here
+
+
+def located(function: Callable, *arguments: Any) -> Any:
+    """Call it; a kernel error gets the kernel's place."""
+    try:
+        return function(*arguments)
+    except KernelError as error:
+        raise error.located(user_location())
+
+
+# -- creating tensors --------------------------------------------------------------------------------------------------
+class ParDim(int):
+    """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
+
+
+def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
+    """(extents, position of a ``par_dim`` mark or None)."""
+    items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
+    return tuple(int(n) for n in items), marked[0] if marked else None
+
+
+def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
+               attributes: dict[str, Any] | None = None) -> Any:
+    """A tensor of its own memory. Block dimensions stand before a ``par_dim``."""
+    builder = active("a tensor creation")
+    extents, partition_dim = plain_shape(shape)
+    if any(n < 1 for n in extents):
+        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
+    if space != HBM:
+        located(check_on_chip_shape, extents, partition_dim or 0)
+    if shared:
+        builder.check_shared()
+    buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
+                              partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
+    return TENSOR.whole(buffer)
+
+
+class UnknownDtype(KernelError, TypeError):
+    code = "NKI-DTYPE-UNKNOWN"
+    message = "{text}"
+    fix = "use a dtype of nki.language, for example nl.float32"
+
+
+def located_dtype(dtype: Any) -> DType:
+    try:
+        return dtype_of(dtype)
+    except TypeError as error:
+        raise UnknownDtype(str(error)).located(user_location()) from None
+
+
+def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> Any:
+    made = new_tensor(shape, dtype, space, **keywords)
+    memset(made, value)
+    return made
+
+
+def memset(target: View, value: float, mask: Any = None) -> None:
+    """``target[...] = value``; block dimensions are folded into the free ones."""
+    emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
+
+
+def partition_first(view: View) -> View:
+    """A whole block tensor as one tile: the partition dimension in front."""
+    at = next((k for k, d in enumerate(view.dims) if d.partition), None)
+    if at in (None, 0) or not view.buffer.on_chip:
+        return view
+    dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
+    return view.like(dims=dims, limits=view.settled())
+
+
+def constant(array: Any, dtype: Any = None) -> Any:
+    """A NumPy array as an HBM tensor of the program."""
+    values = np.asarray(array)
+    kind = located_dtype(values.dtype if dtype is None else dtype)
+    from nki_mlir.scalar.conversion import convert
+    return TENSOR.whole(active("shared_constant").constant(convert(values, kind), kind))
+
+
+def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
+    """Emit through the running builder; masks attached to operands join the operation's."""
+    builder = active(f"nki.{cls.name}")
+    for view in views.values():
+        if view is None:
+            continue
+        if not isinstance(view, View):
+            raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
+                              expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
+        if view.mask is not None:
+            mask = view.mask if mask is None or mask is True else mask & view.mask
+    for field in cls.tiles:
+        if field.writes and (view := views.get(field.name)) is not None:
+            check_mutable(view)
+    return builder.emit(cls, views, mask, **attributes)
+
+
+def check_mutable(view: View) -> None:
+    if view.buffer.role == "input" and active().properties.get("immutable_inputs") and (
+            view.buffer.name not in active().properties.get("mutable", ())):
+        raise ImmutableParameter(name=view.buffer.name).located(user_location())
+
+
+# -- moving data -------------------------------------------------------------------------------------------------------
+def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+    """HBM to a new SBUF tile."""
+    require_space("load", "src", src, HBM)
+    source = located(src.as_tile)
+    if source.shape[0] > 128:
+        raise TooManyPartitions(count=source.shape[0], limit=128).located(user_location())
+    tile = new_tensor(source.shape, dtype or src.dtype)
+    emit(movement.LoadOp, {"dst": tile, "src": source}, mask)
+    return tile
+
+
+def store(dst: Any, value: Any, *, mask: Any = None) -> None:
+    """SBUF (or PSUM) tile, or a number, to HBM."""
+    require_space("store", "dst", dst, HBM)
+    target = located(dst.as_tile)
+    if isinstance(value, (int, float, np.number, Index)):
+        value = as_tile(value, target, dst.dtype)
+    require_space("store", "value", value, SBUF, PSUM)
+    value = located(match_destination, value, target, "store")
+    emit(movement.StoreOp, {"dst": target, "src": value}, mask)
+
+
+def match_destination(value: View, target: View, op: str) -> View:
+    """The value with the target's shape; it may repeat into a larger target, never be cut."""
+    if value.shape == target.shape:
+        return value
+    if math.prod(value.shape) > math.prod(target.shape):
+        raise OverlappingWrite(tile=f"of shape {list(target.shape)}, smaller than the value {list(value.shape)},", op=op)
+    return value
+
+
+def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+    source = located(src.as_tile)
+    tile = new_tensor(source.shape, dtype or src.dtype)
+    emit(movement.CopyOp, {"dst": tile, "src": source}, mask)
+    return tile
+
+
+def assign(target: Any, value: Any, mask: Any = None) -> None:
+    """``t[...] = value``: the operation that made the value writes to the target where that is possible."""
+    if isinstance(value, Mask) or value is None:
+        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
+    if not isinstance(value, View):
+        if isinstance(value, Index) and not value.is_constant:
+            emit(movement.IotaOp, {"dst": target}, mask, expression=value.spread(target.shape))
+        elif target.buffer.on_chip:
+            memset(target, value, mask)
+        else:
+            store(target, value, mask=mask)
+        return
+    if redirect(value, target, mask):
+        return
+    if not target.buffer.on_chip:
+        store(target, value, mask=mask)
+    elif not value.buffer.on_chip:
+        emit(movement.LoadOp, {"dst": target, "src": value}, mask)
+    else:
+        value = located(match_destination, value, target, "assignment")
+        emit(movement.CopyOp, {"dst": partition_first(target), "src": partition_first(value)}, mask)
+
+
+def redirect(value: View, target: View, mask: Any) -> bool:
+    """Let the operation that just made ``value`` write to ``target`` itself: one instruction, one rounding."""
+    builder = active()
+    if mask is not None or not target.buffer.on_chip or target.shape != value.shape or target.mask is not None:
+        return False
+    last = builder.properties.get("last_result")
+    if last is None or last[0] is not value or builder.last is not last[1]:
+        return False
+    _, _, cls, views, own_mask, attributes, explicit_dtype = last
+    if explicit_dtype and target.dtype is not value.dtype:
+        return False                    # round to the asked dtype first, then convert
+    if target.buffer.space != value.buffer.space and target.buffer.space not in cls.destinations:
+        return False
+    if builder.symbolic:
+        if builder.take_back(value) is None:
+            return False
+    elif target.dtype is value.dtype and own_mask is None:
+        return False                    # executed already: a copy gives the same bits
+    emit(cls, views | {"dst": target}, own_mask, **attributes)
+    return True
+
+
+def remember(result: View, cls: Any, views: dict[str, Any], mask: Any, attributes: dict[str, Any],
+             explicit_dtype: bool) -> None:
+    """Keep how ``result`` was made, so that an assignment that follows at once can redirect it."""
+    builder = active()
+    builder.properties["last_result"] = (result, builder.last, cls, views, mask, attributes, explicit_dtype)
+
+
+def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
+            explicit_dtype: bool = False, destination: Any = None, **attributes: Any) -> Any:
+    """Emit an operation that makes a new tile ``dst``, or writes ``destination``."""
+    if destination is not None:
+        emit(cls, {"dst": destination, **views}, mask, **attributes)
+        return destination
+    result = new_tensor(shape, dtype, space)
+    emit(cls, {"dst": result, **views}, mask, **attributes)
+    remember(result, cls, views, mask, attributes, explicit_dtype)
+    return result
+
+
+def accumulate(target: Any, value: Any) -> Any:
+    """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
+    builder = active()
+    last = builder.properties.get("last_result")
+    product = (isinstance(value, View) and last is not None and last[0] is value and builder.last is last[1]
+               and "accumulate" in last[2].attributes and target.buffer.space == PSUM
+               and target.shape == value.shape)
+    if product and builder.symbolic and builder.take_back(value) is not None:
+        _, _, cls, views, mask, attributes, _ = last
+        emit(cls, views | {"dst": target}, mask, **(attributes | {"accumulate": True}))
+        return target
+    binary("add", target, value, destination=target)
+    return target
+
+
+# -- computing ---------------------------------------------------------------------------------------------------------
+def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
+    """A number or index expression as a tile that broadcasts against ``like``."""
+    shape = (like.shape[0], *(1 for _ in like.shape[1:]))
+    if isinstance(value, Index) and not value.is_constant:
+        made = new_tensor(shape, dtype or dtype_of_number(0))
+        emit(movement.IotaOp, {"dst": made}, expression=value.spread(shape))
+        return made
+    return filled(shape, value, dtype or dtype_of_number(value))
+
+
+def dtype_of_number(value: Any) -> DType:
+    from nki_mlir.scalar.promotion import operand_dtype
+    return operand_dtype(value.const if isinstance(value, Index) else value)
+
+
+def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(str(s) for s in shapes)
+        raise ShapeMismatch(what=f"{what} of shapes {listed}").located(user_location()) from None
+
+
+def result_dtype(op: str, left: Any, right: Any, dtype: Any, boolean: bool) -> DType:
+    if dtype is not None:
+        return located_dtype(dtype)
+    if boolean:
+        return BOOL
+    kinds = [x.dtype if isinstance(x, View) else (0 if isinstance(x, Index) else x) for x in (left, right)]
+    if op == "divide" and all(_is_integer(k) for k in kinds):
+        return FLOAT32
+    made = promote(*kinds)
+    return UINT8 if made is BOOL else made
+
+
+def _is_integer(kind: Any) -> bool:
+    return kind.is_integer if isinstance(kind, DType) else isinstance(kind, (int, np.integer, np.bool_))
+
+
+def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = None, boolean: bool = False,
+           destination: Any = None, partition_broadcast: bool = True) -> Any:
+    """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
+    op = alu_token(op).name
+    left, right = (x.const if isinstance(x, Index) and x.is_constant else x for x in (left, right))
+    if isinstance(left, Index):
+        left = as_tile(left, right if isinstance(right, View) else one_element())
+    if isinstance(right, Index):
+        right = as_tile(right, left if isinstance(left, View) else one_element())
+    tensors = [x for x in (left, right) if isinstance(x, View)]
+    if not tensors:
+        left = as_tile(left, one_element())
+        tensors = [left]
+    tensors = [located(t.as_tile) for t in tensors]
+    for label, t in zip(("x", "y"), tensors):
+        require_space(op, label, t, PSUM, SBUF)
+    shape = broadcast_shape(*(t.shape for t in tensors), what=op)
+    if not partition_broadcast and len(tensors) == 2 and tensors[0].shape[0] != tensors[1].shape[0]:
+        raise ShapeMismatch(what=f"operator {op} on tiles of {tensors[0].shape[0]} and {tensors[1].shape[0]} "
+                                 f"partitions; nl.{op} broadcasts partitions").located(user_location())
+    kind = result_dtype(op, left, right, dtype, boolean)
+    common: dict[str, Any] = {"mask": mask, "explicit_dtype": dtype is not None, "destination": destination, "op": op}
+    if len(tensors) == 2:
+        return compute(elementwise.BinaryOp, shape, kind, {"lhs": tensors[0], "rhs": tensors[1]}, **common)
+    scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
+    check_number(op, scalar)
+    return compute(elementwise.BinaryScalarOp, shape, kind, {"src": tensors[0]}, scalar=float(scalar), reverse=reverse,
+                   **common)
+
+
+def one_element() -> Any:
+    """What numbers broadcast against where no operand is a tile."""
+    return new_tensor((1, 1), FLOAT32)
+
+
+def check_number(op: str, value: Any) -> None:
+    if not isinstance(value, (int, float, np.number, np.bool_)):
+        raise ShapeMismatch(what=f"{op} takes tiles and numbers, got {type(value).__name__}").located(user_location())
+
+
+def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+    """``fn(x)`` on every element; the result keeps x's dtype."""
+    name = token_name(fn)
+    if name not in ALU or ALU[name].arity != 1:
+        name = activation_token(fn).name
+    if isinstance(x, (int, float, np.number)):
+        x = as_tile(x, one_element(), FLOAT32)
+    source = located(x.as_tile)
+    require_space(name, "x", source, PSUM, SBUF)
+    return compute(elementwise.UnaryOp, source.shape, dtype or x.dtype, {"src": source}, mask, fn=name,
+                   explicit_dtype=dtype is not None)
+
+
+def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+    """on_true where condition is not 0, else on_false; tiles or numbers, broadcast."""
+    tiles = [x for x in (condition, on_true, on_false) if isinstance(x, View)]
+    kinds = [x.dtype if isinstance(x, View) else x for x in (on_true, on_false)]
+    kind = located_dtype(dtype) if dtype is not None else promote(*kinds)
+    parts = [x if isinstance(x, View) else as_tile(x, tiles[0]) for x in (condition, on_true, on_false)]
+    shape = broadcast_shape(*(p.shape for p in parts), what="where")
+    views = dict(zip(("condition", "on_true", "on_false"), parts))
+    return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)
+
+
+def free_axes(x: View, axis: Any) -> tuple[int, ...]:
+    axes = axis if isinstance(axis, (list, tuple)) else [axis]
+    return tuple(sorted({int(a) % x.ndim for a in axes}))
+
+
+def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    """x reduced over free axes; a result of rank 1 keeps a trailing axis of 1."""
+    name = alu_token(op).name
+    source = located(x.as_tile)
+    require_space(name, "x", source, PSUM, SBUF)
+    axes = free_axes(source, axis)
+    kept = reduction.reduced_shape(source.shape, axes)
+    result = compute(reduction.ReduceOp, kept, dtype or x.dtype, {"src": source}, mask, op=name, axes=axes,
+                     explicit_dtype=dtype is not None)
+    return drop_axes(result, axes, keepdims)
+
+
+def drop_axes(result: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """Without the reduced axes, but with two dimensions at least."""
+    if keepdims:
+        return result
+    shape = tuple(n for k, n in enumerate(result.shape) if k not in axes)
+    dims = tuple(d for k, d in enumerate(result.dims) if k not in axes)
+    if len(shape) < 2:
+        dims += (result.dims[axes[0]],)
+    made = result.like(dims=dims)
+    last = active().properties.get("last_result")
+    if last is not None and last[0] is result and made.shape == result.shape:
+        active().properties["last_result"] = (made, *last[1:])
+    return made
+
+
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Any:
+    """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
+    stationary, moving = located(x.as_tile), located(y.as_tile)
+    if not transpose_x:
+        stationary = transpose(stationary)
+    shape = (*stationary.shape[1:], *moving.shape[1:])
+    return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
+                   mask, space=PSUM, accumulate=False)
+
+
+def to_sbuf(x: View) -> View:
+    """The tensor engine reads SBUF only."""
+    return x if x.buffer.space == SBUF else copy(x)
+
+
+def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+    """A 2-D tile with partition and free axis exchanged."""
+    source = located(x.as_tile)
+    return compute(movement.TransposeOp, source.shape[::-1], dtype or x.dtype, {"src": source}, mask,
+                   explicit_dtype=dtype is not None)
+
+
+def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
+    """The values of an index expression as a tile."""
+    index = Index.of(expression)
+    shape = index.shape if len(index.shape) >= 2 else (1, 1) if not index.shape else (*index.shape, 1)
+    spread = index.spread(shape) if len(index.shape) != 1 else index[:, None]
+    return compute(movement.IotaOp, shape, dtype, {}, mask, expression=spread, explicit_dtype=True)
+
+
+def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
+    emit(movement.DevicePrintOp, {"src": located(x.as_tile)}, mask, prefix=str(prefix))
+
+
+def require_space(op: str, operand: str, view: Any, *allowed: str) -> None:
+    if not isinstance(view, View) or view.buffer.space not in allowed:
+        found = view.buffer.space if isinstance(view, View) else type(view).__name__
+        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).located(user_location())
+
+
+def concrete_value(view: View) -> np.ndarray | None:
+    """The elements, where the running builder executes at once; None during capture."""
+    handle = view.buffer.handle
+    if not isinstance(handle, np.ndarray) or view.partition.symbols or view.free.symbols:
+        return None
+    from nki_mlir.targets.interpreter.patterns import Pattern
+    tile = active().tile(view.as_tile(), {})
+    return Pattern(tile).at(handle, ()).copy().reshape(view.shape)
+

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The launch grid from inside a kernel, and the markers of a grid's dimensions."""
+
+import math
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import user_location
+
+
+class BadGridAxis(KernelError, IndexError):
+    code = "NKI-GRID-AXIS"
+    message = "axis {axis} of a launch grid of {rank} dimensions"
+    fix = "launch the kernel with kernel[g0, g1, ...], and use axes 0 to {last}"
+
+
+def _check(axis: int, rank: int) -> None:
+    if not 0 <= axis < rank:
+        raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).located(user_location())
+
+
+def program_id(axis: int) -> Any:
+    """This program's place along an axis of the grid."""
+    builder = active("nl.program_id")
+    _check(axis, len(builder.grid))
+    return builder.program_id(axis)
+
+
+def num_programs(axes: Any = None) -> int:
+    """Programs along an axis or several, or of the whole grid."""
+    grid = active("nl.num_programs").grid
+    if axes is None:
+        return math.prod(grid)
+    several = axes if isinstance(axes, (list, tuple)) else [axes]
+    for axis in several:
+        _check(axis, len(grid))
+    return math.prod(grid[a] for a in several)
+
+
+def program_ndim() -> int:
+    """Dimensions of the grid."""
+    return len(active("nl.program_ndim").grid)
+
+
+class nc:
+    """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
+
+    def __init__(self, extent: int) -> None:
+        self.extent = extent
+
+    def __int__(self) -> int:
+        return self.extent
+
+    __index__ = __int__
+
+    def __mul__(self, inner: int) -> "spmd_dim":
+        return spmd_dim(self, inner)
+
+    def __rmul__(self, outer: int) -> "spmd_dim":
+        return spmd_dim(outer, self)
+
+
+class spmd_dim:
+    """``spmd_dim(outer, inner)``: one grid axis of outer * inner programs, numbered ``outer_id * inner + inner_id``."""
+
+    def __init__(self, outer: Any, inner: Any) -> None:
+        self.outer, self.inner = outer, inner
+
+    def __int__(self) -> int:
+        return int(self.outer) * int(self.inner)
+
+    __index__ = __int__
+
+    def core_of(self, program: int) -> int:
+        """The physical core that a program runs on; 0 where no dimension is a core dimension."""
+        outer, inner = divmod(program, int(self.inner))
+        return outer if isinstance(self.outer, nc) else inner if isinstance(self.inner, nc) else 0

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The tensor that kernels hold: a view with operators, methods and assignment."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.frontend.errors import AnnotationMismatch, TensorTruth
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations as ops
+from nki_mlir.scalar.dtypes import dtype_of
+
+
+class Tensor(View):
+    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
+
+    __slots__ = ("__weakref__",)
+    __array_ufunc__ = None                      # a NumPy number on the left leaves the operation to us
+    __hash__ = object.__hash__
+
+    # -- what a kernel asks about it -----------------------------------------------------------------------------------
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise TensorTruth().located(user_location())
+
+    def __iter__(self) -> Any:
+        return (self[k] for k in range(self.shape[0]))
+
+    def __repr__(self) -> str:
+        header = f"{self.buffer.name}{list(self.shape)} {self.dtype} in {self.buffer.space}"
+        value = ops.concrete_value(self)
+        return header if value is None else f"{header}\n{value}"
+
+    def assert_shape(self, shape: Sequence[int]) -> "Tensor":
+        """Returns itself when it has this shape."""
+        if self.shape != tuple(shape):
+            raise AnnotationMismatch(annotated=tuple(shape), shape=self.shape).located(user_location())
+        return self
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+    def __getitem__(self, items: Any) -> "Tensor":
+        return ops.located(self.subscript, items)           # type: ignore[return-value]
+
+    def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":       # type: ignore[override]
+        """Another shape of the same elements, no data moved. ``par_dim(n)`` marks the partition dimension."""
+        wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        extents, partition_dim = ops.plain_shape(wanted)
+        known = -(np.prod([n for n in extents], dtype=int))
+        if known > 0:                                       # one extent was -1
+            extents = tuple(int(np.prod(self.shape)) // int(known) if n == -1 else n for n in extents)
+        return ops.located(super().reshape, extents, partition_dim)
+
+    def broadcast_to(self, *shape: Any, **keywords: Any) -> "Tensor":
+        wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return ops.located(super().broadcast_to, ops.plain_shape(wanted)[0])
+
+    def expand_dims(self, axis: int | Sequence[int]) -> "Tensor":
+        """A view with dimensions of extent 1 put in at ``axis``."""
+        axes = [axis] if isinstance(axis, int) else list(axis)
+        rank = self.ndim + len(axes)
+        return self.with_unit_dims([a % rank for a in axes], rank)      # type: ignore[return-value]
+
+    def view(self, dtype: Any) -> "Tensor":
+        """The same bytes as another dtype; the last dimension scales with the item sizes."""
+        return ops.located(self.reinterpreted, dtype_of(dtype))
+
+    def as_tile(self) -> "Tensor":              # type: ignore[override]
+        return super().as_tile()                # type: ignore[return-value]
+
+    def astype(self, dtype: Any) -> "Tensor":
+        """A copy in another dtype."""
+        return ops.copy(self, dtype=dtype)
+
+    # -- assignment ----------------------------------------------------------------------------------------------------
+    def __setitem__(self, items: Any, value: Any) -> None:
+        target = self[items]
+        # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
+        if not (isinstance(value, View) and target.same_place(value)):
+            ops.assign(target, value)
+
+    def __iadd__(self, value: Any) -> "Tensor":
+        return ops.accumulate(self, value)
+
+    def _inplace(self, op: str, value: Any) -> "Tensor":
+        ops.binary(op, self, value, destination=self)
+        return self
+
+    def __isub__(self, value: Any) -> "Tensor":
+        return self._inplace("subtract", value)
+
+    def __imul__(self, value: Any) -> "Tensor":
+        return self._inplace("multiply", value)
+
+    def __itruediv__(self, value: Any) -> "Tensor":
+        return self._inplace("divide", value)
+
+    # -- comparisons with None are Python's ----------------------------------------------------------------------------
+    def __eq__(self, other: Any) -> Any:
+        return False if other is None else _tile_operator("equal", self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return True if other is None else _tile_operator("not_equal", self, other)
+
+
+def _tile_operator(op: str, left: Any, right: Any) -> Any:
+    if not isinstance(right, (View, Index, int, float, np.number, np.bool_)):
+        return NotImplemented
+    return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False)
+
+
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
+_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
+           "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or",
+           "xor": "bitwise_xor"}
+_COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
+
+
+def _operator(op: str) -> Any:
+    return lambda self, other: _tile_operator(op, self, other)
+
+
+def _reflected(op: str) -> Any:
+    def operate(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, (Index, int, float, np.number, np.bool_)):
+            return NotImplemented
+        return ops.binary(op, other, self, partition_broadcast=False)
+    return operate
+
+
+for _method, _op in (_BINARY | _COMPARING).items():
+    setattr(Tensor, f"__{_method}__", _operator(_op))
+for _method, _op in _BINARY.items():
+    setattr(Tensor, f"__r{_method}__", _reflected(_op))
+
+
+def _floordiv(self: Tensor, other: Any) -> Any:
+    return ops.unary("floor", _tile_operator("divide", self, other), dtype=self.dtype)
+
+
+def _unary(name: str) -> Any:
+    return lambda self: ops.unary(name, self)
+
+
+Tensor.__floordiv__ = _floordiv                                         # type: ignore[attr-defined]
+Tensor.__neg__ = _unary("negative")                                     # type: ignore[attr-defined]
+Tensor.__invert__ = _unary("invert")                                    # type: ignore[attr-defined]
+Tensor.__abs__ = _unary("abs")                                          # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined]
+
+ops.TENSOR = Tensor

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Limits of tiles, limits of dtypes, and conversions outside of kernels."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from nki_mlir.frontend.builder import current
+from nki_mlir.machine import machine_named
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import dtype_of
+
+
+class TileSize:
+    """``nl.tile_size``: what fits one instruction."""
+
+    pmax = 128
+    psum_fmax = 512
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+    bn_stats_fmax = 512
+    psum_min_align = 4
+    sbuf_min_align = 1
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """Bytes per partition that kernels may use, on the kernel's target."""
+        builder = current.get()
+        return machine_named(builder.target if builder is not None else "trn2").sbuf_bytes_per_partition
+
+
+class finfo:
+    """Least and greatest finite value of a float dtype."""
+
+    def __init__(self, dtype: Any) -> None:
+        limits = ml_dtypes.finfo(dtype_of(dtype).numpy)
+        self.min, self.max, self.eps = float(limits.min), float(limits.max), float(limits.eps)
+
+
+class fp32:
+    """Constants of float32."""
+
+    min = float(np.finfo(np.float32).min)
+
+
+class bfp16:
+    """Constants of bfloat16."""
+
+    min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
+
+
+def static_cast(x: Any, dtype: Any) -> Any:
+    """A number or array in another dtype; may be called outside of kernels."""
+    kind = dtype_of(dtype)
+    made = convert(np.asarray(x), kind)
+    return made if isinstance(x, np.ndarray) else made[()]

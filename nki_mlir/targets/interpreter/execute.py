@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One tile operation as a NumPy function: patterns, conversions and masks around the op class's reference.
+
+Eager execution, the interpreter and the simulator of the instruction stream run operations through here, so what an
+instruction means is written once, in its class.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Mask
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
+
+Arrays = Sequence[np.ndarray]
+Values = Sequence[int]
+Runner = Callable[[Arrays, Values], None]
+
+
+class MaskTooWeak(OutOfBounds):
+    message = "an index is {excess} elements outside its dimension, and neither mask nor if excludes it"
+    fix = "make the condition cover every subscript"
+
+
+def compile_op(op: Op) -> Runner:
+    """``run(arrays, symbol values)``; arrays are those of the op's operands, in the order of ``op.operands()``."""
+    if op.mask or op.limits:
+        return _masked(op)
+    patterns = {f.name: (Pattern(t), k) for k, (f, t) in enumerate(op.operands())}
+    compute = op.compute
+    fetch = []
+    for name, tile in op.sources():
+        pattern, place = patterns[name]
+        fetch.append((pattern.at, place, compute is not None and compute is not tile.dtype, tile.dtype))
+    store = [(patterns[name][0].at, patterns[name][1], tile.dtype) for name, tile in op.targets()]
+    forms = op.index_forms()
+    counts = op.iteration().extents if forms else ()
+    origin = (0,) * len(counts)
+    reference = op.reference
+    computed = compute or (store[0][2] if store else None)
+
+    def run(arrays: Arrays, values: Values) -> None:
+        sources = []
+        for at, place, converts, dtype in fetch:
+            view = at(arrays[place], values)
+            sources.append(convert(view, compute, dtype) if converts else view)
+        for form in forms:
+            sources.append(form_values(form, values, origin, counts).astype(computed.numpy))    # type: ignore[union-attr]
+        result = reference(*sources)
+        results = result if isinstance(result, tuple) else (result,)
+        for (at, place, dtype), value in zip(store, results):
+            at(arrays[place], values)[...] = convert(np.asarray(value), dtype, _made(value, compute))
+    return run
+
+
+def _made(value: Any, compute: Any) -> Any:
+    """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
+    return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+def masked_box(mask: Mask, extents: tuple[int, ...], values: Values) -> tuple[list[int], list[int], Mask]:
+    """The smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the mask."""
+    low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
+    for constraint in mask:
+        const, axes = constraint.form.at(values), constraint.form.axes
+        for c, sign in ((const, 1), (-const, -1))[:2 if constraint.equal else 1]:
+            if not axes:
+                if c < 0:
+                    high[0] = -1
+            elif len(axes) == 1:
+                (axis, a), = axes
+                a *= sign
+                if a > 0:
+                    low[axis] = max(low[axis], -(c // a))
+                else:
+                    high[axis] = min(high[axis], c // -a)
+        if len(axes) > 1 or (len(axes) == 1 and constraint.equal):
+            rest.append(constraint)
+    return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
+
+
+def holds(mask: Mask, values: Values, starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+    """Where all constraints hold, over a box of the iteration space."""
+    active = np.ones(tuple(counts), np.bool_)
+    for constraint in mask:
+        position = form_values(constraint.form, values, starts, counts)
+        active &= (position == 0) if constraint.equal else (position >= 0)
+    return active
+
+
+def _masked(op: Op) -> Runner:
+    iteration = op.iteration()
+    operands = op.operands()
+    patterns = {f.name: (Pattern(t), k, t.dtype) for k, (f, t) in enumerate(operands)}
+    compute = op.compute
+
+    def box_of(name: str, starts: Sequence[int], counts: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Starts and counts of an operand's dims; a reduced dim of extent 1 stays whole."""
+        dims, shape = iteration.axes[name], patterns[name][0].shape
+        whole = [k in iteration.reduced and extent == 1 for k, extent in zip(dims, shape)]
+        return ([0 if w else starts[k] for k, w in zip(dims, whole)],
+                [1 if w else counts[k] for k, w in zip(dims, whole)])
+
+    def run(arrays: Arrays, values: Values) -> None:
+        starts, counts, rest = masked_box(op.mask, iteration.extents, values)
+        if 0 in counts:
+            return
+        active = holds(rest, values, starts, counts) if rest else None
+        if active is not None and not active.any():
+            return
+        _check_limits(op.limits, values, starts, counts, active)
+        positions = [form_values(f, values, starts, counts) for f in op.index_forms()]
+        if active is not None:
+            return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
+        sources = []
+        for name, tile in op.sources():
+            pattern, place, _ = patterns[name]
+            view = pattern.box(arrays[place], values, *box_of(name, starts, counts))
+            sources.append(convert(view, compute, tile.dtype) if compute is not None else view)
+        sources += [p.astype((compute or operands[0][1].dtype).numpy) for p in positions]
+        result = op.reference(*sources)
+        for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
+            pattern, place, _ = patterns[name]
+            target = pattern.box(arrays[place], values, *box_of(name, starts, counts))
+            target[...] = convert(np.asarray(value), tile.dtype, _made(value, compute))
+    return run
+
+
+def _check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Sequence[int],
+                  active: np.ndarray | None) -> None:
+    for constraint in limits:
+        position = form_values(constraint.form, values, starts, counts)
+        least = int((position if active is None else position[active]).min())
+        if least < 0:
+            raise MaskTooWeak(excess=-least)
+
+
+def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, positions: list) -> None:
+    """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
+    starts, counts, active = box
+    iteration = op.iteration()
+    if len(iteration.reduced) and not _is_row_reduction(op):
+        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+                          instead="mask the operands when they are loaded, or split the operation")
+    grid = np.argwhere(active).T + np.array(starts)[:, None]
+    compute = op.compute
+    sources = []
+    for name, tile in op.sources():
+        pattern, place, dtype = patterns[name]
+        own = grid[list(iteration.axes[name])]
+        flat = pattern.elements(arrays[place], values, own)
+        value = flat_view(arrays[place], dtype.numpy)[flat]
+        sources.append(convert(value, compute, tile.dtype) if compute is not None else value)
+    sources += [p[active].astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
+    if iteration.reduced:
+        return _reduce_scattered(op, patterns, arrays, values, box, sources[0])
+    result = op.reference(*sources)
+    for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
+        pattern, place, dtype = patterns[name]
+        flat = pattern.elements(arrays[place], values, grid[list(iteration.axes[name])])
+        flat_view(arrays[place], dtype.numpy)[flat] = convert(np.asarray(value), tile.dtype, _made(value, compute))
+    return None
+
+
+def _is_row_reduction(op: Op) -> bool:
+    """A plain reduction of one source: inactive elements can be filled with the operation's identity."""
+    fn = getattr(op, "op", None)
+    return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
+
+
+def _reduce_scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, active_values: Any) -> None:
+    starts, counts, active = box
+    identity = ALU[op.op].identity(op.compute or op.operands()[0][1].dtype)     # type: ignore[attr-defined]
+    filled = np.full(tuple(counts), identity, active_values.dtype)
+    filled[active] = active_values
+    reduced = tuple(op.iteration().reduced)
+    touched = active.any(axis=reduced, keepdims=True)
+    value = op.reference(filled)
+    (name, tile), = op.targets()
+    pattern, place, _ = patterns[name]
+    dims = [(0, 1) if k in reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
+    target = pattern.box(arrays[place], values, [d[0] for d in dims], [d[1] for d in dims])
+    np.copyto(target, convert(np.asarray(value), tile.dtype), where=touched)
