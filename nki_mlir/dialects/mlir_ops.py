@@ -216,7 +216,7 @@ def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
 def _range(value: Any) -> tuple[int, int] | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
-        holder = owner.owner
+        holder = owner.owner.operation      # an OpView has names of its own
         position = ir.BlockArgument(value).arg_number
         if holder.name == "scf.for" and position == 0:
             span = loop_span(holder)

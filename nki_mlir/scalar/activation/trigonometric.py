@@ -74,5 +74,5 @@ def _expand_arctan(e: "Emitter", x: Any) -> Any:
 
 Activation("sin", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, valid_range=(-math.pi, math.pi))
 Activation("cos", np.cos, lambda e, x: _expand_wave(e, "cos", x, 1), ulp=2, native=False)
-Activation("tan", np.tan, _expand_tan, ulp=3.5, native=False)
+Activation("tan", np.tan, _expand_tan, ulp=4, native=False)
 Activation("arctan", np.arctan, _expand_arctan, ulp=2, valid_range=(-math.pi / 2, math.pi / 2))

@@ -43,8 +43,8 @@ AluOp("logical_and", 2, "logical", _truth(lambda a, b: (a != 0) & (b != 0)),
       commutative=True, start=1, reduce=fold_truth(np.logical_and))
 AluOp("logical_or", 2, "logical", _truth(lambda a, b: (a != 0) | (b != 0)),
       lambda e, d, a, b: e.truth(e.or_(e.nonzero(a), e.nonzero(b)), a),
-      commutative=True, start=0, reduce=fold_truth(lambda a, b: (a != 0) | (b != 0)))
+      commutative=True, start=0, reduce=fold_truth(np.logical_or))
 AluOp("logical_xor", 2, "logical", _truth(lambda a, b: (a != 0) ^ (b != 0)),
       lambda e, d, a, b: e.truth(e.xor(e.nonzero(a), e.nonzero(b)), a),
-      commutative=True, start=0, reduce=fold_truth(lambda a, b: (a != 0) ^ (b != 0)))
+      commutative=True, start=0, reduce=fold_truth(np.logical_xor))
 AluOp("logical_not", 1, "logical", _truth(lambda a: a == 0), lambda e, d, a: e.truth(e.not_(e.nonzero(a)), a))

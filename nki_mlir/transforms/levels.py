@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The level contract: which operations a module may contain at each level, and the checker that runs between passes."""
+
+from enum import Enum
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location, NkiMlirError
+
+STRUCTURE = ("builtin.module", "func.func", "func.return", "func.call", "scf.", "arith.", "affine.apply",
+             "memref.alloc", "memref.dealloc", "memref.global", "memref.get_global")
+VIEWS = ("memref.reinterpret_cast", "memref.subview", "memref.cast", "memref.load", "memref.store", "nki.reinterpret",
+         "affine.", "scalar.")
+
+
+class Level(Enum):
+    """A level's value is the operation names it allows; a name that ends in a dot is a prefix."""
+
+    NKI = ("nki", ("nki.", "nisa.", *STRUCTURE))
+    WAIST = ("waist", ("linalg.", "nisa.", "nki.device_print", *STRUCTURE, *VIEWS))
+    NISA = ("nisa", ("nisa.", "nki.device_print", *STRUCTURE))
+
+    @property
+    def title(self) -> str:
+        return self.value[0]
+
+    def allows(self, name: str) -> bool:
+        return any(name == legal or (legal.endswith(".") and name.startswith(legal)) for legal in self.value[1])
+
+
+class IllegalAtLevel(NkiMlirError):
+    code = "NKI-LEVEL"
+    message = "'{op}' is not legal at the {level} level ({when})"
+    fix = "lower the module to this level first, or use a pass that reads the level it is at"
+
+
+def check_level(module: Any, level: Level, when: str) -> None:
+    """Every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
+    illegal: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if not level.allows(op.name):
+            illegal.append(op)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if illegal:
+        op = illegal[0]
+        at = None
+        if isinstance(op.location, ir.FileLineColLoc):
+            at = Location(op.location.filename, op.location.start_line, op.location.start_col - 1)
+        raise IllegalAtLevel(op=op.name, level=level.title, when=when).located(at)
