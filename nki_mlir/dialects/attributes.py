@@ -145,7 +145,8 @@ def read_mask(attribute: Any) -> Mask:
     if not all(terms):
         raise MalformedAttribute(f"{text} is not a mask 'affine_set<...>'")
     forms = ", ".join(t[1] for t in terms if t)
-    results = ir.AffineMapAttr(ir.Attribute.parse(f"affine_map<{space} -> ({forms})>")).value.results
+    text = f"affine_map<{space} -> ({forms})>"
+    results = ir.AffineMapAttr(ir.Attribute.parse(text, attribute.context)).value.results
     return tuple(Constraint(read_linear(e), t[2] == "==") for e, t in zip(results, terms) if t)
 
 

@@ -24,6 +24,7 @@ from nki_mlir.dialects.attributes import (
     read_mask,
     read_value,
 )
+from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.verifier import Check, OutOfBounds, verify, verify_bounds
@@ -57,7 +58,7 @@ def _verify(op: Any) -> bool:
     try:
         read = read_op(op)
         verify(read)
-        verify_masked_bounds(read)
+        _verify_bounds(op, read)
     except (KernelError, UnknownSymbol, MalformedAttribute) as error:
         text = error.headline if isinstance(error, NkiMlirError) else str(error)
         code = f" [{error.code}]" if isinstance(error, NkiMlirError) else ""
@@ -66,14 +67,21 @@ def _verify(op: Any) -> bool:
     return True
 
 
-def verify_masked_bounds(op: Op) -> None:
-    """Bounds of an operation that was read from IR, for the ranges of its symbols."""
+def _verify_bounds(operation: Any, op: Op) -> None:
+    """Bounds of an operation in IR, for the ranges of its symbols and the conditions it stands under."""
     check = Check(op)
-    if not op.mask and not op.limits:
-        verify_bounds(op, op.ranges)
-    for constraint in op.mask:
+    for constraint in (*op.mask, *op.limits):
         for position, _ in constraint.form.symbols:
             check.rule(position < len(op.symbols), f"mask uses symbol s{position} of {len(op.symbols)}")
+    try:
+        verify_bounds(op, lambda form: form.interval(op.ranges))
+    except OutOfBounds:
+        numbering = Numbering(op.symbols)
+        facts = enclosing_facts(operation, numbering)
+        if not facts:
+            raise
+        ranges = ranges_of(operation, numbering.values)
+        verify_bounds(op, lambda form: interval_given(form, facts, ranges))
 
 
 def _declare(cls: type[Op]) -> type:

@@ -5,6 +5,7 @@
 Rules that depend on the target are the pass ``verify-target``'s.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError
@@ -84,6 +85,9 @@ class OverlappingWrite(KernelError):
     fix = "write each element once: a destination must not be broadcast or overlap itself"
 
 
+Interval = Callable[[Linear], tuple[int, int]]
+
+
 class Check:
     """The rules, with the op they are asked for: each raises its error or returns nothing."""
 
@@ -103,17 +107,17 @@ class Check:
         if writes and any(step == 0 and count > 1 for step, count in access.dims):
             raise OverlappingWrite(tile=tile.describe(), op=self.name)
 
-    def bounds(self, tile: Tile, ranges: Ranges, label: str) -> None:
-        """Start plus reach stays in the buffer for all values of the symbols."""
+    def bounds(self, tile: Tile, interval: Interval, label: str) -> None:
+        """Start plus reach stays in the buffer; ``interval`` gives the extremes of a start."""
         access = tile.access
-        low, high = access.free.interval(ranges)
+        low, high = interval(access.free)
         reach = access.reach()
         if low + reach[0] < 0 or high + reach[1] >= tile.row:
             dim = "1 (free)" if tile.on_chip else "0 (flat)"
             raise OutOfBounds(tensor=tile.label or label, dim=dim, low=low + reach[0], high=high + reach[1],
                               extent=tile.row)
         if access.partition is not None:
-            low, high = access.partition.interval(ranges)
+            low, high = interval(access.partition)
             high += (tile.partitions - 1) * access.dims[0][0]
             if low < 0 or high >= tile.base_shape[0]:
                 raise OutOfBounds(tensor=tile.label or label, dim=0, low=low, high=high, extent=tile.base_shape[0])
@@ -181,13 +185,13 @@ def verify(op: Any) -> None:
     op.verify(check)
 
 
-def verify_bounds(op: Any, ranges: Ranges) -> None:
+def verify_bounds(op: Any, interval: Interval) -> None:
     """Every operand stays in its buffer, where the op carries no mask or limits that decide it at run time."""
     if op.mask or op.limits:
         return
     check = Check(op)
     for field, tile in op.operands():
-        check.bounds(tile, ranges, field.name)
+        check.bounds(tile, interval, field.name)
 
 
 def holds_nowhere(mask: Mask, ranges: Ranges, counts: tuple[int, ...]) -> bool:
