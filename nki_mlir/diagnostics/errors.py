@@ -55,7 +55,7 @@ class NkiMlirError(Exception):
         code = f" [{self.code}]" if self.code else ""
         lines = [f"{where}error: {self.headline}{code}"]
         if self.at:
-            from nki_mlir.diagnostics.render import excerpt      # reads source files; only needed for a message
+            from nki_mlir.diagnostics.render import excerpt  # reads source files; only needed for a message
             lines += excerpt(self.at)
         lines += [f"  {label}: {text.format(**self.values)}" for label, text in (("why", self.why), ("fix", self.fix))
                   if text]

@@ -13,6 +13,7 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.bindings import ext, ir
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Access, Linear, Ranges, Tile
 from nki_mlir.dialects.attributes import (
@@ -28,7 +29,6 @@ from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.verifier import Check, OutOfBounds, verify, verify_bounds
-from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 catalogue.load()                        # every op class registers itself on import

@@ -11,13 +11,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from nki_mlir.diagnostics import InternalError, KernelError
-from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Elementwise, Op
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.scalar.dtypes import DType
 
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
@@ -77,6 +76,10 @@ class Builder:
     def new_name(self, name: str = "") -> str:
         return name or f"t{next(self.names)}"
 
+    def rename(self, buffer: Buffer, name: str) -> None:
+        """Name a buffer after the variable it is assigned to: in messages and, where it is output, in the IR."""
+        buffer.name = name
+
     def check_shared(self) -> None:
         if not self.at_top_level():
             raise SharedHbmInside().located(user_location())
@@ -119,7 +122,7 @@ class Builder:
         for name, value in attributes.items():
             if isinstance(value, Index):
                 attributes[name] = value.linear(place)
-        tiles = {name: self.tile(view, place) for name, view in views.items()}
+        tiles = {name: tile_of(view, place) for name, view in views.items()}
         op = cls(symbols=tuple(s.value for s in symbols), ranges=tuple((s.first, s.last) for s in symbols),
                  **tiles, **attributes)
         verify(op)
@@ -131,10 +134,6 @@ class Builder:
         self.perform(op, list(views.values()), symbols)
         self.last = op
         return op
-
-    def tile(self, view: View, place: dict[Symbol, int]) -> Tile:
-        buffer = view.buffer
-        return Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(place), buffer.name)
 
     def symbols_of(self, indices: Sequence[Index]) -> list[Symbol]:
         """The symbols used, each once; one whose loop has ended asks for numbers."""

@@ -119,6 +119,13 @@ class MlirBuilder(Builder):
             self.first_uses.allocated(buffer)
         return buffer
 
+    def rename(self, buffer: Buffer, name: str) -> None:
+        super().rename(buffer, name)
+        if buffer in self.outputs:
+            self.arguments[buffer.handle.arg_number].marks["nki.name"] = name
+        elif buffer in self.first_uses.whole:       # its allocation stands
+            buffer.handle.owner.attributes["nki.name"] = self.make.value(name)
+
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """A global of the module, read-only."""
         name = f"constant_{len(self.module.body.operations) - 1}"

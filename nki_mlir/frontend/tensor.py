@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, Access
+from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MixedIndexing, RankTooSmall, TooManySubscripts
 from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, check_placed
@@ -377,3 +377,9 @@ def check_on_chip_shape(shape: tuple[int, ...], partition_dim: int) -> None:
         raise RankTooSmall(shape=shape, extent=shape[0] if shape else 1)
     if shape[partition_dim] > PARTITIONS:
         raise TooManyPartitions(count=shape[partition_dim], limit=PARTITIONS)
+
+
+def tile_of(view: View, place: dict[Symbol, int]) -> Tile:
+    """The operand of an operation whose symbols are numbered by ``place``."""
+    buffer = view.buffer
+    return Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(place), buffer.name)

@@ -72,7 +72,9 @@ class Runtime:
     def named(value: Any, name: str) -> Any:
         """A tensor that has no name of its own gets that of the variable it is assigned to."""
         if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
-            value.buffer.name = name
+            builder = current.get()
+            if builder is not None:
+                builder.rename(value.buffer, name)
         return value
 
     @staticmethod

@@ -100,8 +100,8 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> lis
 
 
 def _holds_leaf(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
-    return isinstance(value, (tuple, list, dict)) or dataclasses.is_dataclass(value) and not isinstance(
-        value, type) and bool(leaves_of(value, is_leaf))
+    return isinstance(value, (tuple, list, dict)) or (dataclasses.is_dataclass(value) and not isinstance(
+        value, type) and bool(leaves_of(value, is_leaf)))
 
 
 def constant_key(value: Any) -> Any:

@@ -13,17 +13,19 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.nki import elementwise, matmul as products, movement, reduction
+from nki_mlir.dialects.nki import elementwise, movement, reduction
+from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooManyPartitions, WrongMemory
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import ImmutableParameter
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.tensor import View, check_on_chip_shape
+from nki_mlir.frontend.tensor import View, check_on_chip_shape, tile_of
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8, DType, dtype_of
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
+from nki_mlir.targets.interpreter.patterns import Pattern
 
 TENSOR: Any = View              # the tensor class; ``language.tensor`` puts itself here
 
@@ -404,12 +406,12 @@ def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
                    explicit_dtype=dtype is not None)
 
 
-def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
-    """The values of an index expression as a tile."""
+def tile_index(expression: Any) -> Index:
+    """An index expression with the shape of a tile: two dimensions at least."""
     index = Index.of(expression)
-    shape = index.shape if len(index.shape) >= 2 else (1, 1) if not index.shape else (*index.shape, 1)
-    spread = index.spread(shape) if len(index.shape) != 1 else index[:, None]
-    return compute(movement.IotaOp, shape, dtype, {}, mask, expression=spread, explicit_dtype=True)
+    if len(index.shape) == 1:
+        return index[:, None]
+    return index if index.shape else index.spread((1, 1))
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
@@ -427,7 +429,5 @@ def concrete_value(view: View) -> np.ndarray | None:
     handle = view.buffer.handle
     if not isinstance(handle, np.ndarray) or view.partition.symbols or view.free.symbols:
         return None
-    from nki_mlir.targets.interpreter.patterns import Pattern
-    tile = active().tile(view.as_tile(), {})
-    return Pattern(tile).at(handle, ()).copy().reshape(view.shape)
+    return Pattern(tile_of(view.as_tile(), {})).at(handle, ()).copy().reshape(view.shape)
 

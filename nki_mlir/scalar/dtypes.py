@@ -47,6 +47,23 @@ class DType:
         """Signed, unsigned or bool (which is stored as a byte)."""
         return self.kind is not Kind.FLOAT
 
+    @property
+    def dtype(self) -> np.dtype:
+        """What NumPy takes it for wherever it wants a dtype."""
+        return self.numpy
+
+    def __eq__(self, other: Any) -> bool:
+        """Equal to the NumPy dtype, scalar type or name of the same element type, as kernels compare them."""
+        if isinstance(other, DType):
+            return self is other
+        try:
+            return dtype_of(other) is self
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.numpy)
+
     def __repr__(self) -> str:
         return self.name
 

@@ -13,9 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.index import Index, Mask, arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import operations as ops
-from nki_mlir.language.composites import mean as _mean
-from nki_mlir.language.composites import rms_norm, softmax
-from nki_mlir.language.composites import var as _var
+from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.operations import ParDim
 from nki_mlir.language.operations import constant as shared_constant
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
@@ -248,4 +246,3 @@ def _reduction(name: str, token: str, result: Any = None) -> Callable:
 sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
                                                       ("min", "minimum")))
 all = _reduction("all", "logical_and", dtypes.BOOL)
-mean, var = _mean, _var

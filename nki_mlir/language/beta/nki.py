@@ -7,7 +7,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.kernel import Kernel, is_array, unwrap
+from nki_mlir.language.kernel import is_array, unwrap
 from nki_mlir.language.tensor import Tensor as tensor
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.diagnostics import Unsupported
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values

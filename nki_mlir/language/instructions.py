@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The instructions, shared by both generations: operand rules, then builder calls.
+
+Each makes its result tile or writes ``dst``. Scalars may be numbers or [P, 1] tiles.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.nisa import elementwise, movement, reduction
+from nki_mlir.dialects.nisa import matmul as products
+from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.frontend.errors import UnsupportedMask
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations as ops
+from nki_mlir.machine import Engine
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.tokens import activation_token, alu_token
+
+
+class BiasType(KernelError):
+    code = "err_activation_bias_invalid_type"
+    message = "the bias of an activation is {found}; it must be a float32, float16 or bfloat16 tile of shape [P, 1]"
+    fix = "make it with nisa.memset((P, 1), value, nl.float32)"
+
+
+class ScaleType(KernelError):
+    code = "err_activation_scale_invalid_type"
+    message = "the scale tile of an activation has dtype {found}; it must be float32"
+    fix = "convert it with nl.copy(scale, dtype=nl.float32)"
+
+
+class ScaleShape(KernelError):
+    code = "err_activation_scale_scalar_or_vector"
+    message = "the scale of an activation has shape {found}; it must be a number or a [P, 1] tile"
+    fix = "use nl.multiply for a scale of another shape"
+
+
+def engine_name(engine: Any) -> str:
+    """The IR's name of an engine given as enum member, name or None."""
+    if engine is None:
+        return Engine.UNKNOWN.value
+    return getattr(engine, "name", str(engine)).removesuffix("_engine").lower()
+
+
+def operand(value: Any) -> tuple[Any, float]:
+    """A scalar operand as (tile or None, number)."""
+    if isinstance(value, View):
+        return value, 0.0
+    if isinstance(value, Index):
+        value = value.as_int("it is a scalar operand of an instruction")
+    return None, float(value)
+
+
+def tensor_tensor(data1: Any, data2: Any, op: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None,
+                  engine: Any = None) -> Any:
+    """data1 (op) data2."""
+    left, right = ops.located(data1.as_tile), ops.located(data2.as_tile)
+    shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
+    kind = ops.located_dtype(dtype) if dtype is not None else promote(left.dtype, right.dtype)
+    if left.shape[0] != right.shape[0]:
+        tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
+        from nki_mlir.dialects.verifier import PartitionMismatch
+        raise PartitionMismatch(tiles=tiles, op="tensor_tensor").located(user_location())
+    return ops.compute(elementwise.TensorTensorOp, shape, kind, {"lhs": left, "rhs": right}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, op=alu_token(op).name, engine=engine_name(engine))
+
+
+def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
+                  reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None,
+                  engine: Any = None) -> Any:
+    """(data op0 operand0) op1 operand1."""
+    source = ops.located(data.as_tile)
+    tile0, imm0 = operand(operand0)
+    tile1, imm1 = operand(0.0 if operand1 is None else operand1)
+    views = {"src": source, "operand0": tile0, "operand1": tile1 if op1 is not None else None}
+    return ops.compute(elementwise.TensorScalarOp, source.shape, dtype or data.dtype, views, mask, destination=dst,
+                       explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
+                       op1="bypass" if op1 is None else alu_token(op1).name, imm1=imm1, reverse1=bool(reverse1),
+                       engine=engine_name(engine))
+
+
+def scalar_tensor_tensor(data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
+                         reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """(data op0 operand0) op1 operand1; operand0 a number or [P, 1], operand1 a tile."""
+    source = ops.located(data.as_tile)
+    tile0, imm0 = operand(operand0)
+    kind = ops.located_dtype(dtype) if dtype is not None else promote(source.dtype, operand1.dtype)
+    return ops.compute(elementwise.ScalarTensorTensorOp, source.shape, kind,
+                       {"src": source, "operand0": tile0, "rhs": operand1}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=imm0,
+                       reverse0=bool(reverse0), reverse1=bool(reverse1))
+
+
+def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, Any, float]:
+    """(bias tile, scale tile, scale number), checked by the documented rules."""
+    if bias is not None and not isinstance(bias, View):
+        bias = ops.filled((partitions, 1), float(bias), FLOAT32)
+    if bias is not None and bias.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
+        raise BiasType(found=bias.dtype).located(user_location())
+    if isinstance(scale, View):
+        if scale.dtype is not FLOAT32:
+            raise ScaleType(found=scale.dtype).located(user_location())
+        if any(n != 1 for n in scale.shape[1:]) or scale.shape[0] != partitions:
+            raise ScaleShape(found=list(scale.shape)).located(user_location())
+        return bias, scale, 1.0
+    return bias, None, float(scale)
+
+
+def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: Any = None, dtype: Any = None,
+               mask: Any = None) -> Any:
+    """op(data * scale + bias)."""
+    source = ops.located(data.as_tile)
+    bias, tile, number = activation_operands(bias, scale, source.shape[0])
+    return ops.compute(elementwise.ActivationOp, source.shape, dtype or data.dtype,
+                       {"src": source, "bias": bias, "scale": tile}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, fn=activation_token(op).name, imm=number)
+
+
+def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
+                      dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """op(data * scale + bias), and its sum over the free axes into reduce_res."""
+    source = ops.located(data.as_tile)
+    bias, tile, number = activation_operands(bias, scale, source.shape[0])
+    rows = rows_like(reduce_res, source)
+    return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
+                       {"reduce_res": rows, "src": source, "bias": bias, "scale": tile}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, fn=activation_token(op).name,
+                       reduce_op=alu_token(reduce_op).name, imm=number)
+
+
+def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
+                         dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """data op0 operand0, and its reduction over the free axes into reduce_res."""
+    source = ops.located(data.as_tile)
+    tile0, imm0 = operand(operand0)
+    return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
+                       {"reduce_res": rows_like(reduce_res, source), "src": source, "operand0": tile0}, mask,
+                       destination=dst, explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0,
+                       reverse0=bool(reverse0), reduce_op=alu_token(reduce_op).name)
+
+
+def rows_like(rows: View, source: View) -> View:
+    """A [P, 1] result with the rank of the tile it belongs to."""
+    shape = (rows.shape[0], *(1 for _ in source.shape[1:]))
+    return rows if rows.shape == shape else rows.reshape(shape)
+
+
+def tensor_reduce(op: Any, data: Any, axis: Any, *, dst: Any = None, dtype: Any = None, negate: bool = False,
+                  keepdims: bool = False, mask: Any = None) -> Any:
+    """data reduced over free axes, times -1 with ``negate``."""
+    source = ops.located(data.as_tile)
+    axes = ops.free_axes(source, axis)
+    kept = reduced_shape(source.shape, axes)
+    destination = dst.reshape(kept) if dst is not None and dst.shape != kept else dst
+    result = ops.compute(reduction.TensorReduceOp, kept, dtype or data.dtype, {"src": source}, mask,
+                         destination=destination, explicit_dtype=dtype is not None, op=alu_token(op).name, axes=axes,
+                         negate=bool(negate))
+    return result if dst is not None else ops.drop_axes(result, axes, keepdims)
+
+
+def tensor_partition_reduce(op: Any, data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """data reduced over its partitions: [1, F...]."""
+    source = ops.located(data.as_tile)
+    return ops.compute(reduction.TensorPartitionReduceOp, (1, *source.shape[1:]), dtype or data.dtype, {"src": source},
+                       mask, destination=dst, explicit_dtype=dtype is not None, op=alu_token(op).name)
+
+
+def reciprocal(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    source = ops.located(data.as_tile)
+    return ops.compute(elementwise.ReciprocalOp, source.shape, dtype or data.dtype, {"src": source}, mask,
+                       destination=dst, explicit_dtype=dtype is not None)
+
+
+def tensor_copy(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, engine: Any = None) -> Any:
+    """A copy on chip."""
+    source = ops.located(src.as_tile)
+    return ops.compute(movement.TensorCopyOp, source.shape, dtype or src.dtype, {"src": source}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, engine=engine_name(engine))
+
+
+def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None) -> Any:
+    """dst = src where the predicate is not 0."""
+    source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
+    ops.emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
+             reverse_pred=bool(reverse_pred))
+    return dst
+
+
+def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dst: Any = None, dtype: Any = None,
+                  mask: Any = None) -> Any:
+    """on_true_tile where the affine comparison holds, else the value."""
+    source = ops.located(on_true_tile.as_tile)
+    if isinstance(pred, (bool, np.bool_)):
+        pred = Mask(((Index(0 if pred else -1), False),))
+    if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
+        raise UnsupportedMask(what="affine_select takes one affine comparison").located(user_location())
+    (expression, equal), = pred.terms
+    if pred.negated:
+        raise UnsupportedMask(what="affine_select has no != comparison").located(user_location())
+    form = expression.spread(source.shape)
+    return ops.compute(elementwise.AffineSelectOp, source.shape, dtype or on_true_tile.dtype, {"src": source}, mask,
+                       destination=dst, explicit_dtype=dtype is not None, predicate=form, equal=equal,
+                       value=float(on_false_value))
+
+
+def memset(shape: Any, value: float, dtype: Any, *, mask: Any = None, engine: Any = None) -> Any:
+    """A constant tile; dimension 0 is the partition."""
+    extents, _ = ops.plain_shape(shape)
+    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=True, value=float(value),
+                       engine=engine_name(engine))
+
+
+def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
+    """The values of an index expression as a tile."""
+    spread = ops.tile_index(expression)
+    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
+
+
+def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, mask: Any = None) -> Any:
+    """stationary.T @ moving in PSUM, float32."""
+    left, right = ops.located(stationary.as_tile), ops.located(moving.as_tile)
+    for label, tile in (("stationary", left), ("moving", right)):
+        ops.require_space("nc_matmul", label, tile, SBUF)
+    shape = (*left.shape[1:], *right.shape[1:])
+    return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
+                       destination=dst, accumulate=accumulate)
+
+
+def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any = None, mask: Any = None) -> Any:
+    """data with partition and free axis exchanged; extra free axes are collapsed."""
+    source = ops.located(data.as_tile)
+    if len(source.shape) > 2:
+        source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
+    name = engine_name(engine)
+    small = max(source.shape) <= 32
+    on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
+    kind: DType = source.dtype
+    made = ops.compute(products.NcTransposeOp, source.shape[::-1], kind, {"src": source}, mask,
+                       space=SBUF if on_vector else PSUM, destination=dst, engine="vector" if on_vector else "tensor")
+    return made if dtype is None or dst is not None else ops.copy(made, dtype=dtype)
+
+
+def dma_copy(*, dst: Any, src: Any, mask: Any = None) -> None:
+    """dst = src between HBM and SBUF, either way."""
+    target, source = ops.located(dst.as_tile), ops.located(src.as_tile)
+    ops.require_space("dma_copy", "dst", target, HBM, SBUF)
+    ops.require_space("dma_copy", "src", source, HBM, SBUF)
+    ops.emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
