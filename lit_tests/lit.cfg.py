@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Configuration of the FileCheck tests: run with ``lit lit_tests``."""
+
+import os
+import sys
+
+import lit.formats
+
+config.name = "nki_mlir"  # noqa: F821
+config.test_format = lit.formats.ShTest(execute_external=False)  # noqa: F821
+config.suffixes = [".mlir", ".py", ".nkiasm"]  # noqa: F821
+config.excludes = ["lit.cfg.py", "Inputs", "Output"]  # noqa: F821
+config.test_source_root = os.path.dirname(__file__)  # noqa: F821
+config.test_exec_root = os.path.join(os.path.dirname(__file__), "Output")  # noqa: F821
+root = os.path.dirname(config.test_source_root)  # noqa: F821
+config.environment["PYTHONPATH"] = root  # noqa: F821
+tool = os.path.join(os.path.dirname(sys.executable), "filecheck")
+config.substitutions += [  # noqa: F821
+    ("nki-opt", f"{sys.executable} -m nki_mlir.cli.opt"),
+    ("nki-run", f"{sys.executable} -m nki_mlir.cli.run"),
+    ("nki-translate", f"{sys.executable} -m nki_mlir.cli.translate"),
+    ("FileCheck", tool),
+    ("%python", sys.executable),
+    ("%root", root),
+]

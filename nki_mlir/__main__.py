@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``python -m nki_mlir [--torch-xla] [--override] SCRIPT.py ...``: run a script that imports the vendor's module names."""
+
+import runpy
+import sys
+from pathlib import Path
+
+from nki_mlir.compat import install
+from nki_mlir.diagnostics import NkiMlirError
+
+USAGE = """usage: python -m nki_mlir [--torch-xla] [--override] SCRIPT.py [ARGUMENT ...]
+
+Run a script that imports neuronxcc.nki, torch_neuronx or jax_neuronx, unmodified.
+
+  --torch-xla   also stand in for torch_xla where it is not installed
+  --override    use these names even where the vendor's packages are installed
+
+NKI_MLIR_EXECUTOR=eager|interpreter|jit|isa chooses what kernels run on (jit)."""
+
+
+def main(arguments: list[str]) -> int:
+    options = {"--torch-xla": False, "--override": False}
+    while arguments and arguments[0] in options:
+        options[arguments.pop(0)] = True
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    script = Path(arguments[0])
+    if not script.is_file():
+        print(f"error: no script {script}", file=sys.stderr)
+        return 2
+    install(torch_xla=options["--torch-xla"], override=options["--override"])
+    sys.argv = arguments
+    sys.path[0] = str(script.resolve().parent)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except NkiMlirError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

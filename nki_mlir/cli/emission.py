@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The last step of ``nki-opt``: a module as assembly, binary or LLVM dialect."""
+
+from typing import Any
+
+from nki_mlir.transforms.passes import run_passes
+from nki_mlir.transforms.pipelines import passes_to
+
+
+def lower_to_isa(module: Any, emit: str, observer: Any) -> str | bytes:
+    """Assembly text, the isa module, or the binary container."""
+    from nki_mlir.targets import neuron
+    run_passes(module, passes_to("nisa", module), observer)
+    return neuron.emit(module, emit)
+
+
+def lower_to_llvm(module: Any) -> str:
+    """The LLVM dialect that the JIT compiles."""
+    from nki_mlir.targets import cpu
+    return cpu.lower_to_llvm(module)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Makes the vendor's module names importable where the vendor's packages are absent.
+
+``install()`` puts a finder behind Python's own, so an installed package always wins; ``override=True`` puts it first.
+``torch_xla`` is only given on request: some scripts choose their CPU path by its ImportError.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+# Vendor name -> our module; None: an empty package that only has sub-modules.
+NAMES: dict[str, str | None] = {
+    "neuronxcc": None,
+    "neuronxcc.nki": "nki_mlir.language.beta.nki",
+    "neuronxcc.nki.language": "nki_mlir.language.beta.language",
+    "neuronxcc.nki.isa": "nki_mlir.language.beta.isa",
+    "neuronxcc.nki.typing": "nki_mlir.language.beta.typing",
+    "neuronxcc.nki.compiler": "nki_mlir.language.beta.compiler",
+    "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
+    "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
+}
+TORCH_XLA: dict[str, str | None] = {
+    "torch_xla": None,
+    "torch_xla.core": None,
+    "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_model",
+}
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads the vendor names of one table."""
+
+    def __init__(self, names: dict[str, str | None]) -> None:
+        self.names = names
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in self.names:
+            return None
+        package = any(name.startswith(fullname + ".") for name in self.names)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=package, origin=self.names[fullname])
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = self.names[module.__name__]
+        if source is not None:
+            public = vars(importlib.import_module(source))
+            module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
+            module.__doc__ = public.get("__doc__")
+        for name in self.names:         # ``nki.language`` works after ``import neuronxcc.nki`` alone
+            parent, _, child = name.rpartition(".")
+            if parent == module.__name__:
+                setattr(module, child, importlib.import_module(name))
+
+
+def install(torch_xla: bool = False, override: bool = False) -> None:
+    """Make ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and ``torch_xla`` on request.
+
+    Installing twice changes nothing. With ``override`` the names are ours even where the real packages are installed.
+    """
+    names = NAMES | (TORCH_XLA if torch_xla else {})
+    finder = next((f for f in sys.meta_path if isinstance(f, Finder)), None)
+    if finder is None:
+        finder = Finder({})
+        sys.meta_path.append(finder)
+    finder.names |= names
+    if override and sys.meta_path[0] is not finder:
+        sys.meta_path.remove(finder)
+        sys.meta_path.insert(0, finder)
+        for name in [n for n in sys.modules if n in names]:
+            del sys.modules[name]
+
+
+def uninstall() -> None:
+    """Take the names back; modules that were imported stay with those who hold them."""
+    for finder in [f for f in sys.meta_path if isinstance(f, Finder)]:
+        sys.meta_path.remove(finder)
+        for name in finder.names:
+            module = sys.modules.get(name)
+            if module is not None and getattr(module, "__loader__", None) is finder:
+                del sys.modules[name]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The passes from any level to a lower one, by name, and where a module enters them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass, pass_named
+
+TO_LINALG = ("split-masked-loops", "nki-to-linalg")
+TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
+PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
+ORDER = (Level.NKI, Level.WAIST, Level.NISA)
+
+
+def level_of(module: Any) -> Level:
+    """The lowest level whose contract the module meets, by what it contains."""
+    names: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        names.add(op.name)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for level in reversed(ORDER):
+        if all(level.allows(name) for name in names):
+            return level
+    return Level.NKI
+
+
+def passes_to(goal: str, module: Any) -> list[Pass]:
+    """The passes that bring the module from its level to ``goal`` (linalg or nisa)."""
+    start = ORDER.index(level_of(module))
+    passes = [pass_named(name) for name in PIPELINES[goal]]
+    return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Input is not code: what a module from a file may not contain, checked before anything is compiled.
+
+A declaration without a body is resolved from the process when it is compiled and then called; pointers made of integers
+and inline assembly reach any memory. Only the levels' own operations are taken.
+"""
+
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location, NkiMlirError
+
+ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "scalar.", "scf.", "arith.", "affine.", "memref.", "linalg.",
+           "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.")
+REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
+
+
+class UnsafeInput(NkiMlirError):
+    code = "NKI-UNSAFE-INPUT"
+    message = "{what}"
+    why = "a module from a file may compute, but not reach code or memory outside of itself"
+    fix = "give a module at the nki, linalg or nisa level whose functions all have bodies"
+
+
+def check_safe(module: Any) -> None:
+    """Raises ``UnsafeInput`` at the first operation that is refused."""
+    found: list[tuple[Any, str]] = []
+
+    def visit(op: Any) -> Any:
+        problem = _problem(op)
+        if problem is not None:
+            found.append((op, problem))
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if found:
+        op, problem = found[0]
+        at = None
+        if isinstance(op.location, ir.FileLineColLoc):
+            at = Location(op.location.filename, op.location.start_line, op.location.start_col - 1)
+        raise UnsafeInput(what=problem).located(at)
+
+
+def _problem(op: Any) -> str | None:
+    name = op.name
+    if not name.startswith(ALLOWED) or name in REFUSED:
+        return f"'{name}' is refused in input"
+    if name == "func.func" and not len(op.regions[0].blocks):
+        return f"function @{op.attributes['sym_name'].value} has no body"
+    return None
