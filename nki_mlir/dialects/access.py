@@ -6,6 +6,7 @@ first is the partition (step 1, or 0 where one partition is read by all lanes). 
 All steps and offsets are in elements of the pattern's dtype.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,10 @@ class Linear:
         c = dict(self.symbols).get(position, 0)
         return Linear(self.const + c * value, tuple(s for s in self.symbols if s[0] != position), self.axes)
 
+    def moved(self, starts: Sequence[int]) -> "Linear":
+        """The same form over axes that are counted from ``starts``."""
+        return Linear(self.const + sum(c * starts[axis] for axis, c in self.axes), self.symbols, self.axes)
+
     def at(self, values: Any) -> int:
         """The value for given symbol values (axes taken as 0)."""
         return self.const + sum(c * values[position] for position, c in self.symbols)
@@ -73,6 +78,27 @@ class Constraint:
 Mask = tuple[Constraint, ...]                   # a conjunction; empty: no mask
 
 
+def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
+    """The smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the mask."""
+    low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
+    for constraint in mask:
+        const, axes = constraint.form.at(values), constraint.form.axes
+        if len(axes) > 1:
+            rest.append(constraint)
+            continue
+        for c, sign in ((const, 1), (-const, -1))[:2 if constraint.equal else 1]:
+            if not axes:
+                if c < 0:
+                    high[0] = -1
+            else:
+                (axis, a), = axes
+                if sign * a > 0:
+                    low[axis] = max(low[axis], -(c // (sign * a)))
+                else:
+                    high[axis] = min(high[axis], c // -(sign * a))
+    return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
+
+
 @dataclass(frozen=True)
 class Access:
     """Where a tile lies in its buffer. ``partition`` is None in HBM."""
@@ -96,6 +122,14 @@ class Access:
         low = sum(min(0, step * (count - 1)) for step, count in self.free_dims)
         high = sum(max(0, step * (count - 1)) for step, count in self.free_dims)
         return low, high
+
+    def box(self, starts: Sequence[int], counts: Sequence[int]) -> "Access":
+        """The pattern of a box of the tile."""
+        moved = [start * step for start, (step, _) in zip(starts, self.dims)]
+        dims = tuple((step, n) for (step, _), n in zip(self.dims, counts))
+        if self.partition is None:
+            return Access(self.dtype, None, self.free.plus(Linear(sum(moved))), dims)
+        return Access(self.dtype, self.partition.plus(Linear(moved[0])), self.free.plus(Linear(sum(moved[1:]))), dims)
 
     def symbols_used(self) -> set[int]:
         forms = (self.partition, self.free) if self.partition is not None else (self.free,)

@@ -40,6 +40,7 @@ class Attributes:
         self.made: dict[Any, Any] = {}
         self.no_mask = ir.Attribute.parse(NO_MASK)
         self.i1, self.i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
+        self.index = ir.IndexType.get()
 
     def value(self, value: Any) -> Any:
         """The attribute for a plain Python value of an op's field."""
@@ -62,10 +63,16 @@ class Attributes:
                 return ir.ArrayAttr.get([self._value(v) for v in value])
         raise TypeError(f"no attribute for {value!r}")
 
+    def type(self, dtype: DType) -> Any:
+        key = ("type", dtype.name)
+        if key not in self.made:
+            self.made[key] = ir.Type.parse(dtype.mlir)
+        return self.made[key]
+
     def element(self, dtype: DType) -> Any:
         key = ("element", dtype.name)
         if key not in self.made:
-            self.made[key] = ir.TypeAttr.get(ir.Type.parse(dtype.mlir))
+            self.made[key] = ir.TypeAttr.get(self.type(dtype))
         return self.made[key]
 
     def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Any:

@@ -27,6 +27,7 @@ from nki_mlir.dialects.attributes import (
 )
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.verifier import Check, OutOfBounds, verify, verify_bounds
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -304,5 +305,5 @@ def ranges_of(operation: Any, symbols: Sequence[Any]) -> Ranges:
     return tuple(symbol_range(s, operation) for s in symbols)
 
 
-__all__ = ["OPERATIONS", "OutOfBounds", "is_tile_op", "load_dialects", "loop_span", "new_context", "op_attributes",
-           "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]
+__all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "is_tile_op", "load_dialects", "loop_span", "new_context",
+           "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]

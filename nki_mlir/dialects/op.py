@@ -7,6 +7,7 @@ on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same
 """
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Union, get_args, get_origin
 
@@ -17,7 +18,8 @@ from nki_mlir.dialects.access import PSUM, SBUF, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 
 
 class In:
@@ -204,14 +206,26 @@ class Elementwise(Op):
         return self.body(ArrayScalars(self.compute), *sources)
 
 
+def constant_value(value: float, dtype: DType) -> float | int:
+    """A constant as ``dtype`` holds it. Unlike a conversion of elements it does not go through float32."""
+    if dtype.is_float:
+        return float(convert(np.float32(value), dtype))
+    if dtype is BOOL:
+        return int(value != 0)
+    limits = np.iinfo(dtype.numpy)
+    if math.isnan(value):
+        return 0
+    return round(min(max(value, limits.min), limits.max))
+
+
 class ArrayScalars:
     """Evaluates a scalar body on whole arrays: the NumPy side of what ``lower`` emits as scalar operations."""
 
     def __init__(self, compute: DType | None) -> None:
-        self.dtype = (compute or FLOAT32).numpy
+        self.compute = compute or FLOAT32
 
     def constant(self, value: float) -> Any:
-        return self.dtype.type(value)
+        return self.compute.numpy.type(constant_value(value, self.compute))
 
     @staticmethod
     def alu(name: str, *values: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Mask
+from nki_mlir.dialects.access import Mask, masked_box
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
@@ -65,27 +65,6 @@ def _made(value: Any, compute: Any) -> Any:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def masked_box(mask: Mask, extents: tuple[int, ...], values: Values) -> tuple[list[int], list[int], Mask]:
-    """The smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the mask."""
-    low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
-    for constraint in mask:
-        const, axes = constraint.form.at(values), constraint.form.axes
-        for c, sign in ((const, 1), (-const, -1))[:2 if constraint.equal else 1]:
-            if not axes:
-                if c < 0:
-                    high[0] = -1
-            elif len(axes) == 1:
-                (axis, a), = axes
-                a *= sign
-                if a > 0:
-                    low[axis] = max(low[axis], -(c // a))
-                else:
-                    high[axis] = min(high[axis], c // -a)
-        if len(axes) > 1 or (len(axes) == 1 and constraint.equal):
-            rest.append(constraint)
-    return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
-
-
 def holds(mask: Mask, values: Values, starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
     """Where all constraints hold, over a box of the iteration space."""
     active = np.ones(tuple(counts), np.bool_)

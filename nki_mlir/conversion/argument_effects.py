@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a captured kernel does to each of its arguments: reads it, writes it, writes every element of it.
+
+A kernel without a reader of a parameter can have it as a plain result; an output that is provably written everywhere
+needs no initial zeros. ``covered`` is an answer of a proof: False means not proved.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range, walk
+from nki_mlir.dialects.op import Op
+
+
+@dataclass
+class Effects:
+    """What the operations of a kernel do to one argument."""
+
+    read: bool = False
+    written: bool = False
+    covered: bool = False
+
+
+def argument_effects(kernel: KernelFunction) -> list[Effects]:
+    """Effects on each argument of the function, in order (program ids have none)."""
+    block = kernel.op.regions[0].blocks[0]
+    found = [Effects() for _ in block.arguments]
+
+    def visit(operation: Any) -> None:
+        if is_tile_op(operation):
+            op = read_op(operation)
+            for field, tile in op.operands():
+                place = argument_number(tile.handle, block)
+                if place is None:
+                    continue
+                effects = found[place]
+                effects.read |= field.reads
+                effects.written |= field.writes
+                effects.covered |= field.writes and covers(operation, op, tile)
+            return
+        for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
+            place = argument_number(value, block)
+            if place is not None and isinstance(value.type, ir.MemRefType):
+                found[place].read = found[place].written = True
+    walk(block, visit)
+    return found
+
+
+def argument_number(value: Any, block: Any) -> int | None:
+    """The place of a value among a block's arguments."""
+    if isinstance(value.owner, ir.Block) and value.owner == block:
+        return ir.BlockArgument(value).arg_number
+    return None
+
+
+def covers(operation: Any, op: Op, tile: Tile) -> bool:
+    """Whether the operation, over all iterations and programs, writes every element of the tile's buffer.
+
+    Strides and counts of the pattern's dims and of the symbols in its offset must tile the buffer like the digits of a
+    mixed-radix number.
+    """
+    if op.mask or op.limits or tile.dtype is not tile.base_dtype or not always_runs(operation):
+        return False
+    steps, start = list(tile.access.free_dims), tile.access.free.const
+    for position, coefficient in tile.access.free.symbols:
+        values = symbol_values(op.symbols[position])
+        if not values:
+            return False
+        steps.append((coefficient * values.step, len(values)))
+        start += coefficient * values.start
+    filled = 1
+    for stride, count in sorted(s for s in steps if s[1] != 1):
+        if stride != filled:
+            return False
+        filled *= count
+    return start == 0 and filled == prod(tile.base_shape)
+
+
+def always_runs(operation: Any) -> bool:
+    """Whether nothing but loops that have an iteration stand around the operation."""
+    parent = operation.parent.operation
+    while parent.name == "scf.for":
+        if not loop_span(parent):
+            return False
+        parent = parent.parent.operation
+    return parent.name == "func.func"
+
+
+def symbol_values(symbol: Any) -> range | None:
+    """All values of a loop variable or program id; None for anything made from them."""
+    if not isinstance(symbol.owner, ir.Block):
+        return None
+    holder = symbol.owner.owner.operation
+    if holder.name == "scf.for":
+        return loop_span(holder)
+    low, high = symbol_range(symbol)
+    return range(low, high + 1)
+
+
+def multiply_accumulates(kernel: KernelFunction) -> int:
+    """Multiply-accumulate operations of one launch, from its matrix products."""
+    total = 0
+
+    def visit(operation: Any) -> None:
+        nonlocal total
+        if is_tile_op(operation) and operation.name.endswith("matmul"):
+            runs, parent = 1, operation.parent.operation
+            while parent.name != "func.func":
+                runs *= len(loop_span(parent) or ()) if parent.name == "scf.for" else 1
+                parent = parent.parent.operation
+            total += runs * prod(read_op(operation).iteration().extents)
+    walk(kernel.op.regions[0].blocks[0], visit)
+    return total * prod(kernel.grid)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""nisa-to-linalg: write what engine instructions compute as ``linalg.generic``, to run or to check them on a CPU.
+
+before:  "nisa.tensor_reduce"(%sum, %x) {op = "add", axes = [1], ...}
+after:   linalg.fill ins(%zero : f32) outs(%s)
+         linalg.generic {iterator_types = ["parallel", "reduction"]} ins(%v) outs(%s) {
+           ^bb0(%in: bf16, %total: f32):
+             %x = "scalar.convert"(%in) : (bf16) -> f32
+             %y = "scalar.alu"(%total, %x) {fn = "add"} : (f32, f32) -> f32
+             linalg.yield %y
+         }
+Which engine runs an instruction, and its order among others, is not part of the result: on the way to the instruction
+stream this pass does not run.
+"""
+
+from typing import Any
+
+from nki_mlir.conversion.structured import lower_operations
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass
+
+
+class NisaToLinalg(Pass, name="nisa-to-linalg", reads=Level.WAIST, writes=Level.WAIST):
+    """Instructions to linalg."""
+
+    def run(self, module: Any) -> None:
+        lower_operations(module, "nisa")

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""nki-to-linalg: write what tile operations mean as ``linalg.generic`` on views of their buffers.
+
+before:  "nki.binary"(%c, %a, %b) {access = [#nki.access<bf16, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>, ...],
+                                   op = "add", ...}
+after:   %at = affine.apply affine_map<()[s0] -> (s0 * 64)>()[%i]
+         %to = memref.reinterpret_cast %c to offset: [%at], sizes: [128, 64], strides: [512, 1] : ...
+         linalg.generic ins(%x, %y) outs(%to) {
+           ^bb0(%p: f32, %q: f32, %r: bf16):
+             %s = "scalar.alu"(%p, %q) {fn = "add"} : (f32, f32) -> f32
+             %t = "scalar.convert"(%s) : (f32) -> bf16
+             linalg.yield %t
+         }
+``nisa.*`` stays, and so does ``nki.device_print``. Loops stay as they are.
+"""
+
+from typing import Any
+
+from nki_mlir.conversion.structured import lower_operations
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass
+
+
+class NkiToLinalg(Pass, name="nki-to-linalg", reads=Level.NKI, writes=Level.WAIST):
+    """Tile operations to linalg."""
+
+    def run(self, module: Any) -> None:
+        lower_operations(module, "nki")

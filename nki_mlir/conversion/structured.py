@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The builder that op classes lower themselves with: each of its methods is one form that the waist has.
+
+``lower_operations`` reads every operation of a dialect, hands it this builder, and removes it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.boxes import shrink
+from nki_mlir.conversion.scalar_body import ScalarBody
+from nki_mlir.conversion.writer import Nest, Operand, Writer
+from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.places import place_of
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+Expression = Callable[..., Any]         # (scalar builder, values...) -> value
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction as a start value, what is done to an element, a step, and what is done to the result."""
+
+    step: str
+    start: float
+    element: Expression = lambda s, value: value
+    last: Expression | None = None
+
+    def add(self, s: ScalarBody, total: Any, value: Any) -> Any:
+        return s.alu(self.step, total, self.element(s, value))
+
+
+class StructuredBuilder:
+    """Emits structured operations in place of the operation it is at."""
+
+    def __init__(self) -> None:
+        self.writer = Writer()
+        self.kept = False
+
+    def convert(self, operation: Any) -> None:
+        """Replace one tile operation by what its class says it means."""
+        self.writer.at(operation)
+        self.kept = False
+        op = shrink(read_op(operation))
+        try:
+            if op is not None:
+                op.lower(self)
+        except KernelError as error:
+            raise error.located(place_of(operation)) from None
+        if not self.kept:
+            operation.erase()
+
+    # -- the forms -----------------------------------------------------------------------------------------------------
+    def keep(self, op: Op) -> None:
+        """The operation stays as it is."""
+        self.kept = True
+
+    def elementwise(self, op: Op) -> None:
+        """``dst = op.body(sources)``, element for element."""
+        (name, dst), = op.targets()
+        work = _Work(self, op)
+        target = work.target(name, dst, work.readers(name))
+        read = [(n, t) for n, t in op.sources() if t is not dst or target is not dst]
+        self.writer.generic(work.nest, [work.operand(n, t) for n, t in read], [work.operand(name, target)],
+                            work.compute, lambda s, ins, outs: [work.value(s, read, ins, outs[0], dst.dtype)],
+                            op.index_forms(), op.extra)
+        if target is not dst:
+            work.move(name, target, dst)
+
+    def elementwise_with_rows(self, op: Op, alu: str) -> None:
+        """As ``elementwise``, and the values of ``dst``, before they are rounded, folded over the free axes."""
+        (name, dst), (rows_name, rows) = op.targets()
+        work = _Work(self, op)
+        fold = work.fold(alu)
+        sources = op.sources()
+        target = work.target(name, dst, work.readers(name))
+        overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
+        total = work.accumulator(rows, overlaps)
+        work.fill(rows_name, total, fold.start)
+
+        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            value = work.expression(s, sources, ins)
+            return [s.convert(value, work.compute, dst.dtype), fold.add(s, outs[1], value)]
+        self.writer.generic(work.nest, [work.operand(n, t) for n, t in sources],
+                            [work.operand(name, target), work.folded(rows_name, total)], work.compute, body,
+                            op.index_forms(), op.extra)
+        if target is not dst:
+            work.move(name, target, dst)
+        work.finish(rows_name, total, rows, fold.last)
+
+    def reduction(self, op: Op, alu: str, negate: bool = False) -> None:
+        """``dst = src`` folded over the op's reduced axes."""
+        (source, src), (name, dst) = op.sources()[0], op.targets()[0]
+        work = _Work(self, op)
+        fold = work.fold(alu, negate)
+        total = work.accumulator(dst, may_overlap(dst, src, op.ranges))
+        work.fill(name, total, fold.start)
+        self.writer.generic(
+            work.nest, [work.operand(source, src)], [work.folded(name, total)], work.compute,
+            lambda s, ins, outs: [fold.add(s, outs[0], s.convert(ins[0], src.dtype, work.compute))],
+            (), op.extra)
+        work.finish(name, total, dst, fold.last)
+
+    def contraction(self, op: Op, accumulate: bool) -> None:
+        """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
+        (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
+        work = _Work(self, op)
+        total = work.accumulator(dst)
+        if total is not dst or not accumulate:
+            work.fill(name, total, 0)
+
+        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
+            return [s.alu("add", outs[0], s.alu("multiply", left, right))]
+        self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
+                            FLOAT32, body, (), op.extra)
+        before = (lambda s, value, old: s.alu("add", s.convert(old, dst.dtype, FLOAT32), value)) if accumulate else None
+        work.finish(name, total, dst, None, before)
+
+
+class _Work:
+    """One operation being converted: its iteration space and the pieces the forms are put together from."""
+
+    def __init__(self, builder: StructuredBuilder, op: Op) -> None:
+        self.op, self.writer = op, builder.writer
+        self.iteration = op.iteration()
+        self.reduced = self.iteration.reduced
+        self.compute: DType = op.compute or op.sources()[-1][1].dtype
+        self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+    def operand(self, name: str, tile: Tile) -> Operand:
+        return self.writer.view(tile, self.iteration.axes[name], self.op.symbols)
+
+    def folded(self, name: str, tile: Tile) -> Operand:
+        """The view of a fold's result, without the reduced axes."""
+        return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
+
+    def readers(self, name: str) -> list[Tile]:
+        """The sources that are not, element for element, what ``name`` writes."""
+        axes, dst = self.iteration.axes, getattr(self.op, name)
+        return [t for n, t in self.op.sources() if not (same_place(t, dst) and axes[n] == axes[name])]
+
+    def target(self, name: str, dst: Tile, readers: Sequence[Tile]) -> Tile:
+        """``dst``, or a temporary where writing it could change what is still to be read."""
+        overlaps = any(may_overlap(dst, t, self.op.ranges) for t in readers)
+        return self.writer.temporary(dst, dst.dtype) if overlaps else dst
+
+    def accumulator(self, dst: Tile, overlaps: bool = False) -> Tile:
+        """Where a fold is kept: ``dst`` if it has the compute dtype, else a temporary."""
+        return self.writer.temporary(dst, self.compute) if overlaps or dst.dtype is not self.compute else dst
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Any]) -> Any:
+        """The op's body on the values of its sources, in the dtype it computes in."""
+        given = values if self.op.compute is None else [
+            s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
+        return self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
+
+    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Any], out: Any, dtype: DType) -> Any:
+        """The new value of ``dst``; what it holds before is an output's value, not an input's."""
+        places = {id(t): v for (_, t), v in zip(read, ins)}
+        sources = self.op.sources()
+        return s.convert(self.expression(s, sources, [places.get(id(t), out) for _, t in sources]), self.compute, dtype)
+
+    def reduced_position(self) -> Linear:
+        """A form that is 0 at the first of the elements that are folded together, and above 0 at all others."""
+        return Linear(0, (), tuple((axis, 1) for axis in sorted(self.reduced)))
+
+    def fold(self, alu: str, negate: bool = False) -> Fold:
+        entry = ALU[alu]
+        start = entry.identity(self.compute)
+        if start is not None:
+            return Fold(alu, start, last=(lambda s, total: s.alu("negative", total)) if negate else None)
+        if self.nest.mask:
+            raise Unsupported(feature=f"a mask that is no box on a reduction by '{alu}'",
+                              instead="mask the operands when they are loaded, or split the operation")
+        if alu == "average":
+            count = prod(self.iteration.extents[axis] for axis in self.reduced)
+            return Fold("add", 0, last=lambda s, total: _signed(
+                s, s.alu("divide", total, s.constant(count)), negate))
+        # a - b - c ... = -(-a + b + c ...): the first element has the other sign.
+        position = self.reduced_position()
+        return Fold("add", 0, lambda s, value: s.alu("select", s.position(position), value, s.alu("negative", value)),
+                    lambda s, total: _signed(s, total, not negate))
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def fill(self, name: str, total: Tile, start: float) -> None:
+        """Start a fold. Under a mask only what will be folded into is written."""
+        out = self.folded(name, total)
+        if not self.nest.mask:
+            self.writer.fill(out, start)
+        else:
+            self.writer.generic(self.nest, [], [out], self.compute, lambda s, ins, outs: [s.constant(start)])
+
+    def move(self, name: str, temporary: Tile, dst: Tile) -> None:
+        self.writer.generic(self.nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
+                            lambda s, ins, outs: [ins[0]])
+
+    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None, join: Expression | None = None) -> None:
+        """Write a fold's result: ``last`` of it, or ``join`` of it and what ``dst`` holds."""
+        if total is dst and last is None:
+            return
+        source, out, nest = self.folded(name, total), self.folded(name, dst), self.nest
+        if not nest.mask:                           # a loop over the result alone
+            place = {axis: k for k, axis in enumerate(source.axes)}
+            source, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (source, out))
+            nest = Nest(len(place))
+
+        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            value = last(s, ins[0]) if last else join(s, ins[0], outs[0]) if join else ins[0]
+            return [s.convert(value, self.compute, dst.dtype)]
+        self.writer.generic(nest, [source], [out], self.compute, body)
+
+
+def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:
+    return s.alu("negative", value) if negate else value
+
+
+def lower_operations(module: Any, dialect: str) -> None:
+    """Convert every tile operation of a dialect."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if is_tile_op(op) and op.name.startswith(f"{dialect}."):
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    with module.context, ir.Location.unknown():
+        builder = StructuredBuilder()
+        for operation in found:
+            builder.convert(operation)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic``.
+
+Operations are created raw and everything that can be shared (types, layouts, maps) is made once: a conversion spends its
+time here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.scalar_body import ScalarBody
+from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.attributes import Attributes, expression
+from nki_mlir.scalar.dtypes import DType
+
+Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A view of a tile, and the iteration axis of each of its dims."""
+
+    value: Any
+    dtype: DType
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An iteration space: the axes that are reduced, what restricts it, and the symbols that count in those forms."""
+
+    rank: int
+    reduced: frozenset[int] = frozenset()
+    mask: Mask = ()
+    limits: Mask = ()
+    symbols: tuple = ()
+
+    def used(self, forms: Sequence[Linear]) -> list[int]:
+        """The positions of the symbols that the restrictions and some forms need."""
+        needed = [c.form for c in (*self.mask, *self.limits)]
+        return sorted({position for form in (*needed, *forms) for position, _ in form.symbols})
+
+
+class Writer:
+    """Writes before one operation at a time (``at``); the location of that operation is the location of all."""
+
+    def __init__(self) -> None:
+        self.make = Attributes()
+        self.made: dict[Any, Any] = {}          # layouts, maps, segment sizes
+        self.views: dict[Any, Any] = {}         # of the operation being converted
+        self.parallel, self.reduction = (ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
+                                         for kind in ("parallel", "reduction"))
+
+    def at(self, operation: Any) -> None:
+        self.location, self.place = operation.location, ir.InsertionPoint(operation)
+        self.views = {}
+
+    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any] = (), attributes: Any = None,
+               regions: int = 0) -> Any:
+        return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, regions=regions,
+                                   loc=self.location, ip=self.place)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        if (known := self.made.get(key)) is None:
+            known = self.made[key] = make()
+        return known
+
+    def scalars(self, compute: DType, symbols: Sequence[Any] = ()) -> ScalarBody:
+        """Scalar expressions at the current place."""
+        return ScalarBody(self.create, self.make, compute, symbols)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def temporary(self, like: Tile, dtype: DType) -> Tile:
+        """A new buffer of the tile's shape, in the same memory."""
+        shape = like.shape
+        kind = self.make.memref(shape, dtype, like.space)
+        buffer = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self._segments(0, 0)}).results[0]
+        dims, step = [], 1
+        for extent in reversed(shape):
+            dims.insert(0, (step, extent))
+            step *= extent
+        start = Linear() if like.on_chip else None
+        if like.on_chip:
+            dims[0] = (1, shape[0])
+        return Tile(buffer, like.space, shape, dtype, Access(dtype, start, Linear(), tuple(dims)))
+
+    def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[Any], without: frozenset[int] = frozenset()
+             ) -> Operand:
+        """The tile as a strided memref; dims along the axes in ``without`` (of extent 1) are left out."""
+        key = tile.handle, tile.access, without and axes
+        if key not in self.views:
+            self.views[key] = self._view(tile, [d for d, axis in enumerate(axes) if axis not in without], symbols)
+        return Operand(self.views[key], tile.dtype, tuple(a for a in axes if a not in without))
+
+    def _view(self, tile: Tile, dims: list[int], symbols: Sequence[Any]) -> Any:
+        base, access = tile.handle, tile.access
+        if tile.dtype is not tile.base_dtype:
+            shape = (tile.base_shape[0], tile.row) if tile.on_chip else (tile.row,)
+            base = self.create("nki.reinterpret", [base], [self.make.memref(shape, tile.dtype, tile.space)]).results[0]
+        strides = [step for step, _ in access.dims]
+        offset = access.free
+        if access.partition is not None:
+            strides[0] *= tile.row
+            offset = offset.plus(access.partition, tile.row)
+        sizes, strides = [access.dims[d][1] for d in dims], [strides[d] for d in dims]
+        static = None if offset.symbols else offset.const
+        starts = [] if static is not None else [self.apply(offset, symbols)]
+        kind, attributes = self.once(
+            ("view", tuple(sizes), tuple(strides), static, tile.dtype.name, tile.space),
+            lambda: self._view_parts(sizes, strides, static, tile))
+        return self.create("memref.reinterpret_cast", [base, *starts], [kind], attributes).results[0]
+
+    def _view_parts(self, sizes: list[int], strides: list[int], offset: int | None, tile: Tile) -> tuple[Any, Any]:
+        start = ir.ShapedType.get_dynamic_stride_or_offset() if offset is None else offset
+        layout = ir.StridedLayoutAttr.get(start, strides)
+        kind = ir.MemRefType.get(sizes, self.make.type(tile.dtype), layout, self.make.value(tile.space))
+        array = ir.DenseI64ArrayAttr.get
+        return kind, {"operandSegmentSizes": self._segments(1, int(offset is None), 0, 0), "static_offsets": array([start]),
+                      "static_sizes": array(sizes), "static_strides": array(strides)}
+
+    def apply(self, form: Linear, symbols: Sequence[Any]) -> Any:
+        """The value of a form of symbols, as an index."""
+        if form not in self.views:
+            own = Linear(form.const, tuple((k, c) for k, (_, c) in enumerate(form.symbols)))
+            mapping = self.once(own, lambda: ir.AffineMapAttr.get(
+                ir.AffineMap.get(0, len(own.symbols), [expression(own)])))
+            self.views[form] = self.create("affine.apply", [symbols[position] for position, _ in form.symbols],
+                                           [self.make.index], {"map": mapping}).results[0]
+        return self.views[form]
+
+    def _segments(self, *sizes: int) -> Any:
+        return self.once(("segments", sizes), lambda: ir.DenseI32ArrayAttr.get(sizes))
+
+    # -- computations --------------------------------------------------------------------------------------------------
+    def fill(self, target: Operand, value: float) -> None:
+        constant = self.scalars(target.dtype).constant(value)
+        op = self.create("linalg.fill", [constant, target.value], [], {"operandSegmentSizes": self._segments(1, 1)}, 1)
+        block = op.regions[0].blocks.append(constant.type, constant.type, arg_locs=[self.location] * 2)
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=self.location, ip=ir.InsertionPoint(block))
+
+    def generic(self, nest: Nest, inputs: Sequence[Operand], outputs: Sequence[Operand], compute: DType, body: Body,
+                forms: Sequence[Linear] = (), extra: dict[str, Any] | None = None) -> None:
+        """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
+        used = nest.used(forms)
+        symbols = [nest.symbols[position] for position in used]
+        place = {position: k for k, position in enumerate(used)}
+        axes = [o.axes for o in inputs] + [()] * len(symbols) + [o.axes for o in outputs]
+        attributes = {"indexing_maps": self._maps(nest.rank, axes), "iterator_types": self._iterators(nest),
+                      "operandSegmentSizes": self._segments(len(inputs) + len(symbols), len(outputs)), **(extra or {})}
+        for name, mask in (("nki.mask", nest.mask), ("nki.limits", nest.limits)):
+            if mask:
+                attributes[name] = self.make.mask(_renumbered(mask, place), nest.rank, len(symbols))
+        op = self.create("linalg.generic", [*(o.value for o in inputs), *symbols, *(o.value for o in outputs)], [],
+                         attributes, 1)
+        kinds = [*(self.make.type(o.dtype) for o in inputs), *(self.make.index for _ in symbols),
+                 *(self.make.type(o.dtype) for o in outputs)]
+        block = op.regions[0].blocks.append(*kinds, arg_locs=[self.location] * len(kinds))
+        arguments = list(block.arguments)
+        first, last = len(inputs), len(inputs) + len(symbols)
+        outside, self.place = self.place, ir.InsertionPoint(block)
+        scalars = self.scalars(compute, dict(zip(used, arguments[first:last])))
+        self.create("linalg.yield", body(scalars, arguments[:first], arguments[last:]))
+        self.place = outside
+
+    def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Any:
+        def make() -> Any:
+            dims = [ir.AffineExpr.get_dim(k) for k in range(rank)]
+            return ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get(rank, 0, [dims[a] for a in one])) for one in axes])
+        return self.once(("maps", rank, tuple(axes)), make)
+
+    def _iterators(self, nest: Nest) -> Any:
+        kinds = tuple(axis in nest.reduced for axis in range(nest.rank))
+        return self.once(("iterators", kinds), lambda: ir.ArrayAttr.get(
+            [self.reduction if reduced else self.parallel for reduced in kinds]))
+
+
+def _renumbered(mask: Mask, place: dict[int, int]) -> Mask:
+    return tuple(Constraint(Linear(c.form.const, tuple((place[s], k) for s, k in c.form.symbols), c.form.axes), c.equal)
+                 for c in mask)
