@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Generalised intersection over union of box pairs: fields of an array of boxes by stride, output by reference.
+
+    python -m nki_mlir examples/giou.py
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+SMALL = 1e-5
+
+
+@nki.trace
+def giou(first, second, out):
+    """first, second [N, 4 M] hold M boxes (left, top, right, bottom) a row; out [N, M] gets one value a pair."""
+    rows, fields = first.shape
+    boxes = fields // 4
+    p = nl.arange(128)[:, None]
+    f = nl.arange(boxes)[None, :]
+    for i in nl.affine_range(rows // 128):
+        a = nl.load(first[i * 128:(i + 1) * 128, :])
+        b = nl.load(second[i * 128:(i + 1) * 128, :])
+        left_a, top_a, right_a, bottom_a = (a[p, 4 * f + k] for k in range(4))
+        left_b, top_b, right_b, bottom_b = (b[p, 4 * f + k] for k in range(4))
+        area = (right_a - left_a) * (bottom_a - top_a) + (right_b - left_b) * (bottom_b - top_b)
+        width = nl.maximum(nl.minimum(right_a, right_b) - nl.maximum(left_a, left_b), 0)
+        height = nl.maximum(nl.minimum(bottom_a, bottom_b) - nl.maximum(top_a, top_b), 0)
+        common = width * height
+        union = area - common
+        around_width = nl.maximum(right_a, right_b) - nl.minimum(left_a, left_b)
+        around_height = nl.maximum(bottom_a, bottom_b) - nl.minimum(top_a, top_b)
+        around = around_width * around_height
+        value = common / nl.maximum(union, SMALL) - (around - union) / nl.maximum(around, SMALL)
+        nl.store(out[i * 128:(i + 1) * 128, :], value)
+
+
+def reference(first, second):
+    a, b = (x.astype(np.float64).reshape(len(x), -1, 4) for x in (first, second))
+    common = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(-1)
+    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - common
+    around = (np.maximum(a[..., 2:], b[..., 2:]) - np.minimum(a[..., :2], b[..., :2])).prod(-1)
+    return common / np.maximum(union, SMALL) - (around - union) / np.maximum(around, SMALL)
+
+
+def random_boxes(rows, boxes, seed):
+    rng = np.random.default_rng(seed)
+    corner = rng.uniform(0, 200, (rows, boxes, 2))
+    return np.concatenate([corner, corner + rng.uniform(1, 56, corner.shape)], -1).astype(np.float32).reshape(rows, -1)
+
+
+if __name__ == "__main__":
+    first, second = random_boxes(256, 64, 0), random_boxes(256, 64, 1)
+    out = np.empty((256, 64), np.float32)
+    giou(first, second, out)
+    error = np.abs(out - reference(first, second)).max()
+    print(f"generalised IoU of {out.size} pairs: largest error {error:.1e}")
+    assert error < 1e-5
