@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Indirect movement: rows of a table gathered or scattered by index tiles, copies at an offset known at run time."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.op import In, InOut, Iteration, Linear, NisaOp, Out
+from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import INT32, UINT32, DType
+
+MODES = ("error", "skip")
+
+
+class IndirectOutOfBounds(OutOfBounds):
+    message = "index {index} is out of bounds for size {size}"
+    why = "an index tile has a row {row} of a table of {rows} rows"
+    fix = "correct the indices, or pass mode=oob_mode.skip to leave such rows untouched"
+
+
+def checked_rows(index: np.ndarray, table: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """(places in the index, rows of the table) that are in bounds; an index outside is an error unless skipped."""
+    rows = index.reshape(-1).astype(np.int64)
+    inside = (rows >= 0) & (rows < table.shape[0])
+    if mode == "error" and not inside.all():
+        row = int(rows[~inside][0])
+        width = table[0].size
+        raise IndirectOutOfBounds(index=row * width, size=table.size, row=row, rows=table.shape[0])
+    places = np.flatnonzero(inside)
+    return places, rows[places]
+
+
+class RowAddressed(NisaOp):
+    """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
+
+    table_field = "src"
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        rows = self.index.shape[0]                                              # type: ignore[attr-defined]
+        operands = dict((f.name, t) for f, t in self.operands())
+        free = operands["src" if self.table_field == "dst" else "dst"].shape[1:]
+        extents = (rows, *free, operands[self.table_field].shape[0])
+        axes = {name: (0, *range(1, len(free) + 1)) for name in operands}
+        axes["index"] = (0, *(len(free) + 1 for _ in operands["index"].shape[1:]))
+        axes[self.table_field] = (len(free) + 1, *range(1, len(free) + 1))
+        return Iteration(extents, axes, frozenset({len(free) + 1}))
+
+    def verify_rows(self, check: Any, data: str) -> None:
+        check.dtype("index", INT32, UINT32)
+        check.spaces("index", "sbuf")
+        table, moved = getattr(self, self.table_field), getattr(self, data)
+        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")               # type: ignore[attr-defined]
+        check.rule(moved.shape[0] == self.index.shape[0] and moved.shape[1:] == table.shape[1:],    # type: ignore[attr-defined]
+                   f"moves rows of {list(table.shape)} by {self.index.shape[0]} indices, got {list(moved.shape)}")  # type: ignore[attr-defined]
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]
+
+
+class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):
+    """dst[p] = src[index[p]]: rows of a table in HBM or SBUF; ``mode`` skip leaves rows with bad indices untouched."""
+
+    dst: InOut
+    src: In
+    index: In
+    mode: str = "error"
+    destinations = ("sbuf", "hbm")
+
+    def verify(self, check: Any) -> None:
+        check.one_of("mode", MODES)
+        check.spaces("dst", "sbuf", "hbm")
+        check.spaces("src", "sbuf", "hbm")
+        self.verify_rows(check, "dst")
+
+    def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        places, rows = checked_rows(index, src, self.mode)
+        made = dst.copy()
+        made[places] = convert(src[rows], self.dst.dtype, self.src.dtype)
+        return made
+
+
+class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), mnemonic="DMA_SCATTER", opcode=0x61):
+    """dst[index[p]] = src[p], or with ``rmw`` dst[index[p]] = rmw(dst[index[p]], src[p]); equal indices accumulate."""
+
+    dst: InOut
+    src: In
+    index: In
+    mode: str = "error"
+    rmw: str = "bypass"
+    table_field = "dst"
+
+    def verify(self, check: Any) -> None:
+        check.one_of("mode", MODES)
+        check.one_of("rmw", ("bypass", "add"))
+        check.spaces("dst", "sbuf", "hbm")
+        check.spaces("src", "sbuf", "hbm")
+        self.verify_rows(check, "src")
+
+    def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        places, rows = checked_rows(index, dst, self.mode)
+        made = dst.copy()
+        values = convert(src, self.dst.dtype, self.src.dtype)
+        for place, row in zip(places, rows):
+            made[row] = values[place] if self.rmw == "bypass" else convert(
+                ALU[self.rmw].numpy(made[row].astype(np.float32), values[place].astype(np.float32)), self.dst.dtype)
+        return made
+
+
+def dynamic_places(offset: np.ndarray, position: np.ndarray, length: int) -> np.ndarray:
+    """Free places ``offset + position`` of one partition, checked against the length of its row."""
+    places = int(offset.reshape(-1)[0]) + np.asarray(position, np.int64)
+    if places.size and (places.min() < 0 or places.max() >= length):
+        bad = int(places.min() if places.min() < 0 else places.max())
+        raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
+    return places
+
+
+class TensorCopyDynamicSrcOp(NisaOp, name="tensor_copy_dynamic_src", engines=(Engine.VECTOR, Engine.SCALAR,
+                                                                              Engine.GPSIMD),
+                             mnemonic="COPY_DYNAMIC_SRC", opcode=0x62):
+    """dst[p, f...] = src[p, offset + position(f...)]; src is [P, N], position an affine form over dst's axes."""
+
+    dst: Out
+    src: In
+    offset: In
+    position: Linear
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.spaces("offset", "sbuf")
+        check.dtype("offset", INT32, UINT32)
+        check.rule(self.src.shape[0] == self.dst.shape[0], "dst and src have one number of partitions")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        own = tuple(range(len(self.dst.shape)))
+        extra = len(own)
+        extents = (*self.dst.shape, self.src.free_elements, 1)
+        axes = {"dst": own, "src": (0, extra, *(extra + 1 for _ in self.src.shape[2:])),
+                "offset": tuple(extra + 1 for _ in self.offset.shape)}
+        return Iteration(extents, axes, frozenset({extra, extra + 1}))
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.position,)
+
+    def reference(self, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
+        flat = src.reshape(src.shape[0], -1)
+        places = dynamic_places(offset, position.reshape(self.dst.shape + (-1,))[..., 0], flat.shape[1])
+        rows = np.arange(flat.shape[0]).reshape(-1, *(1,) * (len(self.dst.shape) - 1))
+        return flat[rows, places]
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(600, self.dst.free_elements)
+
+
+class TensorCopyDynamicDstOp(NisaOp, name="tensor_copy_dynamic_dst", engines=(Engine.VECTOR, Engine.SCALAR,
+                                                                              Engine.GPSIMD),
+                             mnemonic="COPY_DYNAMIC_DST", opcode=0x63):
+    """dst[p, offset + position(f...)] = src[p, f...]; dst is [P, N], position an affine form over src's axes."""
+
+    dst: InOut
+    src: In
+    offset: In
+    position: Linear
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.spaces("offset", "sbuf")
+        check.dtype("offset", INT32, UINT32)
+        check.rule(self.src.shape[0] == self.dst.shape[0], "dst and src have one number of partitions")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        own = tuple(range(len(self.src.shape)))
+        extra = len(own)
+        extents = (*self.src.shape, self.dst.free_elements, 1)
+        axes = {"src": own, "dst": (0, extra, *(extra + 1 for _ in self.dst.shape[2:])),
+                "offset": tuple(extra + 1 for _ in self.offset.shape)}
+        return Iteration(extents, axes, frozenset({extra, extra + 1}))
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.position,)
+
+    def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
+        made = dst.reshape(dst.shape[0], -1).copy()
+        places = dynamic_places(offset, position.reshape(src.shape + (-1,))[..., 0], made.shape[1])
+        rows = np.arange(made.shape[0]).reshape(-1, *(1,) * (src.ndim - 1))
+        made[rows, places] = convert(src, self.dst.dtype, self.src.dtype)
+        return made.reshape(dst.shape)
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(600, self.src.free_elements)

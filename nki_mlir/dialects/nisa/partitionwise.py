@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Base of instructions that work on each partition by itself but are no elementwise loop nest.
+
+They have no linalg form: they stay instructions on every path, and their meaning is the class's reference.
+"""
+
+from typing import Any
+
+from nki_mlir.dialects.op import Iteration, NisaOp
+
+
+class PartitionWise(NisaOp):
+    """Axis 0 of every tile is one iteration axis; the first source's other dims are axes, too, so that masks apply."""
+
+    def iteration(self) -> Iteration:
+        operands = self.operands()
+        main = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
+        extents = list(main.shape)
+        axes: dict[str, tuple[int, ...]] = {}
+        for field, tile in operands:
+            if tile.shape == main.shape:
+                axes[field.name] = tuple(range(len(main.shape)))
+                continue
+            own = []
+            for k, n in enumerate(tile.shape):
+                if k == 0 and n == main.shape[0]:
+                    own.append(0)
+                else:
+                    own.append(len(extents))
+                    extents.append(n)
+            axes[field.name] = tuple(own)
+        return Iteration(tuple(extents), axes, frozenset(range(len(main.shape), len(extents))))
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random numbers: the generator's state is an operand, so that the same seed gives the same sequence on every path.
+
+The generator counts: a state (seed, count) [1, 2] gives the Philox stream of that seed and count, and each use counts on.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.op import In, InOut, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import UINT32, DType
+
+
+def draw(state: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(uniform float32 in [0, 1), the next state)."""
+    seed, count = (int(v) for v in state.reshape(-1))
+    generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))
+    after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
+    return generator.random(shape, np.float32), after
+
+
+def check_state(op: Any, check: Any) -> None:
+    check.dtype("state", UINT32)
+    check.shape("state", (1, 2))
+
+
+class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), mnemonic="RNG_SEED", opcode=0x68):
+    """state = (seed, 0)."""
+
+    state: Out
+    seed: In
+
+    def verify(self, check: Any) -> None:
+        check_state(self, check)
+        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, seed: np.ndarray) -> np.ndarray:
+        value = int(seed.reshape(-1)[0]) & 0xFFFFFFFF
+        return np.array([[value, 0]], np.uint32)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.minimum_interval_cycles
+
+
+class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opcode=0x69):
+    """dst = uniform numbers in [0, 1)."""
+
+    dst: Out
+    state: InOut
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+        check_state(self, check)
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return draw(state, self.dst.shape)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+
+
+class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
+    """dst = src, set to zero with probability ``prob`` ([P, 1], or the constant ``imm``); nothing is rescaled."""
+
+    dst: Out
+    state: InOut
+    src: In
+    prob: In | None
+    imm: float = 0.0
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src", "prob")
+        check.same_shape("dst", "src")
+        check_state(self, check)
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, state: np.ndarray, src: np.ndarray, *prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        uniform, after = draw(state, src.shape)
+        limit = (prob[0].astype(np.float32).reshape(-1, *(1,) * (src.ndim - 1)) if prob else np.float32(self.imm))
+        return np.where(uniform < limit, np.zeros((), src.dtype), src), after
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)

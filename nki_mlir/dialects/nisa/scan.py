@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The scan instruction: a recurrence along the free axis."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.nisa.elementwise import not_all_in_psum
+from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.op import In, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.alu import ALU
+
+
+class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engine.VECTOR,),
+                         mnemonic="TENSOR_TENSOR_SCAN", opcode=0x50):
+    """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the flattened free axis; dst[-1] is initial, the carry float32.
+
+    ``initial`` is a [P, 1] tile or the constant ``imm``; reverse0 and reverse1 swap the operands of an operation.
+    """
+
+    dst: Out
+    data0: In
+    data1: In
+    initial: In | None
+    op0: str
+    op1: str
+    imm: float = 0.0
+    reverse0: bool = False
+    reverse1: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.one_of("op0", ALU)
+        check.one_of("op1", ALU)
+        check.on_chip("dst", "data0", "data1", "initial")
+        check.same_shape("dst", "data0", "data1")
+        not_all_in_psum(self, check, "data0", "data1")
+        if self.initial is not None:
+            check.rule(self.initial.free_elements == 1, "initial is a number or one value a partition")
+
+    def reference(self, data0: np.ndarray, data1: np.ndarray, *initial: np.ndarray) -> np.ndarray:
+        p = data0.shape[0]
+        first, second = data0.reshape(p, -1), data1.reshape(p, -1)
+        carry = initial[0].reshape(p) if initial else np.full(p, self.imm, np.float32)
+        inner, outer = ALU[self.op0].numpy, ALU[self.op1].numpy
+        made = np.empty(first.shape, np.float32)
+        for i in range(first.shape[1]):
+            carry = inner(carry, first[:, i]) if self.reverse0 else inner(first[:, i], carry)
+            carry = outer(second[:, i], carry) if self.reverse1 else outer(carry, second[:, i])
+            made[:, i] = carry
+        return made.reshape(data0.shape)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Moving data between partitions and places: stream shuffle, local gather, flattened gather, transposing DMA."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
+
+QUADRANT, KEEP, GROUP = 32, 255, 16
+
+
+class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.VECTOR,), mnemonic="STREAM_SHUFFLE",
+                      opcode=0x56):
+    """In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is."""
+
+    dst: InOut
+    src: In
+    shuffle: tuple
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
+                   f"takes {QUADRANT} entries of 0..31 or 255")
+        check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
+                   "dst and src have one dtype and one free shape")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
+        made = dst.copy()
+        for start in range(0, dst.shape[0], QUADRANT):
+            for i, source in enumerate(self.shuffle):
+                # A source of fewer partitions is read by every group.
+                at = start + source if src.shape[0] > start + source else source
+                if source != KEEP and start + i < dst.shape[0] and at < src.shape[0]:
+                    made[start + i] = src[at]
+        return made
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+
+
+class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",
+                    opcode=0x57):
+    """dst[p, j, e] = src[p, idx[j] + e], where each 16 partitions share the indices of their 16 rows of ``index``."""
+
+    dst: Out
+    src: In
+    index: In
+    elements: int = 1
+    valid: int = -1
+
+    def verify(self, check: Any) -> None:
+        check.spaces("src", SBUF)
+        check.spaces("dst", SBUF)
+        check.spaces("index", SBUF)
+        check.dtype("index", UINT16)
+        check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
+                   "src and index have one number of partitions, a multiple of 16")
+        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index")
+        check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        p = src.shape[0]
+        flat = src.reshape(p, -1)
+        columns = index.reshape(p, -1)
+        per_row = columns.shape[1] * GROUP
+        made = np.zeros((p, per_row, self.elements), src.dtype)
+        for g in range(0, p, GROUP):
+            indices = columns[g:g + GROUP].flatten(order="F").astype(np.int64)
+            count = len(indices) if self.valid < 0 else self.valid
+            places = indices[:count, None] + np.arange(self.elements)
+            made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
+        return made.reshape(self.dst.shape)
+
+    def cycles(self, machine: Machine) -> float:
+        e = self.elements
+        rate = ((28 + 4 * e) / (4 * e)) / min(4 / self.src.dtype.itemsize, e)
+        count = self.valid if self.valid >= 0 else self.index.free_elements * GROUP
+        return machine.gpsimd_start_cycles + count * e / rate
+
+
+class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.GPSIMD,), mnemonic="GATHER_FLAT",
+                        opcode=0x58):
+    """dst[p, j] = src[p] flattened, at index[p, j]."""
+
+    dst: Out
+    src: In
+    index: In
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src", "index")
+        check.dtype("index", UINT32, INT32)
+        check.shape("dst", self.index.shape)
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        p = src.shape[0]
+        flat, places = src.reshape(p, -1), index.reshape(p, -1).astype(np.int64)
+        places = np.clip(places, 0, flat.shape[1] - 1)
+        return np.take_along_axis(flat, places, 1).reshape(index.shape)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.gpsimd_start_cycles + 2 * self.dst.free_elements
+
+
+class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_TRANSPOSE",
+                     opcode=0x59):
+    """dst = src with its axes permuted, through DMA."""
+
+    dst: Out
+    src: In
+    permutation: tuple
+    destinations = (SBUF,)
+
+    def verify(self, check: Any) -> None:
+        check.spaces("dst", "hbm", "sbuf")
+        check.spaces("src", "hbm", "sbuf")
+        check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
+                   f"axes {list(self.permutation)} are no permutation of {len(self.src.shape)} axes")
+        check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        return Iteration(self.src.shape, {"dst": tuple(self.permutation), "src": tuple(range(len(self.src.shape)))})
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return src.transpose(self.permutation)
+
+    def lower(self, b: Any) -> None:
+        b.elementwise(self)
+
+    def body(self, s: Any, src: Any) -> Any:
+        return src
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]
