@@ -79,15 +79,15 @@ class KernelRecord:
         return digest.hexdigest()
 
     @cached_property
-    def functions(self) -> tuple[tuple[Fixed, KernelFunction], ...]:
-        """The variants as functions in the process's own context. Equal texts give one module."""
-        texts = {text: the_kernel(read_module(text)) for _, text in self.variants}
-        return tuple((fixed, texts[text]) for fixed, text in self.variants)
+    def modules(self) -> dict[Fixed, Any]:
+        """The variants' modules in the process's own context. Equal texts give one module."""
+        read = {text: read_module(text) for _, text in self.variants}
+        return {fixed: read[text] for fixed, text in self.variants}
 
-    @property
+    @cached_property
     def signature(self) -> KernelFunction:
         """Any variant's function: all have the same arguments."""
-        return self.functions[0][1]
+        return the_kernel(next(iter(self.modules.values())))
 
     @property
     def inputs(self) -> list[ArgumentSpec]:
@@ -108,7 +108,7 @@ class KernelRecord:
     @cached_property
     def effects(self) -> dict[Slot, Effects]:
         """What the kernel does to each of its buffers."""
-        return effects_of([kernel for _, kernel in self.functions])
+        return effects_of(list(self.modules.values()))
 
     def starts_from_zero(self, slot: Slot) -> bool:
         """Whether a buffer that is a result only has to be zero before the kernel runs."""
@@ -139,11 +139,11 @@ class KernelRecord:
                 "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
 
 
-def effects_of(kernels: list[KernelFunction]) -> dict[Slot, Effects]:
+def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
     found: dict[Slot, Effects] = {}
-    distinct = list({id(k.op): k for k in kernels}.values())
-    for kernel in distinct:
+    distinct = list({id(m): m for m in modules}.values())
+    for kernel in map(the_kernel, distinct):
         for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
             if argument.kind != "program_id":
                 total = found.setdefault((argument.kind, argument.place), Effects())
@@ -187,7 +187,7 @@ def _check_form(record: KernelRecord) -> None:
         raise BadConfig(what="its operands and results are not the buffers of the kernel")
     if not all(0 <= n < len(record.form.results) for n in record.form.returned):
         raise BadConfig(what="it returns results that it does not have")
-    if any(kernel.grid != record.grid for _, kernel in record.functions):
+    if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
         raise BadConfig(what="its grid is not that of its modules")
 
 

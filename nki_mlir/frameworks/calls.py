@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From a kernel and a framework's arguments to a callee: binding, the executor, and eager execution as a program."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.native import Program
+from nki_mlir.frameworks.registry import Callee, callee_of
+from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.locations import raised_at
+from nki_mlir.language.arguments import Bound, map_leaves
+from nki_mlir.language.kernel import Kernel, Specialization, default_executor
+
+
+def callee_for(kernel: Kernel, bound: Bound, plain_result: Callable[[Specialization, int], bool]) -> Callee:
+    """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
+    spec = kernel.specialize(bound)
+    on = kernel.executor or default_executor()
+    eager = eager_program(kernel, bound) if on == "eager" else None
+    return callee_of(spec, on, lambda place: plain_result(spec, place), eager)
+
+
+class _Place:
+    """Stands for a tensor in arguments that are kept."""
+
+
+def eager_program(kernel: Kernel, bound: Bound) -> Program:
+    """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
+    kept = Bound(bound.names, {n: map_leaves(v, bound.is_tensor, lambda _: _Place) for n, v in bound.values.items()},
+                 bound.specs)
+    kept.is_tensor, kept.call = lambda value: value is _Place, bound.call     # type: ignore[method-assign, assignment]
+
+    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        for point in np.ndindex(*kernel.grid):
+            builder = EagerBuilder(kernel.grid, point, list(shared), kernel.platform)
+            parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, kept.specs)]
+            token = current.set(builder)
+            try:
+                kernel.outputs(builder, kernel.trace(builder, kernel.func, kept, parameters), parameters)
+            except NkiMlirError as error:
+                raise error.located(raised_at(error.__traceback__)) from None
+            finally:
+                current.reset(token)
+    return run

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels on JAX arrays and tracers: eagerly, under ``jax.jit``, ``jax.vmap`` and, with a rule, ``jax.grad``.
+
+Arrays are operands; every other argument, by position or keyword, is a compile-time constant. A parameter that the
+kernel updates gives a new array, because arrays are immutable; with ``donate_argnums`` its memory is reused. For
+``jax.export`` pass ``disabled_checks=export_checks()``; a module that was exported runs where this module is imported.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.jax_primitive import bind, registered_handler
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.arguments import BadArgument
+from nki_mlir.language.kernel import Kernel, Specialization
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+registered_handler()                # executables from a cache or an export may come before the first kernel
+
+
+def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    """The kernel's results as JAX arrays, in the structure in which it returns them."""
+    bound = kernel.bind(arguments, keywords, is_tensor, describe)
+    callee = callee_for(kernel, bound, _covered)
+    results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
+    returned = [results[n] for n in callee.record.form.returned]
+    return returned[0] if callee.record.structure == "one" else tuple(returned)
+
+
+def _covered(spec: Specialization, place: int) -> bool:
+    """An output parameter keeps the elements that the kernel does not write, so it is an operand unless it writes all."""
+    from nki_mlir.conversion.custom_call import effects_of
+    return effects_of([v.module for v in spec.captured.variants.values()])["input", place].covered
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an argument is an operand."""
+    return isinstance(value, (jax.Array, np.ndarray))
+
+
+def describe(array: Any) -> tuple[tuple[int, ...], DType]:
+    """Shape and dtype of an array or tracer; raises ``BadArgument`` for a dtype that kernels do not have."""
+    try:
+        return tuple(array.shape), dtype_of(array.dtype)
+    except TypeError as error:
+        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
+            user_location()) from None
+
+
+def export_checks() -> list[Any]:
+    """``disabled_checks`` of ``jax.export.export`` for functions that call kernels."""
+    import jax.export
+    return [jax.export.DisabledSafetyCheck.custom_call(TARGET)]

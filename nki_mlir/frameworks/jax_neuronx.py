@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``jax_neuronx``: the JAX entry point of the first beta, for kernels whose last parameters are their outputs."""
+
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.jax import describe, is_tensor
+from nki_mlir.frameworks.jax_primitive import bind
+from nki_mlir.frontend.errors import OutputNotWritten
+from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
+
+
+class NoOutShape(NkiMlirError, TypeError):
+    code = "NKI-OUT-SHAPE"
+    message = "nki_call of {name} is not told the shape of its output"
+    fix = "pass out_shape=jax.ShapeDtypeStruct(shape, dtype), or a sequence of them"
+
+
+@lru_cache(maxsize=512)
+def _kernel_of(function: Any) -> Kernel:
+    return replace(unwrap(function), by_reference=True)
+
+
+def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, platform_target: str | None = None,
+             **kwargs: Any) -> Any:
+    """Call a kernel that takes ``args`` and then one parameter for each output, which it writes.
+
+    ``out_shape`` is a ``jax.ShapeDtypeStruct`` or a tree of them; the result has its structure. Constants are given to
+    the kernel with ``functools.partial(kernel, name=value)``.
+    """
+    while isinstance(func, partial):
+        func, args, kwargs = func.func, (*func.args, *args), {**func.keywords, **kwargs}
+    kernel = _kernel_of(func)
+    if out_shape is None:
+        raise NoOutShape(name=kernel.__name__)
+    if grid is not None:
+        kernel = replace(kernel, grid=flat_grid(grid), has_grid=True)
+    if platform_target is not None:
+        kernel = replace(kernel, target=platform_target)
+    outputs, structure = jax.tree_util.tree_flatten(out_shape)
+    outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # one object each: found again by identity
+    bound = kernel.bind((*args, *outputs), kwargs, _is_tensor, describe)
+    places = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
+    callee = callee_for(kernel, bound, lambda spec, place: place in places)
+    form = callee.record.form
+    for place in places:
+        if ("input", place) not in form.results:
+            raise OutputNotWritten(what=f"the output {bound.specs[place].name} is never written").located(kernel.location)
+    # An output that the kernel reads as well is an operand; it has no contents that the caller could give.
+    operands = [jax.numpy.zeros(t.shape, t.dtype) if isinstance(t, jax.ShapeDtypeStruct) else t
+                for t in (bound.tensors[place] for place in form.operands)]
+    results = bind(callee, operands)
+    return jax.tree_util.tree_unflatten(structure, [results[form.results.index(("input", place))] for place in places])
+
+
+def _is_tensor(value: Any) -> bool:
+    return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
+
+
+__all__ = ["nki_call"]

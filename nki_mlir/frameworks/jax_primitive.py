@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The JAX primitive ``nki_call``: a captured kernel on arrays, with its lowerings, batching and differentiation rules.
+
+On the CPU it lowers to a typed FFI custom call that runs the compiled kernel in the process; for any other platform to
+the documented custom call of Neuron graphs, whose ``backend_config`` is the kernel itself.
+"""
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir
+
+from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.registry import Callee
+from nki_mlir.frameworks.xla_handler import Handler, UnsupportedFfi, handler
+from nki_mlir.scalar.dtypes import DType
+
+
+class NotDifferentiable(NkiMlirError, NotImplementedError):
+    code = "NKI-JAX-GRADIENT"
+    message = "kernel {name} is differentiated, and a kernel has no derivative"
+    fix = "wrap the call in a function with jax.custom_vjp and give it a forward and a backward rule"
+
+
+nki_call = core.Primitive("nki_call")
+nki_call.multiple_results = True
+
+
+def storage(dtype: DType) -> np.dtype:
+    """The dtype of arrays that hold it; tf32 is stored as float32."""
+    return np.dtype(dtype.numpy.type)
+
+
+def bind(callee: Callee, operands: Sequence[Any]) -> list[Any]:
+    """All results of the custom call."""
+    return nki_call.bind(*operands, callee=callee, func=callee.record.name, grid=callee.record.grid)
+
+
+@nki_call.def_abstract_eval
+def _abstract(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
+    return [jax.core.ShapedArray(r.shape, storage(r.dtype)) for r in callee.record.results]     # type: ignore[arg-type]
+
+
+@cache
+def _jitted(callee: Callee) -> Any:
+    # One function a callee: jax.jit traces and compiles anew for every function object.
+    return jax.jit(lambda *operands: bind(callee, operands))
+
+
+@nki_call.def_impl
+def _run(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
+    return _jitted(callee)(*operands)
+
+
+def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any) -> Any:
+    raise NotDifferentiable(name=callee.record.name)
+
+
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: Any) -> tuple[list[Any], list[int]]:
+    """One call after the other: a kernel is compiled for its shapes."""
+    mapped = [k for k, axis in enumerate(axes) if axis is not batching.not_mapped]
+    stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
+
+    def one(slices: list[Any]) -> list[Any]:
+        given = dict(zip(mapped, slices))
+        return bind(callee, [given.get(k, operand) for k, operand in enumerate(operands)])
+    results = jax.lax.map(one, stacked)
+    return results, [0] * len(results)
+
+
+ad.primitive_jvps[nki_call] = _differentiate
+batching.primitive_batchers[nki_call] = _batch
+
+
+# -- lowering ----------------------------------------------------------------------------------------------------------
+def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
+    """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
+    rule = jax.ffi.ffi_lowering(TARGET, api_version=2, backend_config=callee.record.config,
+                                skip_ffi_layout_processing=True, **_properties(callee))
+    return rule(context, *operands)
+
+
+def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
+    registered = registered_handler()
+    if registered is None:
+        return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
+    registered.publish(callee)
+    rule = jax.ffi.ffi_lowering(TARGET, **_properties(callee))
+    # The handler relies on the order: attributes arrive sorted by name.
+    return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.key, kernel_on=callee.on,
+                kernel_record=callee.record.config)
+
+
+def _properties(callee: Callee) -> dict[str, Any]:
+    return {"operand_output_aliases": callee.record.form.aliases, "has_side_effect": callee.record.prints}
+
+
+mlir.register_lowering(nki_call, _lower_cpu, platform="cpu")
+mlir.register_lowering(nki_call, _lower_neuron)
+
+
+def registered_handler() -> Handler | None:
+    """The handler, known to XLA under the target's name; None, with a warning, where XLA's interface is another."""
+    return once("xla_registration", _register)
+
+
+def _register() -> Handler | None:
+    try:
+        made = handler()
+    except UnsupportedFfi as error:
+        warnings.warn(f"{error}\n  meanwhile: kernels run through jax.pure_callback, which is slower", stacklevel=2)
+        return None
+    stages = {stage: jax.ffi.pycapsule(made.address) for stage in ("instantiate", "execute")}
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    return made
+
+
+def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:
+    """The kernel through ``jax.pure_callback``."""
+    record = callee.record
+    shapes = [jax.ShapeDtypeStruct(r.shape, storage(r.dtype)) for r in record.results]      # type: ignore[arg-type]
+
+    def run(*values: Any) -> list[np.ndarray]:
+        operands = [np.ascontiguousarray(v) for v in values]
+        results = [np.zeros(s.shape, s.dtype) for s in shapes]
+        for operand, result in record.form.aliases.items():
+            results[result][...] = operands[operand]
+        memory = {"operand": operands, "result": results}
+        slots = [("input", k) for k in range(len(record.inputs))] + [("shared", k) for k in range(len(record.shared))]
+        callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, slots)])
+        return results
+    return jax.pure_callback(run, shapes, *arrays)
+

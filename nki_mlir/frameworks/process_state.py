@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What exists once per process, however often our modules are imported: tables and code that frameworks hold addresses of.
+
+XLA executables keep the address of the handler that they were compiled with, and refuse a second address for the same
+target; operators of PyTorch can be defined once. So these objects survive a reload of the package.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+_HOLDER = "_nki_mlir_process_state"
+_CREATING = threading.RLock()
+
+
+def once(name: str, make: Callable[[], Any]) -> Any:
+    """The process's object of that name, made on first use and never released."""
+    holder = sys.modules.get(_HOLDER)
+    if holder is None or name not in holder.__dict__:
+        with _CREATING:
+            holder = sys.modules.setdefault(_HOLDER, ModuleType(_HOLDER))
+            if name not in holder.__dict__:
+                setattr(holder, name, make())
+    return getattr(holder, name)

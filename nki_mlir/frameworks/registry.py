@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The kernels that graphs of this process can call, by content: records, the executor each runs on, and their entries.
+
+A kernel in a graph is known by the hash of its content and call form, never by a number of this process alone, so that
+caches and exported modules name the same kernel everywhere. Nothing is ever released: executables of a framework may
+outlive every Python object.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nki_mlir.conversion.custom_call import CallForm, KernelRecord, effects_of, read_record
+from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.language.kernel import Specialization, executor
+
+
+@dataclass(eq=False)
+class Callee:
+    """A kernel that can be called from a graph, on one executor."""
+
+    record: KernelRecord
+    on: str
+    load: Callable[[], Program] = field(repr=False)
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of the kernel's content, its call form and the executor."""
+        said = (self.record.key, self.record.structure, self.record.form, self.on)
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+    @property
+    def number(self) -> int:
+        """The key as a positive 60-bit number."""
+        return int(self.key[:15], 16)
+
+    @cached_property
+    def entry(self) -> NativeEntry:
+        """Compiled on first use."""
+        with _LOADING:
+            record = self.record
+            return native_entry(self.load(), *([(a.shape, a.dtype) for a in group]     # type: ignore[misc]
+                                               for group in (record.inputs, record.shared)))
+
+    def __repr__(self) -> str:
+        return f"{self.record.name}:{self.key[:8]}"
+
+
+_LOADING = threading.RLock()            # capture and code generation share one MLIR context
+
+
+def callees() -> dict[str, Callee]:
+    """All callees of the process, by key."""
+    return once("callees", dict)
+
+
+def callee_of(spec: Specialization, on: str, plain_result: Callable[[int], bool], eager: Program | None = None) -> Callee:
+    """The callee of a specialisation.
+
+    ``plain_result(place)`` says of an input that is written and never read whether it is a result and no operand. The
+    eager program is given, because it runs the kernel's own Python.
+    """
+    plain = "".join("01"[plain_result(k)] for k in range(len(spec.inputs)))
+    known = f"callee on {on}, plain results {plain}"
+    if known not in spec.programs:
+        callee = Callee(record_of(spec, plain_result), on, lambda: eager or spec.program(on))
+        spec.programs[known] = callees().setdefault(callee.key, callee)
+    return spec.programs[known]
+
+
+def record_of(spec: Specialization, plain_result: Callable[[int], bool]) -> KernelRecord:
+    """A specialisation as text with its call form."""
+    variants = tuple((fixed, str(v.module)) for fixed, v in spec.captured.variants.items())
+    effects = effects_of([v.module for v in spec.captured.variants.values()])
+    results = [("shared", r.shared) if r.shared is not None else ("input", r.input) for r in spec.results]
+    slots = list(dict.fromkeys(results))
+    written = [("input", k) for k in range(len(spec.inputs)) if effects["input", k].written]
+    hidden = [s for s in [*written, *(("shared", k) for k in range(len(spec.shared)))] if s not in slots]
+    plain = {s for s in written if not effects[s].read and plain_result(s[1])}
+    operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in plain)
+    form = CallForm(operands, tuple(slots + hidden), tuple(slots.index(r) for r in results))     # type: ignore[arg-type]
+    names = [spec.results[results.index(s)].name for s in slots]
+    names += [spec.inputs[k].name if kind == "input" else spec.shared[k].name for kind, k in hidden]
+    return KernelRecord(spec.name, spec.grid, str(spec.structure), variants, form, tuple(names))
+
+
+def callee_from(config: str, on: str) -> Callee:
+    """The callee of a config, which may come from another process."""
+    record = read_record(config)
+    callee = Callee(record, on, lambda: program_of(record, on))
+    return callees().setdefault(callee.key, callee)
+
+
+def program_of(record: KernelRecord, on: str) -> Program:
+    """Compile a record's modules for an executor."""
+    from nki_mlir.frontend.capture import Captured, Variant
+    variants = {fixed: Variant(module, [], record.structure, 0) for fixed, module in record.modules.items()}
+    return executor(on)(Captured(variants, 0, {}), record.grid)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The XLA FFI handler of all kernels: compiled from ``xla_handler.mlir`` without a C compiler, and the table it reads.
+
+XLA calls the handler with a frame of buffers and attributes. It finds the callee by attribute ``kernel_id``, checks the
+buffers, and calls the kernel's entry. ``kernel_key`` and ``kernel_record`` let an executable of another process (a cache,
+an export) be verified, and its kernel be compiled, when it is instantiated.
+"""
+
+import ctypes
+import re
+import threading
+from math import prod
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.registry import Callee, callee_from
+from nki_mlir.scalar import dtypes
+from nki_mlir.scalar.dtypes import DType
+
+BUCKETS = 1 << 16
+NEWEST_MINOR = 3                # of the FFI's version 0; the frame's layout is the same since minor 1
+HELP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
+
+# xla::PrimitiveType. A bool is a byte in both; tf32 is stored as float32.
+DATA_TYPE = {dtypes.BOOL: 1, dtypes.INT8: 2, dtypes.INT16: 3, dtypes.INT32: 4, dtypes.INT64: 5, dtypes.UINT8: 6,
+             dtypes.UINT16: 7, dtypes.UINT32: 8, dtypes.UINT64: 9, dtypes.FLOAT16: 10, dtypes.FLOAT32: 11,
+             dtypes.TFLOAT32: 11, dtypes.BFLOAT16: 16, dtypes.FLOAT8_E5M2: 19, dtypes.FLOAT8_E4M3FN: 20,
+             dtypes.FLOAT8_E4M3: 28}
+
+
+class UnsupportedFfi(NkiMlirError, RuntimeError):
+    code = "NKI-XLA-FFI"
+    message = "this jaxlib has version {major} of XLA's foreign function interface, and its frames have another layout"
+    fix = "use a jaxlib with version 0 of the interface"
+
+
+class TooManyKernels(NkiMlirError, RuntimeError):
+    code = "NKI-XLA-TABLE"
+    message = "more than {limit} different kernels were compiled into XLA programs of one process"
+    fix = "start a new process"
+
+
+class Handler:
+    """The compiled handler, its table and its callees. One per process: XLA keeps its address."""
+
+    def __init__(self, minor: int) -> None:
+        self.table = np.zeros((BUCKETS, 2), np.int64)
+        self.callees: dict[int, Callee] = {}
+        self.kept: list[Any] = []               # everything that addresses were taken of
+        self.lock = threading.RLock()
+        self.messages = threading.local()       # the text that XLA copies next, of each thread
+        self.help = HELP(self.answer)
+        self.address = self.compile(minor)
+
+    def compile(self, minor: int) -> int:
+        text = Template((Path(__file__).parent / "xla_handler.mlir").read_text()).substitute(
+            BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, TABLE=self.table.ctypes.data,
+            HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
+        with ir.Context(), ir.Location.unknown():
+            module = ir.Module.parse(text)
+            load("passmanager").PassManager.parse(
+                "builtin.module(convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,"
+                "reconcile-unrealized-casts)").run(module.operation)
+            engine = load("execution_engine").ExecutionEngine(module, opt_level=3)
+        self.kept.append(engine)
+        address = ctypes.c_void_p()
+        result = (ctypes.c_void_p * 1)(ctypes.addressof(address))
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup("handler_address"))(result)
+        assert address.value is not None
+        return address.value
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+    def publish(self, callee: Callee) -> None:
+        """Compile the kernel, and make it callable from XLA programs."""
+        number = callee.number
+        with self.lock:
+            if number in self.callees:
+                return
+            if len(self.callees) >= BUCKETS // 2:
+                raise TooManyKernels(limit=BUCKETS // 2)
+            described = self.describe(callee)
+            bucket = number % BUCKETS
+            while self.table[bucket, 0]:
+                bucket = (bucket + 1) % BUCKETS
+            self.callees[number] = callee
+            self.table[bucket, 1] = described.ctypes.data
+            self.table[bucket, 0] = number      # last: a reader that sees the number sees the callee
+
+    def describe(self, callee: Callee) -> np.ndarray:
+        """The callee as ``xla_handler.mlir`` reads it."""
+        record = callee.record
+        buffers = self.array([(DATA_TYPE[a.dtype], prod(a.shape))           # type: ignore[index]
+                              for a in (*record.operands, *record.results)])
+        sources = [record.form.source((kind, n)) for kind, group in (("input", record.inputs), ("shared", record.shared))
+                   for n in range(len(group))]
+        order = self.array([n + len(record.operands) * (kind == "result") for kind, n in sources])
+        clear = self.array([clear_bytes(callee, n) for n in range(len(record.results))])
+        key = np.frombuffer(callee.key.encode(), np.int64)
+        return self.array([callee.entry.address, len(record.operands), len(record.results), buffers.ctypes.data,
+                           len(order), order.ctypes.data, clear.ctypes.data, *key])
+
+    def array(self, values: list[Any]) -> np.ndarray:
+        made = np.array(values, np.int64)
+        self.kept.append(made)
+        return made
+
+    # -- what the handler asks Python ----------------------------------------------------------------------------------
+    def answer(self, frame: int, number: int, status: int) -> int | None:
+        """``help`` of ``xla_handler.mlir``."""
+        try:
+            if status:
+                text = str(self.callees[number].entry.error(status))
+            else:
+                self.resolve(attributes_of(frame))
+                return None
+        except BaseException as error:          # it would end in the frames of a foreign caller
+            text = str(error) or type(error).__name__
+        self.messages.text = ctypes.create_string_buffer(text.encode())
+        return ctypes.addressof(self.messages.text)
+
+    def resolve(self, attributes: dict[str, str]) -> None:
+        """Make the kernel of an executable known that this process did not compile."""
+        if "kernel_record" not in attributes:
+            raise UnknownKernel(what="it carries no kernel_record")
+        callee = callee_from(attributes["kernel_record"], attributes.get("kernel_on", "jit"))
+        if callee.key != attributes.get("kernel_key"):
+            raise UnknownKernel(what="its kernel_key is not that of its kernel_record")
+        self.publish(callee)
+
+
+class UnknownKernel(NkiMlirError):
+    code = "NKI-XLA-KERNEL"
+    message = "the custom call names a kernel that this process does not know: {what}"
+    fix = "compile the program again, with the version of nki_mlir that runs it"
+
+
+def clear_bytes(callee: Callee, result: int) -> int:
+    """How many bytes of a result must be zero before the kernel runs: all of them, or none."""
+    record = callee.record
+    if result in record.form.aliases.values() or not record.starts_from_zero(record.form.results[result]):
+        return 0
+    spec = record.results[result]
+    assert isinstance(spec.dtype, DType)
+    return prod(spec.shape) * spec.dtype.itemsize
+
+
+def attributes_of(frame: int) -> dict[str, str]:
+    """The string attributes of a call frame."""
+    def word(address: int) -> int:
+        return ctypes.c_int64.from_address(address).value
+
+    def text(span: int) -> str:
+        return ctypes.string_at(word(span), word(span + 8)).decode()
+    types, names, values = (word(frame + offset) for offset in (144, 152, 160))
+    is_string = [ctypes.c_int32.from_address(types + 4 * k).value == 4 for k in range(word(frame + 136))]
+    return {text(word(names + 8 * k)): text(word(values + 8 * k)) for k, known in enumerate(is_string) if known}
+
+
+def handler() -> Handler:
+    """The process's handler; raises ``UnsupportedFfi`` where the interface is not the one it was written for."""
+    return once("xla_handler", lambda: Handler(minor_version()))
+
+
+def minor_version() -> int:
+    """The interface version to report: XLA refuses handlers newer than itself."""
+    import jax
+    header = (Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h").read_text()
+    found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header))
+    if found.get("MAJOR") != "0":
+        raise UnsupportedFfi(major=found.get("MAJOR", "?"))
+    return min(int(found["MINOR"]), NEWEST_MINOR)
