@@ -124,10 +124,10 @@ def read_access(attribute: Any) -> Access:
     element = str(ir.TypeAttr(attribute.dtype).value)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"'{element}' is not an element type of the language")
-    try:
-        dims = tuple((d[0].value, d[1].value) for d in ir.ArrayAttr(attribute.dims))
-    except (TypeError, ValueError, IndexError, AttributeError):
-        raise MalformedAttribute(f"dims {attribute.dims} are not [step, count] pairs") from None
+    pairs = list(ir.ArrayAttr(attribute.dims))
+    if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in d] == [ir.IntegerAttr] * 2 for d in pairs):
+        raise MalformedAttribute(f"dims {attribute.dims} are not [step, count] pairs")
+    dims = tuple((d[0].value, d[1].value) for d in pairs)
     starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
     if len(starts) not in (1, 2) or any(form.axes for form in starts):
         raise MalformedAttribute(f"starts {attribute.starts} are not (offset) or (partition, offset) of symbols")
@@ -172,20 +172,25 @@ def read_linear(e: Any) -> Linear:
             left, right = read_linear(e.lhs), read_linear(e.rhs)
             if right.symbols or right.axes:
                 left, right = right, left
-            return Linear().plus(left, right.const)
+            if not (right.symbols or right.axes):
+                return Linear().plus(left, right.const)
     raise MalformedAttribute(f"'{e}' is not linear")
 
 
-def read_value(attribute: Any, kind: type) -> Any:
+_KINDS: dict[type, tuple[Any, str]] = {
+    str: (ir.StringAttr, "a string"), float: (ir.FloatAttr, "a float"), bool: (ir.BoolAttr, "a bool"),
+    int: (ir.IntegerAttr, "an integer"), tuple: (ir.ArrayAttr, "an array of integers"),
+    Linear: (ir.AffineMapAttr, "an affine map with one result")}
+
+
+def read_value(attribute: Any, kind: type, name: str = "value") -> Any:
     """The plain value of a field's attribute; raises ``MalformedAttribute`` where it has another kind."""
-    try:
-        if kind is tuple:
+    expected, wording = _KINDS[kind]
+    if isinstance(attribute, expected):
+        if kind is tuple and all(isinstance(a, ir.IntegerAttr) for a in attribute):
             return tuple(a.value for a in attribute)
-        if kind is Linear:
-            (form,) = ir.AffineMapAttr(attribute).value.results
-            return read_linear(form)
-        if kind is float and isinstance(attribute, ir.IntegerAttr):
-            raise TypeError
-        return kind(attribute.value)
-    except (TypeError, ValueError, AttributeError):
-        raise MalformedAttribute(f"{attribute} is not a {kind.__name__}") from None
+        if kind is Linear and len(attribute.value.results) == 1:
+            return read_linear(attribute.value.results[0])
+        if kind not in (tuple, Linear):
+            return kind(attribute.value)
+    raise MalformedAttribute(f"attribute '{name}' is {attribute}, which must be {wording}")

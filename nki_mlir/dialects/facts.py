@@ -11,10 +11,15 @@ SGE, EQ = 5, 0
 
 
 class Numbering:
-    """SSA values as symbol positions: an op's own symbols first, others as they are met."""
+    """SSA values as symbol positions: an op's own symbols first, others as they are met.
+
+    ``forms`` has the linear forms of values that were looked at, also of those on the way: a verifier sees IR before it
+    is known that no value is made from itself.
+    """
 
     def __init__(self, symbols: Sequence[Any]) -> None:
         self.values = list(symbols)
+        self.forms: dict[Any, Linear] = {}
 
     def position(self, value: Any) -> int:
         for k, known in enumerate(self.values):
@@ -31,9 +36,9 @@ def enclosing_facts(operation: Any, numbering: Numbering) -> list[Linear]:
     while True:
         parent = block.owner.operation
         if parent.name == "scf.if":
-            in_then = parent.regions[0].blocks[0] == block
-            found = _comparisons(parent.operands[0], numbering)
-            if in_then:
+            then = parent.regions[0].blocks
+            found = _comparisons(parent.operands[0], numbering, set())
+            if len(then) and then[0] == block:
                 facts += [f for form, equal in found for f in ((form, _negated(form)) if equal else (form,))]
             elif len(found) == 1 and not found[0][1]:
                 facts.append(_negated(found[0][0]).plus(Linear(1), -1))
@@ -46,40 +51,55 @@ def _negated(form: Linear) -> Linear:
     return Linear().plus(form, -1)
 
 
-def _comparisons(condition: Any, numbering: Numbering) -> list[tuple[Linear, bool]]:
+def _comparisons(condition: Any, numbering: Numbering, seen: set[Any]) -> list[tuple[Linear, bool]]:
     """The conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
-    owner = condition.owner
-    if isinstance(owner, ir.Block):
+    if isinstance(condition.owner, ir.Block) or condition in seen:
         return []
-    op = owner.operation
+    seen.add(condition)
+    op = condition.owner.operation
     if op.name == "arith.andi":
-        return _comparisons(op.operands[0], numbering) + _comparisons(op.operands[1], numbering)
-    if op.name == "arith.cmpi" and op.attributes["predicate"].value in (SGE, EQ):
+        return [c for part in op.operands for c in _comparisons(part, numbering, seen)]
+    if op.name == "arith.cmpi" and len(op.operands) == 2 and op.attributes["predicate"].value in (SGE, EQ):
         left, right = (linear_of(v, numbering) for v in op.operands)
         return [(left.plus(right, -1), op.attributes["predicate"].value == EQ)]
     return []
 
 
+def integer_constant(value: Any) -> int | None:
+    """The number an ``arith.constant`` gives; None for anything else."""
+    if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
+        return None
+    attributes = value.owner.attributes
+    number = attributes["value"] if "value" in attributes else None
+    return number.value if isinstance(number, ir.IntegerAttr) else None
+
+
 def linear_of(value: Any, numbering: Numbering) -> Linear:
     """An index value as a linear form over the values it is made of."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return Linear(0, ((numbering.position(value), 1),))
-    op = owner.operation
+    if value not in numbering.forms:
+        numbering.forms[value] = itself = Linear(0, ((numbering.position(value), 1),))
+        numbering.forms[value] = _defined_form(value, numbering) or itself
+    return numbering.forms[value]
+
+
+def _defined_form(value: Any, numbering: Numbering) -> Linear | None:
+    """The form that the value's operation gives; None where the value stands for itself."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    if (number := integer_constant(value)) is not None:
+        return Linear(number)
+    op = value.owner.operation
+    if op.name not in ("arith.addi", "arith.subi", "arith.muli") or len(op.operands) != 2:
+        return None
+    left, right = (linear_of(v, numbering) for v in op.operands)
     match op.name:
-        case "arith.constant":
-            return Linear(op.attributes["value"].value)
         case "arith.addi":
-            return linear_of(op.operands[0], numbering).plus(linear_of(op.operands[1], numbering))
+            return left.plus(right)
         case "arith.subi":
-            return linear_of(op.operands[0], numbering).plus(linear_of(op.operands[1], numbering), -1)
-        case "arith.muli":
-            left, right = (linear_of(v, numbering) for v in op.operands)
-            if not right.symbols:
-                return Linear().plus(left, right.const)
-            if not left.symbols:
-                return Linear().plus(right, left.const)
-    return Linear(0, ((numbering.position(value), 1),))
+            return left.plus(right, -1)
+    if right.symbols and left.symbols:
+        return None
+    return Linear().plus(left, right.const) if not right.symbols else Linear().plus(right, left.const)
 
 
 def interval_given(form: Linear, facts: Sequence[Linear], ranges: Ranges) -> tuple[int, int]:

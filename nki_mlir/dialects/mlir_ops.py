@@ -25,11 +25,11 @@ from nki_mlir.dialects.attributes import (
     read_mask,
     read_value,
 )
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
-from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
+from nki_mlir.dialects.op import REGISTRY, Op, TileField
 from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.scalar.ops import Scalar
-from nki_mlir.dialects.verifier import Check, OutOfBounds, verify, verify_bounds
+from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 catalogue.load()                        # every op class registers itself on import
@@ -59,21 +59,36 @@ def _verify(op: Any) -> bool:
     try:
         read = read_op(op)
         verify(read)
+        _verify_forms(read)
         _verify_bounds(op, read)
-    except (KernelError, UnknownSymbol, MalformedAttribute) as error:
-        text = error.headline if isinstance(error, NkiMlirError) else str(error)
-        code = f" [{error.code}]" if isinstance(error, NkiMlirError) else ""
-        op.location.emit_error(f"'{declared.full_name()}' {text}{code}")
-        return False
-    return True
+    except (KernelError, UnknownSymbol) as error:
+        problem = f"{error.headline} [{error.code}]"
+    except MalformedAttribute as error:
+        problem = str(error)
+    except Exception as error:          # would otherwise cross MLIR, which has no exceptions
+        problem = f"internal error: {type(error).__name__}: {error} [NKI-INTERNAL]"
+    else:
+        return True
+    op.location.emit_error(f"'{declared.full_name()}' {problem}")
+    return False
+
+
+def _verify_forms(op: Op) -> None:
+    """Masks and affine attributes are over the operation's own axes and symbols."""
+    forms = [("mask", c.form) for c in op.mask] + [("nki.limits", c.form) for c in op.limits]
+    forms += [(name, getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear]
+    if not forms:
+        return
+    axes = len(op.iteration().extents)
+    for name, form in forms:
+        if any(axis >= axes for axis, _ in form.axes):
+            raise MalformedAttribute(f"attribute '{name}' uses an axis beyond the operation's {axes}")
+        if any(position >= len(op.symbols) for position, _ in form.symbols):
+            raise MalformedAttribute(f"attribute '{name}' uses a symbol beyond the operation's {len(op.symbols)}")
 
 
 def _verify_bounds(operation: Any, op: Op) -> None:
     """Bounds of an operation in IR, for the ranges of its symbols and the conditions it stands under."""
-    check = Check(op)
-    for constraint in (*op.mask, *op.limits):
-        for position, _ in constraint.form.symbols:
-            check.rule(position < len(op.symbols), f"mask uses symbol s{position} of {len(op.symbols)}")
     try:
         verify_bounds(op, lambda form: form.interval(op.ranges))
     except OutOfBounds:
@@ -166,28 +181,41 @@ def read_op(operation: Any) -> Op:
     operation = operation.operation
     cls = REGISTRY[operation.name]
     attributes, operands = operation.attributes, list(operation.operands)
-    present = list(cls.tiles)
-    if any(f.optional for f in cls.tiles):
-        if "operandSegmentSizes" not in attributes:
-            raise MalformedAttribute("lacks operandSegmentSizes")
-        sizes = list(attributes["operandSegmentSizes"])
-        if len(sizes) != len(cls.tiles) + 1:
-            raise MalformedAttribute(f"operandSegmentSizes {sizes} does not have {len(cls.tiles) + 1} entries")
-        present = [f for f, size in zip(cls.tiles, sizes) if size]
+    present = _present_tiles(cls, attributes, len(operands))
     symbols = operands[len(present):]
     patterns = attributes["access"]
-    if len(patterns) != len(present):
-        raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {len(patterns)}")
+    if not isinstance(patterns, ir.ArrayAttr) or len(patterns) != len(present):
+        count = len(patterns) if isinstance(patterns, ir.ArrayAttr) else patterns
+        raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {count}")
     fields: dict[str, Any] = {}
     for f, value, pattern in zip(present, operands, patterns):
         fields[f.name] = _read_tile(value, read_access(pattern), len(symbols), f.name)
     for name, kind in cls.attributes.items():
-        fields[name] = read_value(attributes[name], kind)
+        fields[name] = read_value(attributes[name], kind, name)
     extra = {a.name: a.attr for a in _named(attributes) if a.name not in STRUCTURAL and a.name not in cls.attributes}
     limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
     ranges = tuple(symbol_range(s, operation) for s in symbols)
     return cls(mask=read_mask(attributes["mask"]), limits=limits, symbols=tuple(symbols), ranges=ranges, extra=extra,
                **fields)
+
+
+def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileField]:
+    """The tile fields that an operation has operands for."""
+    present = list(cls.tiles)
+    if any(f.optional for f in cls.tiles):
+        sizes = attributes["operandSegmentSizes"] if "operandSegmentSizes" in attributes else None
+        if not isinstance(sizes, ir.DenseI32ArrayAttr):
+            raise MalformedAttribute("needs an attribute operandSegmentSizes = array<i32: ...>")
+        counts = list(sizes)
+        if len(counts) != len(cls.tiles) + 1 or sum(counts) != operands or not all(
+                n in ((0, 1) if f.optional else (1,)) for f, n in zip(cls.tiles, counts)):
+            names = ", ".join(f"{f.name}{' (0 or 1)' if f.optional else ''}" for f in cls.tiles)
+            raise MalformedAttribute(f"operandSegmentSizes {counts} do not divide {operands} operands into {names} "
+                                     "and symbols")
+        present = [f for f, n in zip(cls.tiles, counts) if n]
+    if operands < len(present):
+        raise MalformedAttribute(f"needs {len(present)} tiles ({', '.join(f.name for f in present)}), has {operands}")
+    return present
 
 
 def _named(attributes: Any) -> Iterator[Any]:
@@ -199,12 +227,16 @@ def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
         kind = ir.MemRefType(value.type)
     except ValueError:
         raise MalformedAttribute(f"operand '{label}' is a {value.type}, not a memref") from None
+    if not kind.has_static_shape or kind.affine_map != ir.AffineMap.get_identity(kind.rank, kind.context):
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
     space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
     if space not in ("hbm", "sbuf", "psum"):
         raise MalformedAttribute(f'operand \'{label}\' has type {kind}, whose memory space is not "hbm", "sbuf" or "psum"')
     if (access.partition is None) != (space == "hbm"):
         raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
                                  f"starts in {space}")
+    if space != "hbm" and not kind.rank:
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, which has no partitions")
     if any(position >= symbols for position in access.symbols_used()):
         raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
     element = str(kind.element_type)
@@ -216,13 +248,21 @@ def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
 # -- symbols -----------------------------------------------------------------------------------------------------------
 def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
     """Least and greatest value of a loop variable, a program id, or an affine expression of such."""
-    found = _range(value)
+    found = _range(value, {})
     if found is None:
         raise UnknownSymbol(op=op.name if op is not None else "?")
     return found
 
 
-def _range(value: Any) -> tuple[int, int] | None:
+def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
+    """``known`` has the values on the way here: verifiers see IR before it is known that no value is made from itself."""
+    if value not in known:
+        known[value] = None
+        known[value] = _range_of_definition(value, known)
+    return known[value]
+
+
+def _range_of_definition(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
         holder = owner.owner.operation      # an OpView has names of its own
@@ -230,54 +270,47 @@ def _range(value: Any) -> tuple[int, int] | None:
         if holder.name == "scf.for" and position == 0:
             span = loop_span(holder)
             return (span[0], span[-1]) if span is not None and len(span) else (0, 0) if span is not None else None
-        if holder.name == "func.func":
+        if holder.name == "func.func" and owner == holder.regions[0].blocks[0]:
             return _program_range(holder, position)
         return None
-    operation = owner.operation if hasattr(owner, "operation") else owner
-    if operation.name == "arith.constant":
-        number = operation.attributes["value"].value
+    if (number := integer_constant(value)) is not None:
         return number, number
-    if operation.name == "affine.apply":
-        ranges = [_range(v) for v in operation.operands]
+    operation = owner.operation
+    if operation.name == "affine.apply" and "map" in operation.attributes:
+        ranges = [_range(v, known) for v in operation.operands]
         return None if None in ranges else affine_range(operation.attributes["map"].value, ranges)
     return None
 
 
 def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
     """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
-    (result,) = mapping.results
-    return _expression_range(result, ranges, mapping.n_dims)
-
-
-def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int] | None:
-    match e:
-        case ir.AffineModExpr():
-            modulus = read_linear(e.rhs).const
-            inner = _expression_range(e.lhs, ranges, dims)
-            if inner is not None and 0 <= inner[0] and inner[1] < modulus:
-                return inner
-            return 0, modulus - 1
-        case ir.AffineFloorDivExpr():
-            inner = _expression_range(e.lhs, ranges, dims)
-            by = read_linear(e.rhs).const
-            return None if inner is None else (inner[0] // by, inner[1] // by)
+    if len(mapping.results) != 1 or mapping.n_inputs != len(ranges):
+        return None
     try:
-        form = read_linear(e)
+        return _expression_range(mapping.results[0], ranges, mapping.n_dims)
     except MalformedAttribute:
         return None
+
+
+def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int]:
+    """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
+    if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
+        by = read_linear(e.rhs)
+        if by.symbols or by.axes or by.const <= 0:
+            raise MalformedAttribute(f"'{e}' does not divide by a positive constant")
+        low, high = _expression_range(e.lhs, ranges, dims)
+        if isinstance(e, ir.AffineFloorDivExpr):
+            return low // by.const, high // by.const
+        return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
+    form = read_linear(e)
     symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
     return Linear(form.const, symbols).interval(tuple(ranges))
 
 
 def loop_span(loop: Any) -> range | None:
     """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
-    bounds = []
-    for value in list(loop.operands)[:3]:
-        owner = value.owner
-        if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-            return None
-        bounds.append(owner.attributes["value"].value)
-    return range(*bounds) if bounds[2] > 0 else None
+    low, high, step = (integer_constant(value) for value in list(loop.operands)[:3])
+    return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
 
 def _program_range(function: Any, position: int) -> tuple[int, int] | None:
@@ -287,9 +320,11 @@ def _program_range(function: Any, position: int) -> tuple[int, int] | None:
     marks = attributes["arg_attrs"][position]
     if "nki.program_id" not in marks:
         return None
-    grid = [g.value for g in attributes["nki.grid"]]
-    axis = marks["nki.program_id"].value
-    return (0, grid[axis] - 1) if axis < len(grid) else None
+    try:
+        grid, axis = read_value(attributes["nki.grid"], tuple), read_value(marks["nki.program_id"], int)
+    except MalformedAttribute:
+        return None
+    return (0, grid[axis] - 1) if 0 <= axis < len(grid) else None
 
 
 def walk(block: Any, visit: Callable[[Any], None]) -> None:

@@ -9,7 +9,7 @@ on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, get_args, get_origin
 
 import numpy as np
 
@@ -22,16 +22,19 @@ from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 
 
-class In:
-    """Annotation of a tile that is read."""
+if TYPE_CHECKING:
+    In: TypeAlias = Tile            # what the field of an operation holds
+    Out: TypeAlias = Tile
+    InOut: TypeAlias = Tile
+else:
+    class In:
+        """Annotation of a tile that is read."""
 
+    class Out:
+        """Annotation of a tile that is written."""
 
-class Out:
-    """Annotation of a tile that is written."""
-
-
-class InOut:
-    """Annotation of a tile that is read and then written (accumulation)."""
+    class InOut:
+        """Annotation of a tile that is read and then written (accumulation)."""
 
 
 @dataclass(frozen=True)
