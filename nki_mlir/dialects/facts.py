@@ -13,13 +13,13 @@ SGE, EQ = 5, 0
 class Numbering:
     """SSA values as symbol positions: an op's own symbols first, others as they are met.
 
-    ``forms`` has the linear forms of values that were looked at, also of those on the way: a verifier sees IR before it
-    is known that no value is made from itself.
+    ``forms`` has the linear forms of values that were looked at; None of one that is still looked at: a verifier sees IR
+    before it is known that no value is made from itself.
     """
 
     def __init__(self, symbols: Sequence[Any]) -> None:
         self.values = list(symbols)
-        self.forms: dict[Any, Linear] = {}
+        self.forms: dict[Any, Linear | None] = {}
 
     def position(self, value: Any) -> int:
         for k, known in enumerate(self.values):
@@ -77,9 +77,9 @@ def integer_constant(value: Any) -> int | None:
 def linear_of(value: Any, numbering: Numbering) -> Linear:
     """An index value as a linear form over the values it is made of."""
     if value not in numbering.forms:
-        numbering.forms[value] = itself = Linear(0, ((numbering.position(value), 1),))
-        numbering.forms[value] = _defined_form(value, numbering) or itself
-    return numbering.forms[value]
+        numbering.forms[value] = None
+        numbering.forms[value] = _defined_form(value, numbering)
+    return numbering.forms[value] or Linear(0, ((numbering.position(value), 1),))
 
 
 def _defined_form(value: Any, numbering: Numbering) -> Linear | None:
