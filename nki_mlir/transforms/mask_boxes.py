@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks as boxes: one operation with the part of its mask that is a box put into its access patterns.
+
+A mask is a conjunction over the operation's iteration axes and symbols. What holds everywhere is dropped; the smallest
+box that contains all active elements shrinks starts and counts; only what is no box stays a mask. No MLIR in here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import OutOfBounds
+
+Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
+
+
+class AlwaysOutOfBounds(OutOfBounds):
+    message = "an index is {excess} elements outside its dimension wherever this operation runs"
+    fix = "make mask=, or an if around the operation, exclude it"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of an iteration space, and the constraints left inside of it (over axes counted from its start)."""
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    rest: Mask
+
+
+def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[int, int]:
+    """Least and greatest value of a form over symbols and a box of axes."""
+    low, high = interval(replace(form, axes=()))
+    for axis, c in form.axes:
+        reach = c * (counts[axis] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high
+
+
+def verdict(constraint: Constraint, low: int, high: int) -> bool | None:
+    """Whether a constraint whose form lies in ``low..high`` holds everywhere (True) or nowhere (False)."""
+    if high < 0 or (constraint.equal and low > 0):
+        return False
+    if constraint.equal:
+        return True if low == high == 0 else None
+    return True if low >= 0 else None
+
+
+def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None:
+    """The smallest box that contains every active element; None where there is none."""
+    starts, counts = [0] * len(extents), list(extents)
+    while True:
+        rest, shrunk = [], False
+        for constraint in mask:
+            form = shifted(constraint.form, starts)
+            holds = verdict(constraint, *extremes(form, counts, interval))
+            if holds is False:
+                return None
+            if holds:
+                continue
+            rest.append(constraint)
+            for axis, _ in form.axes:
+                low, high = _bounds(replace(constraint, form=form), axis, counts, interval)
+                if low > high:
+                    return None
+                shrunk |= (low, high) != (0, counts[axis] - 1)
+                starts[axis], counts[axis] = starts[axis] + low, high - low + 1
+                form = shifted(constraint.form, starts)
+        mask = tuple(rest)
+        if not shrunk:
+            return Box(tuple(starts), tuple(counts), tuple(replace(c, form=_flat(shifted(c.form, starts), counts))
+                                                           for c in mask))
+
+
+def shifted(form: Linear, starts: Sequence[int]) -> Linear:
+    """The form with its axes counted from ``starts``."""
+    return replace(form, const=form.const + sum(c * starts[axis] for axis, c in form.axes))
+
+
+def _flat(form: Linear, counts: Sequence[int]) -> Linear:
+    """The form without the axes that have one value."""
+    return replace(form, axes=tuple((axis, c) for axis, c in form.axes if counts[axis] > 1))
+
+
+def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: Interval) -> tuple[int, int]:
+    """What a constraint leaves of an axis, whatever the others are."""
+    form = constraint.form
+    a = dict(form.axes)[axis]
+    others = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
+    least, greatest = extremes(others, counts, interval)
+    low, high = 0, counts[axis] - 1
+    # a * x + greatest >= 0 and, for an equality, a * x + least <= 0
+    for c, factor in ((greatest, a), (-least, -a))[:2 if constraint.equal else 1]:
+        if factor > 0:
+            low = max(low, -(c // factor))
+        else:
+            high = min(high, c // -factor)
+    return low, high
+
+
+def resolved(op: Op, interval: Interval, executes: bool = False) -> Op | None:
+    """The operation with its mask resolved as far as the symbols' values allow; None where no element is active.
+
+    Symbols with one value become constants. ``executes`` says that the operation surely runs: a limit that no symbol
+    value keeps is then an error.
+    """
+    mask, limits = op.mask, op.limits
+    if mask or limits:
+        box = box_of(mask, op.iteration().extents, interval)
+        if box is None:
+            return None
+        limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
+        op = in_box(op, box, limits)
+    return _with_used_symbols(op)
+
+
+def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
+    """A bound that is left to run time, or None where the box or the rest of the mask proves it."""
+    form = shifted(limit.form, box.starts)
+    low, _ = extremes(form, box.counts, interval)
+    if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
+        return None
+    symbols_high = interval(replace(form, axes=()))[1]
+    axes_low = extremes(replace(form, const=0, symbols=()), box.counts, lambda f: (f.const, f.const))[0]
+    if executes and not box.rest and symbols_high + axes_low < 0:
+        raise AlwaysOutOfBounds(excess=-(symbols_high + axes_low))
+    return replace(limit, form=_flat(form, box.counts))
+
+
+def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
+    """The operation on a box of its iteration space. A reduced dim that has extent 1 stays whole."""
+    iteration = op.iteration()
+    fields = op.attribute_values()
+    for name, kind in op.attributes.items():
+        if kind is Linear:
+            fields[name] = shifted(fields[name], box.starts)
+    for field, tile in op.operands():
+        dims = [(0, 1) if axis in iteration.reduced and count == 1 else (box.starts[axis], box.counts[axis])
+                for axis, count in zip(iteration.axes[field.name], tile.shape)]
+        fields[field.name] = replace(tile, access=window(tile.access, dims))
+    return type(op)(mask=box.rest, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
+
+
+def window(access: Access, dims: Sequence[tuple[int, int]]) -> Access:
+    """The pattern's elements from ``start`` on, ``count`` of them, along each dim."""
+    moves = [start * step for (start, _), (step, _) in zip(dims, access.dims)]
+    pairs = tuple((step, count) for (step, _), (_, count) in zip(access.dims, dims))
+    partition = access.partition
+    if partition is not None:
+        partition = partition.plus(Linear(moves.pop(0)))
+    return replace(access, partition=partition, free=access.free.plus(Linear(sum(moves))), dims=pairs)
+
+
+def _with_used_symbols(op: Op) -> Op:
+    """The operation without the symbols that it does not use, those of one value being put in as constants."""
+    fixed = {k: low for k, (low, high) in enumerate(op.ranges) if low == high}
+    used = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))
+    if len(used) == len(op.symbols):
+        return op
+    place = {s: k for k, s in enumerate(used)}
+
+    def put(form: Linear) -> Linear:
+        const = form.const + sum(c * fixed[s] for s, c in form.symbols if s in fixed)
+        return Linear(const, tuple((place[s], c) for s, c in form.symbols if s in place), form.axes)
+
+    def put_tile(tile: Tile) -> Tile:
+        access = tile.access
+        partition = None if access.partition is None else put(access.partition)
+        return replace(tile, access=replace(access, partition=partition, free=put(access.free)))
+
+    fields = {name: put(v) if isinstance(v, Linear) else v for name, v in op.attribute_values().items()}
+    fields |= {field.name: put_tile(tile) for field, tile in op.operands()}
+    mask, limits = (tuple(replace(c, form=put(c.form)) for c in m) for m in (op.mask, op.limits))
+    return type(op)(mask=mask, limits=limits, symbols=tuple(op.symbols[s] for s in used),
+                    ranges=tuple(op.ranges[s] for s in used), extra=op.extra, **fields)
+
+
+def _forms(op: Op) -> list[Linear]:
+    """Every linear form of an operation."""
+    forms = [c.form for c in (*op.mask, *op.limits)]
+    for _, tile in op.operands():
+        forms += [f for f in (tile.access.partition, tile.access.free) if f is not None]
+    return forms + [v for v in op.attribute_values().values() if isinstance(v, Linear)]

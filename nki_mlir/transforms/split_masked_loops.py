@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""split-masked-loops: cut loops and program ids so that masks become static boxes.
+
+before:  for i = 0 to 3                          after:  for i = 0 to 2
+           load rows 128 i + p, mask 128 i + p < 300        load rows 128 i + p        (no mask)
+                                                         load rows 256 + p, p < 44     (i = 2: 44 rows)
+
+Values of a loop variable at which a constraint of a mask always holds become a loop without it, those at which it
+holds nowhere a loop without the operation, the others are peeled: the variable is a number there, and what is left of
+the mask is a box, which shrinks the access patterns. A program id is cut by ``scf.if``, around the operations that need
+it. Masks that are no box (``p >= f``) stay. A loop is cut into at most ``copies`` parts; conditions that would take
+more stay masks. Bounds that were left to run time (``nki.limits``) go where they are proved; one that no iteration
+keeps is an error.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.attributes import NO_MASK, Attributes
+from nki_mlir.dialects.facts import SGE
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
+from nki_mlir.dialects.op import Op
+from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.loop_parts import Condition, parts_of
+from nki_mlir.transforms.mask_boxes import extremes, resolved
+from nki_mlir.transforms.passes import Pass
+from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, place_of, roots, span_of, truth_of
+
+
+class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
+    copies: int = 8             # of a loop's body, or of the operations that depend on a program id
+
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                if any(is_tile_op(op) and is_masked(op) for op in below(contents(kernel.op.regions[0].blocks[0]))):
+                    _Function(kernel, self.copies).run()
+
+
+class _Function:
+    """One function while it is cut."""
+
+    def __init__(self, kernel: KernelFunction, copies: int) -> None:
+        self.kernel, self.copies = kernel, copies
+        self.block = kernel.op.regions[0].blocks[0]
+        self.make = Attributes()
+        self.index = ir.IndexType.get()
+        self.constants: dict[int, Any] = {}
+        self.outer: list[Any] = []          # variables of the loops, and program ids, that enclose what is looked at
+
+    def run(self) -> None:
+        ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
+        self.programs(ids, contents(self.block))
+        erase_dead_code(self.block)
+
+    # -- program ids ---------------------------------------------------------------------------------------------------
+    def programs(self, ids: Sequence[Any], operations: list[Any]) -> None:
+        """Cut by the first of ``ids``, inside of that by the others, then go through the operations."""
+        if not ids:
+            return self.operations(operations, True)
+        value, later = ids[0], ids[1:]
+        low, high = span_of(value)
+        parts = parts_of(range(low, high + 1), self.conditions(value, operations), self.copies)
+        self.outer.append(value)
+        if len(parts) == 1 or any(op.name.startswith("scf.") and op.results for op in operations):
+            self.programs(later, operations)
+        else:
+            affected = [k for k, op in enumerate(operations) if any(True for _ in self.conditions(value, [op]))]
+            first, end = affected[0], affected[-1] + 1
+            self.programs(later, operations[:first])
+            for inside in self.branches(value, parts, operations[first:end]):
+                self.programs(later, inside)
+            self.programs(later, operations[end:])
+        self.outer.pop()
+
+    def branches(self, value: Any, parts: list[range], operations: list[Any]) -> list[list[Any]]:
+        """The operations under an ``if`` chain over the value, a copy a part; returns the copies."""
+        hoist_results(operations)
+        choice = self.choice(value, parts[0], operations[0])
+        for op in operations:
+            op.move_before(_end(choice, 0))
+        copies = [choice.clone(ip=ir.InsertionPoint(choice)) for _ in parts[1:]]
+        self.pin(value, parts[0], operations)
+        inside = [operations]
+        for part, copy in zip(parts[1:], copies):
+            target = _end(choice, 1)
+            if part is not parts[-1]:
+                choice = self.choice(value, part, target)
+                target = _end(choice, 0)
+            inside.append(contents(copy.regions[0].blocks[0]))
+            for op in inside[-1]:
+                op.move_before(target)
+            copy.erase()
+            self.pin(value, part, inside[-1])
+        return inside
+
+    def choice(self, value: Any, part: range, before: Any) -> Any:
+        """An empty ``if value <= last of the part``."""
+        ip, location = ir.InsertionPoint(before), before.location
+        inside = ir.Operation.create("arith.cmpi", operands=[self.constant(part[-1]), value], results=[self.make.i1],
+                                     attributes={"predicate": ir.IntegerAttr.get(self.make.i64, SGE)}, loc=location,
+                                     ip=ip)
+        made = ir.Operation.create("scf.if", operands=[inside.result], regions=2, loc=location, ip=ip)
+        for region in made.regions:
+            ir.Operation.create("scf.yield", loc=location, ip=ir.InsertionPoint(region.blocks.append()))
+        return made
+
+    def pin(self, value: Any, part: range, operations: list[Any]) -> None:
+        """Put in the number where a part is one value."""
+        if len(part) == 1:
+            for op in below(operations):
+                op.replace_uses_of_with(value, self.constant(part[0]))
+            fold_constants(operations, self.constant)
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+    def operations(self, operations: list[Any], executes: bool) -> None:
+        """Go through operations; ``executes`` says that they surely run."""
+        for op in operations:
+            if is_tile_op(op):
+                self.tile_operation(op, executes)
+            elif op.name == "scf.for":
+                self.loop(op, executes)
+            elif op.name == "scf.if":
+                self.branch(op, executes)
+
+    def loop(self, op: Any, executes: bool) -> None:
+        span, block = loop_span(op), op.regions[0].blocks[0]
+        if span is not None and not span and not op.results:
+            return op.erase()
+        if span is None or op.results:
+            return self.body(block, executes and bool(span))
+        parts = parts_of(span, self.conditions(block.arguments[0], contents(block)), self.copies)
+        if len(parts) == 1:
+            return self.body(block, executes)
+        for part, copy in [(part, op.clone(ip=ir.InsertionPoint(op))) for part in parts]:
+            if len(part) > 1:
+                copy.operands[0], copy.operands[1] = self.constant(part[0]), self.constant(part[-1] + 1)
+                self.body(copy.regions[0].blocks[0], executes)
+            else:
+                self.peel(copy, part[0], executes)
+        return op.erase()
+
+    def body(self, block: Any, executes: bool) -> None:
+        self.outer.append(block.arguments[0])
+        self.operations(contents(block), executes)
+        self.outer.pop()
+
+    def peel(self, loop: Any, value: int, executes: bool) -> None:
+        """The body in place of the loop, whose variable has one value."""
+        block = loop.regions[0].blocks[0]
+        block.arguments[0].replace_all_uses_with(self.constant(value))
+        operations = contents(block)
+        for op in operations:
+            op.move_before(loop)
+        loop.erase()
+        fold_constants(operations, self.constant)
+        self.operations(operations, executes)
+
+    def branch(self, op: Any, executes: bool) -> None:
+        """An ``if`` of the kernel; where its condition is decided, only the branch that is taken."""
+        taken = truth_of(op.operands[0])
+        blocks = [b for r in op.regions for b in r.blocks]
+        if taken is None or op.results:
+            for block in blocks:
+                self.operations(contents(block), False)
+            return
+        operations = contents(blocks[0 if taken else 1]) if taken or len(blocks) > 1 else []
+        for inner in operations:
+            inner.move_before(op)
+        op.erase()
+        self.operations(operations, executes)
+
+    # -- tile operations -----------------------------------------------------------------------------------------------
+    def tile_operation(self, op: Any, executes: bool) -> None:
+        if not is_masked(op) and all(constant_of(v) is None for v in op.operands if isinstance(v.type, ir.IndexType)):
+            return
+        read = read_op(op)
+        try:
+            new = resolved(read, SymbolValues(op, read.symbols).interval, executes)
+        except NkiMlirError as error:
+            raise error.located(place_of(op)) from None
+        if new is not read:
+            if new is not None:
+                write_op(new, self.make, op.location, ir.InsertionPoint(op))
+            op.erase()
+
+    def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:
+        """The distinct conditions in these operations that the variable is in: masks, and limits without a mask."""
+        found: dict[Any, Condition] = {}
+        for op in below(operations):
+            if is_tile_op(op) and is_masked(op):
+                read = read_op(op)
+                if any(variable in roots(s) for s in read.symbols):
+                    found |= self.conditions_of(op, read, variable)
+        return list(found.values())
+
+    def conditions_of(self, operation: Any, op: Op, variable: Any) -> dict[Any, Condition]:
+        values, extents, found = SymbolValues(operation, op.symbols), op.iteration().extents, {}
+        for constraint in op.mask or op.limits:
+            form, symbols = constraint.form, [op.symbols[s] for s, _ in constraint.form.symbols]
+            others = [r for s in symbols for r in roots(s) if r != variable]
+            if not any(variable in roots(s) for s in symbols):
+                continue
+            fixed = all(span_of(r)[0] == span_of(r)[1] for r in others if r in self.outer)
+            single = sum(extents[axis] > 1 for axis, _ in form.axes) <= 1
+            monotone = all(s == variable or variable not in roots(s) for s in symbols)
+
+            def bounds(first: int, last: int, form: Linear = form) -> tuple[int, int]:
+                return extremes(form, extents, lambda f: values.interval(f, {variable: (first, last)}))
+            key = (form, constraint.equal, extents if form.axes else (), tuple(values.values), tuple(values.facts))
+            found[key] = Condition(bounds, constraint.equal, monotone,
+                                   peel=fixed and (single or any(r not in self.outer for r in others)))
+        return found
+
+    def constant(self, value: int) -> Any:
+        if value not in self.constants:         # at the function's head, so that every block sees it
+            op = ir.Operation.create("arith.constant", results=[self.index], loc=self.kernel.op.location,
+                                     attributes={"value": ir.IntegerAttr.get(self.index, value)},
+                                     ip=ir.InsertionPoint.at_block_begin(self.block))
+            self.constants[value] = op.result
+        return self.constants[value]
+
+
+def contents(block: Any) -> list[Any]:
+    """The operations of a block without its terminator."""
+    return [op.operation for op in block.operations][:-1]
+
+
+def below(operations: Iterable[Any]) -> Iterator[Any]:
+    """The operations and all inside of them."""
+    for operation in operations:
+        yield operation.operation
+        for region in operation.operation.regions:
+            for block in region.blocks:
+                yield from below(block.operations)
+
+
+def is_masked(op: Any) -> bool:
+    return "nki.limits" in op.attributes or str(op.attributes["mask"]) != NO_MASK
+
+
+def hoist_results(operations: list[Any]) -> None:
+    """Move what makes a value that is used after these operations in front of them: buffers and numbers."""
+    block, staying = operations[0].block, set(operations)
+    for op in reversed(operations):
+        if any(ancestor_in(block, use.owner.operation) not in staying for r in op.results for use in r.uses):
+            staying.remove(op)
+    hoisted = [op for op in operations if op not in staying]
+    operations[:] = [op for op in operations if op in staying]
+    for op in hoisted:
+        op.move_before(operations[0])
+
+
+def _end(choice: Any, branch: int) -> Any:
+    """The terminator of a branch."""
+    return choice.regions[branch].blocks[0].operations[-1].operation

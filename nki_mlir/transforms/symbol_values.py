@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What values index values can have where an operation stands: loop bounds, grids, conditions of enclosing ifs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
+from nki_mlir.dialects.mlir_ops import UnknownSymbol, affine_range, symbol_range
+
+Span = tuple[int, int]
+EMPTY: Mapping[Any, Span] = {}
+
+
+class SymbolValues:
+    """Intervals of linear forms over an operation's symbols, in the place of the operation."""
+
+    def __init__(self, operation: Any, symbols: Sequence[Any]) -> None:
+        numbering = Numbering(symbols)
+        self.facts = enclosing_facts(operation, numbering)
+        self.values = numbering.values
+
+    def interval(self, form: Linear, pinned: Mapping[Any, Span] = EMPTY) -> Span:
+        """Extremes of the form; ``pinned`` narrows values further."""
+        return interval_given(form, self.facts, tuple(span_of(v, pinned) for v in self.values))
+
+
+def span_of(value: Any, pinned: Mapping[Any, Span] = EMPTY) -> Span:
+    """Least and greatest value of an index value; raises ``UnknownSymbol``."""
+    if value in pinned:
+        return pinned[value]
+    defining = definition(value)
+    if defining is None or defining.name != "affine.apply" or not pinned:
+        return symbol_range(value)
+    found = affine_range(defining.attributes["map"].value, [span_of(v, pinned) for v in defining.operands])
+    if found is None:
+        raise UnknownSymbol(op="affine.apply")
+    return found
+
+
+def definition(value: Any) -> Any:
+    """The operation that makes a value; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def roots(value: Any) -> list[Any]:
+    """The loop variables and program ids that a symbol is computed from."""
+    defining = definition(value)
+    if defining is None:
+        return [value]
+    return [root for operand in defining.operands for root in roots(operand)]
+
+
+def constant_of(value: Any) -> int | None:
+    """The value of an index value that follows from constants alone."""
+    if definition(value) is None:
+        return None
+    if definition(value).name == "affine.apply":
+        known = [constant_of(v) for v in definition(value).operands]
+        if None in known:
+            return None
+        low, high = affine_range(definition(value).attributes["map"].value, [(n, n) for n in known]) or (0, 1)
+        return low if low == high else None
+    form = linear_of(value, Numbering(()))
+    return None if form.symbols else form.const
+
+
+def truth_of(condition: Any) -> bool | None:
+    """The value of an ``scf.if`` condition that follows from the ranges of what it compares."""
+    op = definition(condition)
+    if op is None or op.name not in ("arith.cmpi", "arith.andi", "arith.ori"):
+        return None
+    if op.name != "arith.cmpi":
+        sides = [truth_of(v) for v in op.operands]
+        decisive = op.name == "arith.ori"
+        if decisive in sides:
+            return decisive
+        return None if None in sides else not decisive
+    numbering = Numbering(())
+    left, right = (linear_of(v, numbering) for v in op.operands)
+    try:
+        low, high = SymbolValues(op, numbering.values).interval(left.plus(right, -1))
+    except UnknownSymbol:
+        return None
+    match op.attributes["predicate"].value:
+        case 5:                                 # sge
+            return True if low >= 0 else False if high < 0 else None
+        case 0:                                 # eq
+            return True if low == high == 0 else False if low > 0 or high < 0 else None
+    return None
+
+
+def place_of(operation: Any) -> Location | None:
+    """Where in a file an operation comes from."""
+    at = operation.location
+    if not isinstance(at, ir.FileLineColLoc):
+        return None
+    return Location(at.filename, at.start_line, at.start_col - 1)
