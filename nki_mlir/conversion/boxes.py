@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Takes the part of a mask that is known here out of an operation, by making its tiles smaller.
 
-``row < 100`` on 128 rows gives an operation on 100 rows without a mask. What depends on a symbol that is not one number,
-or on two axes at once, is left over.
+``row < 100`` on 128 rows gives an operation on 100 rows without a mask. What depends on a symbol that is not one
+number, or on two axes at once, is left over.
 """
 
 import copy
@@ -18,7 +18,7 @@ def shrink(op: Op) -> Op | None:
         return op
     iteration = op.iteration()
     mask = [_pinned(c, op.ranges) for c in op.mask]
-    starts, counts, rest = masked_box([c for c in mask if not c.form.symbols], iteration.extents, ())
+    starts, counts, rest = masked_box(tuple(c for c in mask if not c.form.symbols), iteration.extents, ())
     if 0 in counts:
         return None
     small = copy.copy(op)

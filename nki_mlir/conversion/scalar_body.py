@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes scalar expressions as IR: what an op class's ``body`` gets in place of arrays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -16,8 +16,9 @@ Create = Callable[..., Any]                 # (name, operands, result types, att
 class ScalarBody:
     """Emits ``scalar.*`` operations through ``create``. Constants are of the dtype ``compute``."""
 
-    def __init__(self, create: Create, make: Attributes, compute: DType, symbols: Sequence[Any] = ()) -> None:
-        self.create, self.make, self.compute, self.symbols = create, make, compute, symbols
+    def __init__(self, create: Create, make: Attributes, compute: DType,
+                 symbols: Mapping[int, Any] | None = None) -> None:
+        self.create, self.make, self.compute, self.symbols = create, make, compute, symbols or {}
 
     def _value(self, name: str, operands: Sequence[Any], kind: Any, attributes: Any = None) -> Any:
         return self.create(name, operands, [kind], attributes).results[0]

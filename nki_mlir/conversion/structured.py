@@ -204,7 +204,8 @@ class _Work:
         self.writer.generic(self.nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
                             lambda s, ins, outs: [ins[0]])
 
-    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None, join: Expression | None = None) -> None:
+    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None, join: Expression | None = None
+               ) -> None:
         """Write a fold's result: ``last`` of it, or ``join`` of it and what ``dst`` holds."""
         if total is dst and last is None:
             return

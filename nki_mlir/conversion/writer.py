@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes the waist's operations: views of tiles, fills, temporaries and ``linalg.generic``.
 
-Operations are created raw and everything that can be shared (types, layouts, maps) is made once: a conversion spends its
-time here.
+Operations are created raw and everything that can be shared (types, layouts, maps) is made once: a conversion spends
+its time here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Writer:
             known = self.made[key] = make()
         return known
 
-    def scalars(self, compute: DType, symbols: Sequence[Any] = ()) -> ScalarBody:
+    def scalars(self, compute: DType, symbols: Mapping[int, Any] | None = None) -> ScalarBody:
         """Scalar expressions at the current place."""
         return ScalarBody(self.create, self.make, compute, symbols)
 
@@ -77,7 +77,8 @@ class Writer:
         shape = like.shape
         kind = self.make.memref(shape, dtype, like.space)
         buffer = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self._segments(0, 0)}).results[0]
-        dims, step = [], 1
+        dims: list[tuple[int, int]] = []
+        step = 1
         for extent in reversed(shape):
             dims.insert(0, (step, extent))
             step *= extent
@@ -117,8 +118,8 @@ class Writer:
         layout = ir.StridedLayoutAttr.get(start, strides)
         kind = ir.MemRefType.get(sizes, self.make.type(tile.dtype), layout, self.make.value(tile.space))
         array = ir.DenseI64ArrayAttr.get
-        return kind, {"operandSegmentSizes": self._segments(1, int(offset is None), 0, 0), "static_offsets": array([start]),
-                      "static_sizes": array(sizes), "static_strides": array(strides)}
+        return kind, {"operandSegmentSizes": self._segments(1, int(offset is None), 0, 0),
+                      "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
 
     def apply(self, form: Linear, symbols: Sequence[Any]) -> Any:
         """The value of a form of symbols, as an index."""
@@ -138,7 +139,8 @@ class Writer:
         constant = self.scalars(target.dtype).constant(value)
         op = self.create("linalg.fill", [constant, target.value], [], {"operandSegmentSizes": self._segments(1, 1)}, 1)
         block = op.regions[0].blocks.append(constant.type, constant.type, arg_locs=[self.location] * 2)
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=self.location, ip=ir.InsertionPoint(block))
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=self.location,
+                            ip=ir.InsertionPoint(block))
 
     def generic(self, nest: Nest, inputs: Sequence[Operand], outputs: Sequence[Operand], compute: DType, body: Body,
                 forms: Sequence[Linear] = (), extra: dict[str, Any] | None = None) -> None:
@@ -167,7 +169,8 @@ class Writer:
     def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Any:
         def make() -> Any:
             dims = [ir.AffineExpr.get_dim(k) for k in range(rank)]
-            return ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get(rank, 0, [dims[a] for a in one])) for one in axes])
+            maps = [ir.AffineMap.get(rank, 0, [dims[a] for a in one]) for one in axes]
+            return ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps])
         return self.once(("maps", rank, tuple(axes)), make)
 
     def _iterators(self, nest: Nest) -> Any:

@@ -212,7 +212,7 @@ class Elementwise(Op):
 def constant_value(value: float, dtype: DType) -> float | int:
     """A constant as ``dtype`` holds it. Unlike a conversion of elements it does not go through float32."""
     if dtype.is_float:
-        return float(convert(np.float32(value), dtype))
+        return float(convert(np.asarray(value, np.float32), dtype))
     if dtype is BOOL:
         return int(value != 0)
     limits = np.iinfo(dtype.numpy)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.reinterpret``: a buffer's bytes as elements of another type, which no memref operation gives.
 
-``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``. On chip the partitions stay.
+``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``. On chip the partitions
+stay.
 """
 
 from math import prod

@@ -94,7 +94,7 @@ def _masked(op: Op) -> Runner:
         active = holds(rest, values, starts, counts) if rest else None
         if active is not None and not active.any():
             return
-        _check_limits(op.limits, values, starts, counts, active)
+        check_limits(op.limits, values, starts, counts, active)
         positions = [form_values(f, values, starts, counts) for f in op.index_forms()]
         if active is not None:
             return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
@@ -112,8 +112,8 @@ def _masked(op: Op) -> Runner:
     return run
 
 
-def _check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Sequence[int],
-                  active: np.ndarray | None) -> None:
+def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Sequence[int],
+                 active: np.ndarray | None) -> None:
     for constraint in limits:
         position = form_values(constraint.form, values, starts, counts)
         least = int((position if active is None else position[active]).min())
@@ -123,7 +123,7 @@ def _check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: S
 
 def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, positions: list) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
-    starts, counts, active = box
+    starts, _, active = box
     iteration = op.iteration()
     if len(iteration.reduced) and not _is_row_reduction(op):
         raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Views of buffers: memrefs with a strided layout, which are (array, offset in elements) at run time.
+
+The array is the whole buffer; sizes and strides are static and come from the type. Nothing is formed before the
+elements are accessed, because a view may name elements outside of its buffer that a mask takes out.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.targets.interpreter.steps import Env, Step, executes
+from nki_mlir.targets.interpreter.structure import element_dtype, memref_parts
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.interpreter.module import FunctionCompiler
+
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+
+
+def layout_of(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype]:
+    """Sizes, strides and element type of a memref type."""
+    shape, dtype, _ = memref_parts(kind)
+    strides, _ = ir.MemRefType(kind).get_strides_and_offset()
+    if DYNAMIC in strides:
+        raise Unsupported(feature=f"the strides of {kind}", instead="give the view static strides")
+    return shape, tuple(strides), dtype.numpy
+
+
+def buffer_of(value: Any) -> tuple[np.ndarray, int]:
+    """The array and the offset behind a memref's run-time value."""
+    return value if type(value) is tuple else (value, 0)
+
+
+class Window:
+    """How an iteration space reads or writes a memref: an offset and a stride per iteration axis, in elements.
+
+    ``coefficients`` are, per dim of the memref, the axes' coefficients in its subscript; ``starts`` the subscripts'
+    constants.
+    """
+
+    def __init__(self, kind: Any, slot: int, label: str, coefficients: Sequence[dict[int, int]], starts: Sequence[int],
+                 rank: int) -> None:
+        self.sizes, strides, self.dtype = layout_of(kind)
+        self.slot, self.label = slot, label
+        self.steps = [0] * rank
+        for stride, axes in zip(strides, coefficients):
+            for axis, c in axes.items():
+                self.steps[axis] += c * stride
+        self.start = sum(c * stride for c, stride in zip(starts, strides))
+        self.axes = frozenset(axis for axes in coefficients for axis in axes)      # what its subscripts use
+
+    def view(self, env: Env, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+        """The elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
+        array, offset = buffer_of(env[self.slot])
+        offset += self.start
+        for s, step in zip(starts, self.steps):
+            offset += s * step
+        shape = tuple([counts[a] if a >= 0 else 1 for a in axes])
+        steps = [self.steps[a] if a >= 0 else 0 for a in axes]
+        low = high = offset
+        for n, step in zip(shape, steps):
+            if step > 0:
+                high += (n - 1) * step
+            else:
+                low += (n - 1) * step
+        self.check(array, low, high)
+        size = self.dtype.itemsize
+        return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
+
+    def elements(self, env: Env, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The whole buffer in one dimension, and the places of the given positions ``[rank, n]`` in it."""
+        array, offset = buffer_of(env[self.slot])
+        places = offset + self.start + np.dot(self.steps, positions)
+        if places.size:
+            self.check(array, int(places.min()), int(places.max()))
+        return np.ndarray(array.nbytes // self.dtype.itemsize, self.dtype, array), places
+
+    def check(self, array: np.ndarray, low: int, high: int) -> None:
+        extent = array.nbytes // self.dtype.itemsize
+        if low < 0 or high >= extent:
+            raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)
+
+
+def whole(kind: Any, slot: int, label: str) -> Window:
+    """A memref as the iteration space of its own dims."""
+    rank = len(ir.MemRefType(kind).shape)
+    return Window(kind, slot, label, [{k: 1} for k in range(rank)], [0] * rank, rank)
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+@executes("memref.reinterpret_cast")
+def _reinterpret_cast(code: "FunctionCompiler", op: Any) -> Step:
+    source, out = code.slot(op.operands[0]), code.slot(op.results[0])
+    layout_of(op.results[0].type)
+    offset = op.attributes["static_offsets"][0]
+    if offset != DYNAMIC:
+        return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], offset))
+    start = code.slot(op.operands[1])
+    return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], int(env[start])))
+
+
+@executes("memref.subview")
+def _subview(code: "FunctionCompiler", op: Any) -> Step:
+    source, out = code.slot(op.operands[0]), code.slot(op.results[0])
+    layout_of(op.results[0].type)
+    _, strides, _ = layout_of(op.operands[0].type)
+    given = [code.slot(v) for v in list(op.operands)[1:]]
+    offsets = list(op.attributes["static_offsets"])
+    static = sum(o * s for o, s in zip(offsets, strides) if o != DYNAMIC)
+    dynamic = list(zip(given, (s for o, s in zip(offsets, strides) if o == DYNAMIC)))
+
+    def run(env: Env) -> None:
+        array, offset = buffer_of(env[source])
+        env[out] = array, offset + static + sum(int(env[slot]) * stride for slot, stride in dynamic)
+    return run
+
+
+@executes("memref.cast", "memref.transpose", "memref.expand_shape", "memref.collapse_shape", "memref.memory_space_cast")
+def _same_start(code: "FunctionCompiler", op: Any) -> Step:
+    source, out = code.slot(op.operands[0]), code.slot(op.results[0])
+    layout_of(op.results[0].type)
+    return lambda env: env.__setitem__(out, env[source])
+
+
+@executes("nki.reinterpret")
+def _reinterpret(code: "FunctionCompiler", op: Any) -> Step:
+    source, out = code.slot(op.operands[0]), code.slot(op.results[0])
+    shape, dtype, _ = memref_parts(op.results[0].type)
+    return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
+
+
+@executes("memref.load", "memref.store")
+def _element(code: "FunctionCompiler", op: Any) -> Step:
+    loads = op.name == "memref.load"
+    memref, *subscripts = list(op.operands)[0 if loads else 1:]
+    window = whole(memref.type, code.slot(memref), op.name)
+    at, scalar = [code.slot(v) for v in subscripts], code.slot(op.results[0] if loads else op.operands[0])
+    sizes = window.sizes
+
+    def run(env: Env) -> None:
+        starts = [int(env[s]) for s in at]
+        if any(not 0 <= i < n for i, n in zip(starts, sizes)):
+            raise OutOfBounds(tensor=op_label, dim=0, low=min(starts), high=max(starts), extent=sizes)
+        element = window.view(env, starts, sizes, ())
+        if loads:
+            env[scalar] = element[()]
+        else:
+            element[()] = env[scalar]
+    op_label = op.name
+    return code.located(op, run)
+
+
+@executes("linalg.fill", "linalg.copy", "memref.copy")
+def _copy(code: "FunctionCompiler", op: Any) -> Step:
+    source, target = op.operands[0], op.operands[1]
+    out = whole(target.type, code.slot(target), op.name)
+    rank = len(out.sizes)
+    zeros, axes = (0,) * rank, range(rank)
+    if op.name == "linalg.fill":
+        if element_dtype(source.type) is not element_dtype(ir.MemRefType(target.type).element_type):
+            raise Unsupported(feature=f"'linalg.fill' of {target.type} with a {source.type}",
+                              instead="convert it first")
+        value = code.slot(source)
+
+        def fill(env: Env) -> None:
+            out.view(env, zeros, out.sizes, axes)[...] = env[value]
+        return code.located(op, fill)
+    into = whole(source.type, code.slot(source), op.name)
+    if into.dtype != out.dtype:
+        raise Unsupported(feature=f"'{op.name}' between {source.type} and {target.type}",
+                          instead="convert the elements")
+
+    def copy(env: Env) -> None:
+        out.view(env, zeros, out.sizes, axes)[...] = into.view(env, zeros, out.sizes, axes)
+    return code.located(op, copy)
