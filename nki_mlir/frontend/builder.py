@@ -51,6 +51,16 @@ class Builder:
                  name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         raise InternalError("a builder must allocate")
 
+    def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        """A zeroed SBUF buffer that lives as long as the kernel, made at its first use: registers, generator states."""
+        states = self.properties.setdefault("states", {})
+        if key not in states:
+            states[key] = self.allocate_state(shape, dtype, key)
+        return states[key]
+
+    def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
+        return self.allocate(shape, dtype, "sbuf", name=name)
+
     def constant(self, array: Any, dtype: DType) -> Buffer:
         """An HBM buffer that holds the array's values."""
         raise InternalError("a builder must make constants")

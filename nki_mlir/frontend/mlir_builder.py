@@ -119,6 +119,15 @@ class MlirBuilder(Builder):
             self.first_uses.allocated(buffer)
         return buffer
 
+    def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
+        buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])
+        named = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "nki.name": self.make.value(name)}
+        ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
+        op = self._op("memref.alloc", results=[self.make.memref(shape, dtype, "sbuf")], attributes=named, ip=ip)
+        buffer.handle = op.results[0]
+        self.first_uses.whole[buffer] = False       # reads as zero
+        return buffer
+
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
         if buffer in self.outputs:

@@ -253,3 +253,11 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None) -> None:
     ops.require_space("dma_copy", "dst", target, HBM, SBUF)
     ops.require_space("dma_copy", "src", source, HBM, SBUF)
     ops.emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
+
+
+def dma_accumulate(*, dst: Any, src: Any, op: Any, mask: Any = None) -> None:
+    """dst = dst (op) src with dst in HBM: read to SBUF, combined, written back."""
+    before = ops.load(dst, mask=mask) if dst.buffer.space == HBM else dst
+    value = src if src.buffer.on_chip else ops.load(src, mask=mask)
+    total = ops.binary(op, before, value, mask=mask, dtype=dst.dtype)
+    dma_copy(dst=dst, src=total, mask=mask)

@@ -10,7 +10,9 @@ from nki_mlir.frontend.errors import AnnotationMismatch, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import indirect
 from nki_mlir.language import operations as ops
+from nki_mlir.language.loops import LoopReduction
 from nki_mlir.scalar.dtypes import dtype_of
 
 
@@ -51,8 +53,11 @@ class Tensor(View):
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
-    def __getitem__(self, items: Any) -> "Tensor":
-        return ops.located(self.subscript, items)           # type: ignore[return-value]
+    def __getitem__(self, items: Any) -> Any:
+        """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
+        if indirect.is_indirect(items):
+            return ops.located(indirect.subscript, self, items)
+        return ops.located(self.subscript, items)
 
     def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":       # type: ignore[override]
         """Another shape of the same elements, no data moved. ``par_dim(n)`` marks the partition dimension."""
@@ -87,6 +92,12 @@ class Tensor(View):
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: Any, value: Any) -> None:
         target = self[items]
+        if isinstance(target, indirect.IndirectView):
+            return indirect.scatter(target, value)
+        if isinstance(value, LoopReduction):
+            return value.write(target)
+        if isinstance(target, indirect.DynamicView) or isinstance(value, indirect.DynamicView):
+            raise indirect.PlainDynamicCopy().located(user_location())
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             ops.assign(target, value)
@@ -129,13 +140,19 @@ _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_
 
 
 def _operator(op: str) -> Any:
-    return lambda self, other: _tile_operator(op, self, other)
+    def operate(self: Tensor, other: Any) -> Any:
+        if op == "add" and isinstance(other, Index) and other.shape:
+            return indirect.DynamicIndex(self, other)           # a free index that starts at the tile's value
+        return _tile_operator(op, self, other)
+    return operate
 
 
 def _reflected(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
         if not isinstance(other, (Index, int, float, np.number, np.bool_)):
             return NotImplemented
+        if op == "add" and isinstance(other, Index) and other.shape:
+            return indirect.DynamicIndex(self, other)
         return ops.binary(op, other, self, partition_broadcast=False)
     return operate
 

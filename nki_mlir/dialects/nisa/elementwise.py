@@ -31,12 +31,11 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
     op: str
 
     def verify(self, check: Any) -> None:
-        check.one_of("op", ALU)
+        check.alu("op", 2)
         check.on_chip("dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
         not_all_in_psum(self, check, "lhs", "rhs")
-        if ALU[self.op].group in BITS:
-            check.integers("lhs", "rhs")
+        check.bits(["op"], "lhs", "rhs")
         if self.runs_on is GPSIMD:
             for label in ("dst", "lhs", "rhs"):
                 check.spaces(label, "sbuf")
@@ -81,14 +80,11 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     reverse1: bool = False
 
     def verify(self, check: Any) -> None:
-        check.one_of("op0", ALU)
-        check.one_of("op1", ALU)
+        check.alu("op0", 1, 2)
+        check.alu("op1", 1, 2)
         check.on_chip("dst", "src", "operand0", "operand1")
         check.same_shape("dst", "src", "operand0", "operand1")
-        bits = [ALU[op].group in BITS for op in (self.op0, self.op1) if op != "bypass"]
-        check.rule(all(bits) or not any(bits), "op0 and op1 must both be bit operations or both arithmetic")
-        if any(bits):
-            check.integers("src")
+        check.bits(["op0", "op1"], "src")
         if self.runs_on is GPSIMD:
             check.spaces("src", "sbuf")
             check.spaces("dst", "sbuf")
@@ -146,11 +142,16 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     reverse1: bool = False
 
     def verify(self, check: Any) -> None:
-        check.one_of("op0", ALU)
-        check.one_of("op1", ALU)
+        check.alu("op0", 1, 2)
+        check.alu("op1", 1, 2)
         check.on_chip("dst", "src", "operand0", "rhs")
         check.same_shape("dst", "src", "operand0", "rhs")
         not_all_in_psum(self, check, "src", "rhs")
+        check.bits(["op0", "op1"], "src", "rhs")
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if ALU[self.op0].group in BITS or ALU[self.op1].group in BITS else FLOAT32
 
     def body(self, s: Any, src: Any, *tiles: Any) -> Any:
         left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)

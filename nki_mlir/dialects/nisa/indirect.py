@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import In, InOut, Iteration, Linear, NisaOp, Out
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.machine import Engine, Machine
@@ -82,10 +83,18 @@ class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mne
         check.spaces("src", "sbuf", "hbm")
         self.verify_rows(check, "dst")
 
-    def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+    def sources(self) -> list[tuple[str, Tile]]:
+        """What was in dst stays only where rows are skipped."""
+        return [(f.name, t) for f, t in self.operands() if self.mode == "skip" or f.name != "dst"]
+
+    def reference(self, *sources: np.ndarray) -> np.ndarray:
+        *before, src, index = sources
         places, rows = checked_rows(index, src, self.mode)
-        made = dst.copy()
-        made[places] = convert(src[rows], self.dst.dtype, self.src.dtype)
+        values = convert(src[rows], self.dst.dtype, self.src.dtype)
+        if not before:
+            return values
+        made = before[0].copy()
+        made[places] = values
         return made
 
 

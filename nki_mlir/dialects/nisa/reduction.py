@@ -15,6 +15,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
+ARITHMETIC_REDUCTIONS = [name for name in REDUCTIONS if ALU[name].group != "bitwise"]
 
 
 class TensorReduceOp(NisaOp, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE", opcode=0x20):
@@ -32,10 +33,8 @@ class TensorReduceOp(NisaOp, name="tensor_reduce", engines=(VECTOR, GPSIMD), mne
         check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
                    f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
         check.shape("dst", reduced_shape(self.src.shape, self.axes))
-        bits = ALU[self.op].group == "bitwise"
+        bits = check.bits(["op"], "src")
         check.rule(not (bits and self.negate), "negate is for arithmetic reductions")
-        if bits:
-            check.integers("src")
 
     @property
     def compute(self) -> DType:
@@ -70,6 +69,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
         check.one_of("op", ("add", "maximum", "bitwise_or", "bitwise_and"))
         check.on_chip("dst", "src")
         check.shape("dst", (1, *self.src.shape[1:]))
+        check.bits(["op"], "src")
 
     @property
     def compute(self) -> DType:
@@ -110,7 +110,8 @@ class WithRowReduction(NisaOp):
         b.elementwise_with_rows(self, self.reduce_op)                                   # type: ignore[attr-defined]
 
     def verify_rows(self, check: Any) -> None:
-        check.one_of("reduce_op", REDUCTIONS)
+        check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
+        check.on_chip("reduce_res")
         shape = self.dst.shape                                      # type: ignore[attr-defined]
         check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
 
@@ -152,9 +153,10 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     reverse0: bool = False
 
     def verify(self, check: Any) -> None:
-        check.one_of("op0", ALU)
-        check.on_chip("dst", "src", "operand0", "reduce_res")
+        check.alu("op0", 1, 2)
+        check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src", "operand0")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_rows(check)
 
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads

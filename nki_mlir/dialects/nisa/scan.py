@@ -30,8 +30,9 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     reverse1: bool = False
 
     def verify(self, check: Any) -> None:
-        check.one_of("op0", ALU)
-        check.one_of("op1", ALU)
+        check.alu("op0", 2)
+        check.alu("op1", 2)
+        check.rule(not check.bits(["op0", "op1"]), "op0 and op1 must be arithmetic")
         check.on_chip("dst", "data0", "data1", "initial")
         check.same_shape("dst", "data0", "data1")
         not_all_in_psum(self, check, "data0", "data1")

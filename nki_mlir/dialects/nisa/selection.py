@@ -10,6 +10,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
@@ -40,6 +41,7 @@ class Accumulating(PartitionWise):
 
     def verify_accumulator(self, check: Any) -> None:
         check.one_of("reduce_cmd", COMMANDS)
+        check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.dtype("accumulator", FLOAT32)
         check.rule(self.accumulator.free_elements == 1, "accumulator is one value a partition")     # type: ignore[attr-defined]
 

@@ -4,10 +4,14 @@
 import enum
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.frontend.builder import current
+from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
+from nki_mlir.scalar.tokens import alu_token
 
 
 class engine(enum.Enum):
@@ -24,6 +28,9 @@ class reduce_cmd(enum.Enum):
     """What an activation does with the accumulation registers."""
 
     idle, reset, reduce, reset_reduce = 0, 1, 2, 3
+
+
+_reduce_cmd = reduce_cmd            # parameters of this name hide it
 
 
 class dge_mode(enum.Enum):
@@ -88,9 +95,13 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
     return core.tensor_partition_reduce(op, data, mask=mask, dtype=dtype)
 
 
-def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dtype: Any = None, mask: Any = None,
-               **ignored: Any) -> Any:
-    """op(data * scale + bias) on the Scalar engine."""
+def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None, reduce_res: Any = None,
+               reduce_cmd: Any = None, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+    """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
+    if reduce_cmd is not None and reduce_cmd != _reduce_cmd.idle or reduce_res is not None:
+        return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res,
+                                             _reduce_cmd.idle if reduce_cmd is None else reduce_cmd, dtype=dtype,
+                                             mask=mask)
     return core.activation(op, data, bias=bias, scale=scale, dtype=dtype, mask=mask)
 
 
@@ -147,5 +158,104 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = None,
              dge_mode: Any = None, **ignored: Any) -> None:
-    """dst = src between HBM and SBUF, either way, converted on the way."""
+    """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
+    if isinstance(src, indirect.IndirectView):
+        return indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
+    if isinstance(dst, indirect.IndirectView):
+        rmw = "bypass" if dst_rmw_op is None else alu_token(dst_rmw_op).name
+        return indirect.scatter(dst, src, mask=mask, mode=oob_mode, rmw=rmw)
+    if dst_rmw_op is not None:
+        core.dma_accumulate(dst=dst, src=src, op=dst_rmw_op, mask=mask)
+        return None
     core.dma_copy(dst=dst, src=src, mask=mask)
+
+
+def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = None,
+                  **ignored: Any) -> Any:
+    """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
+    if isinstance(src, indirect.IndirectView):
+        raise indirect.IndirectNotSupported(op="dma_transpose").located(core.user_location())
+    return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
+
+
+def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **ignored: Any) -> Any:
+    """A copy from a free offset that a [1, 1] tile holds."""
+    return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
+
+
+def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = None,
+                            **ignored: Any) -> Any:
+    """A copy to a free offset that a [1, 1] tile holds."""
+    return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=core.engine_name(engine))
+
+
+def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
+                       reverse1: bool = False, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+    """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``."""
+    return special.tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0, reverse1, dtype=dtype, mask=mask)
+
+
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """[P, 6]: count, mean and variance * count of the even elements, then of the odd ones."""
+    return special.bn_stats(data, mask=mask, dtype=dtype)
+
+
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """[P, 2]: mean and variance of groups given as (count, mean, variance * count)."""
+    return special.bn_aggr(data, mask=mask, dtype=dtype)
+
+
+def max8(*, src: Any, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """[P, 8]: the largest values of each partition, largest first."""
+    return special.max8(src, mask=mask, dtype=dtype)
+
+
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """[P, 8]: where each of 8 values occurs in data, flattened."""
+    return special.nc_find_index8(data, vals, mask=mask, dtype=dtype)
+
+
+def nc_match_replace8(*, data: Any, vals: Any, imm: float, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
+                      **ignored: Any) -> Any:
+    """data with the first occurrence of each of 8 values replaced; dst_idx gets the places."""
+    return special.nc_match_replace8(data, vals, imm, dst_idx=dst_idx, mask=mask, dtype=dtype)
+
+
+def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None,
+                      **ignored: Any) -> Any:
+    """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i]."""
+    return special.nc_stream_shuffle(src, dst, shuffle_mask, mask=mask)
+
+
+def local_gather(src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None, *,
+                 mask: Any = None, **ignored: Any) -> Any:
+    """Gathered elements of each partition by indices that 16 partitions share."""
+    return special.local_gather(src_buffer, index, num_elem_per_idx, num_valid_indices, mask=mask)
+
+
+def select_reduce(*, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
+                  reduce_cmd: Any = reduce_cmd.idle, reduce_op: Any = np.amax, reverse_pred: bool = False,
+                  mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates."""
+    return special.select_reduce(dst, predicate, on_true, on_false, reduce_res=reduce_res, reduce_cmd=reduce_cmd,
+                                 reduce_op=reduce_op, reverse_pred=reverse_pred, mask=mask)
+
+
+def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
+                 reduce_cmd: Any = reduce_cmd.idle, reduce_res: Any = None, reduce_op: Any = np.amax,
+                 range_start: Any = 0, on_false_value: float = fp32.min, mask: Any = None, dtype: Any = None,
+                 **ignored: Any) -> Any:
+    """on_true_tile where its free index lies in the range of the bounds, else on_false_value; row maximum accumulates."""
+    return special.range_select(on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd,
+                                reduce_res=reduce_res, reduce_op=reduce_op, range_start=range_start,
+                                on_false_value=on_false_value, mask=mask, dtype=dtype)
+
+
+def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
+    """data with elements set to zero with a probability."""
+    return special.dropout(data, prob, mask=mask, dtype=dtype)
+
+
+def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **ignored: Any) -> Any:
+    """[1, 2, n]: first and one past last place of the run of equal ids at each place."""
+    return special.sequence_bounds(segment_ids, dtype=dtype)

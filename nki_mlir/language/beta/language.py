@@ -12,6 +12,7 @@ import numpy as np
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.index import Index, Mask, arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
+from nki_mlir.language import indirect, loops, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.operations import ParDim
@@ -20,6 +21,7 @@ from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, s
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
 from nki_mlir.scalar import dtypes
+from nki_mlir.scalar.tokens import alu_token
 
 float32, tfloat32 = dtypes.FLOAT32.numpy, dtypes.TFLOAT32.numpy
 float16, bfloat16 = dtypes.FLOAT16.numpy, dtypes.BFLOAT16.numpy
@@ -117,12 +119,16 @@ def shared_identity_matrix(n: int, dtype: Any = np.uint8, **ignored: Any) -> Ten
 
 # -- moving data -------------------------------------------------------------------------------------------------------
 def load(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
-    """HBM to a new SBUF tile, cast to ``dtype``."""
+    """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
+    if isinstance(src, indirect.IndirectView):
+        return indirect.gather(src, mask=mask, dtype=dtype, mode=ignored.get("mode"))
     return ops.load(src, mask=mask, dtype=dtype)
 
 
 def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
+    if isinstance(src, indirect.IndirectView):
+        raise indirect.IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
     if src.ndim != 2:
         raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
     rows = src.like(dims=src.dims[::-1], limits=tuple(
@@ -135,8 +141,17 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
 
 
 def store(dst: Tensor, value: Any, *, mask: Any = None, **ignored: Any) -> None:
-    """On-chip tile (or number) to HBM, cast to dst's dtype."""
+    """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
+    if isinstance(dst, indirect.IndirectView):
+        return indirect.scatter(dst, value, mask=mask, mode=ignored.get("mode"))
     ops.store(dst, value, mask=mask)
+
+
+def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
+    if not isinstance(dst, indirect.IndirectView):
+        raise ops.ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(ops.user_location())
+    indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
 def broadcast_to(src: Tensor, *, shape: Any, **ignored: Any) -> Tensor:
@@ -230,6 +245,31 @@ def copy(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) ->
 def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
     """x where condition is not 0, else y."""
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
+
+
+def gather_flattened(data: Tensor, indices: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+    """Per partition: data's free elements, flattened, at ``indices``."""
+    return special.gather_flattened(data, indices, mask=mask, dtype=dtype)
+
+
+def rand(shape: Any, dtype: Any = np.float32, **ignored: Any) -> Tensor:
+    """A tile of uniform random numbers in [0, 1)."""
+    return special.rand(shape, dtype)
+
+
+def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
+    """Seed the generator with a number or a [1, 1] tile."""
+    special.random_seed(seed, mask=mask)
+
+
+def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    """x with elements set to zero with a probability; nothing is rescaled."""
+    return special.dropout(x, rate, dtype=dtype, mask=mask)
+
+
+def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+    """Assigned to a tensor made before the loops: dst = x in the first iteration, op(dst, x) in the others."""
+    return loops.loop_reduce(x, op, loop_indices, dtype=dtype, mask=mask)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

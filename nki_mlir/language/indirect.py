@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Subscripts with tiles in them: rows addressed by an index tile, and free offsets known at run time."""
+
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.nisa import indirect
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View, expand_ellipsis
+from nki_mlir.language import operations as ops
+
+
+class IndirectFreeDim(KernelError):
+    code = "err_indirect_indices_free_dim"
+    message = "an index tile addresses dimension {dim} of {shape}; it can address rows only"
+    fix = "index the first dimension that is no integer with the tile, the others with nl.arange or slices"
+
+
+class IndirectNotSupported(KernelError):
+    code = "err_indirect_indices_are_not_supported_with_nki_api"
+    message = "{op} does not take a tensor indexed by a tile"
+    fix = "gather the rows with nl.load first"
+
+
+class PlainDynamicCopy(KernelError):
+    code = "err_copy_dynamic_indirect_indices_not_natively_supported"
+    message = "a tile is addressed by an offset known at run time only"
+    fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
+
+
+class DynamicIndex:
+    """``offset_tile + index``: a free index whose start is read from a [1, 1] tile at run time."""
+
+    def __init__(self, offset: View, index: Index) -> None:
+        self.offset, self.index = offset, index
+
+    def __add__(self, other: Any) -> "DynamicIndex":
+        return DynamicIndex(self.offset, self.index + other)
+
+    __radd__ = __add__
+
+
+class IndirectView:
+    """A tensor whose rows are addressed by ``rows`` [N, 1]: ``table`` is [all rows, F...]."""
+
+    def __init__(self, table: View, rows: View) -> None:
+        self.table, self.rows = table, rows
+        self.dtype, self.buffer = table.dtype, table.buffer
+        self.shape = (rows.shape[0], *table.shape[1:])
+
+    def __getitem__(self, items: Any) -> "IndirectView":
+        if items is Ellipsis or items == (Ellipsis,):
+            return self
+        raise IndirectNotSupported(op="a subscript").located(user_location())
+
+
+class DynamicView:
+    """An on-chip tensor [P, N] at a run-time free offset plus ``position``, an index over the result's axes."""
+
+    def __init__(self, source: View, offset: View, position: Index, shape: tuple[int, ...]) -> None:
+        self.source, self.offset, self.position, self.shape = source, offset, position, shape
+        self.dtype, self.buffer = source.dtype, source.buffer
+
+
+def is_indirect(items: Any) -> bool:
+    return any(isinstance(i, (View, DynamicIndex)) for i in (items if isinstance(items, tuple) else (items,)))
+
+
+def subscript(view: View, items: Any) -> Any:
+    """A subscript that has a tile or a dynamic index in it."""
+    items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
+    places = [k for k, i in enumerate(items) if isinstance(i, (View, DynamicIndex))]
+    if len(places) > 1:
+        raise IndirectFreeDim(dim=places[1], shape=view.shape).located(user_location())
+    at = places[0]
+    item = items[at]
+    if view.buffer.on_chip and (isinstance(item, DynamicIndex) or item.shape == (1, 1)):
+        return dynamic(view, items, at)
+    if isinstance(item, DynamicIndex) or any(_is_wide(i) for i in items[:at]):
+        raise IndirectFreeDim(dim=at, shape=view.shape).located(user_location())
+    return rows_view(view, items, at)
+
+
+def _is_wide(item: Any) -> bool:
+    return isinstance(item, slice) or (isinstance(item, Index) and bool(item.shape))
+
+
+def rows_view(view: View, items: tuple, at: int) -> IndirectView:
+    """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
+    extent = view.shape[at]
+    rows = items[at].as_tile()
+    if any(isinstance(i, Index) and i.shape for i in items):
+        rank = max(len(i.shape) for i in items if isinstance(i, Index))
+        every = Index(0, {}, (1, *(0,) * (rank - 1)), (extent, *(1,) * (rank - 1)))
+        table = view.subscript(tuple(every if k == at else i for k, i in enumerate(items)))
+    else:
+        table = view.subscript(tuple(slice(None) if k == at else i for k, i in enumerate(items)))
+    if table.ndim == 1:
+        table = table.with_unit_dims([1], 2)
+    return IndirectView(table, rows)
+
+
+def dynamic(view: View, items: tuple, at: int) -> DynamicView:
+    """A free offset: the dimension ``at`` as a whole, and the position that is added to the offset."""
+    item = items[at]
+    offset, index = (item.offset, item.index) if isinstance(item, DynamicIndex) else (item, Index())
+    others = [i for k, i in enumerate(items) if k != at and isinstance(i, Index) and i.shape]
+    shape = ops.broadcast_shape(*(i.shape for i in (index, *others)), what="a subscript") if others or index.shape else (
+        view.shape[0], 1)
+    whole = view.subscript(tuple(slice(None) if k == at or (isinstance(i, Index) and i.shape) else i
+                                 for k, i in enumerate(items)))
+    if whole.shape[0] != shape[0]:
+        partitions = next(i for i in others if i.axes[0])
+        whole = whole.subscript((slice(partitions.const, partitions.const + shape[0]),))
+    return DynamicView(whole, offset.as_tile(), index.spread(shape), shape)
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+def mode_name(mode: Any) -> str:
+    return "error" if mode is None else getattr(mode, "name", str(mode))
+
+
+def gather(src: IndirectView, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
+    """The addressed rows as a new SBUF tile, or into ``dst``."""
+    if dst is None:
+        dst = ops.new_tensor(src.shape, dtype or src.dtype)
+    ops.emit(indirect.DmaGatherOp, {"dst": dst, "src": src.table, "index": src.rows}, mask, mode=mode_name(mode))
+    return dst
+
+
+def scatter(dst: IndirectView, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
+    """The value's rows to the addressed rows."""
+    if not isinstance(value, View):
+        value = ops.filled(dst.shape, float(value), dst.dtype)
+    ops.emit(indirect.DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
+             rmw=rmw)
+
+
+def copy_dynamic_src(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, engine: str = "unknown") -> Any:
+    if not isinstance(src, DynamicView):
+        return ops.copy(src, dtype=dtype, mask=mask)
+    return ops.compute(indirect.TensorCopyDynamicSrcOp, src.shape, dtype or src.dtype,
+                       {"src": src.source, "offset": src.offset}, mask, destination=dst,
+                       explicit_dtype=dtype is not None, position=src.position, engine=engine)
+
+
+def copy_dynamic_dst(dst: Any, src: Any, *, mask: Any = None, engine: str = "unknown") -> Any:
+    if not isinstance(dst, DynamicView):
+        ops.assign(dst, src, mask)
+        return dst
+    ops.emit(indirect.TensorCopyDynamicDstOp, {"dst": dst.source, "src": src, "offset": dst.offset}, mask,
+             position=dst.position.spread(src.shape), engine=engine)
+    return dst

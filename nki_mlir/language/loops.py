@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions over loops: the first iteration writes, the others combine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations as ops
+from nki_mlir.scalar.tokens import alu_token
+
+
+@dataclass
+class LoopReduction:
+    """What ``loop_reduce`` gives: it becomes operations when it is assigned."""
+
+    value: View
+    op: str
+    first: Any                  # a condition on loop variables: True, False or a Mask
+    mask: Any
+
+    def write(self, target: View) -> None:
+        """target = value in the first iteration, op(target, value) in the others."""
+        decide(self.first, lambda: ops.assign(target, self.value, self.mask),
+               lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
+
+
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:
+    """``op`` over the iterations of the loops of these variables."""
+    several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
+    first: Any = True
+    for variable in several:
+        index = Index.of(variable)
+        low = index.interval()[0] if index.symbols else 0
+        condition = (index == low) if index.symbols else index.const == low
+        first = condition if first is True else first & condition if condition is not False else False
+    value = x if dtype is None else ops.copy(x, dtype=dtype)
+    return LoopReduction(value, alu_token(op).name, first, mask)
+
+
+def decide(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
+    """An ``if`` of the program: decided now where the condition is known, else both branches are emitted."""
+    builder: Any = active()
+    if isinstance(condition, Mask) and condition.known() is None and builder.symbolic:
+        builder.open_if(condition)
+        then()
+        builder.open_else()
+        otherwise()
+        builder.close_if()
+    elif bool(condition):
+        then()
+    else:
+        otherwise()
