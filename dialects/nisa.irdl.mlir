@@ -98,6 +98,55 @@ module {
       %8 = irdl.base "#builtin.float"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "predicate" = %6, "equal" = %7, "value" = %8}
     }
+    irdl.operation @dma_gather {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7}
+    }
+    irdl.operation @dma_scatter {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7, "rmw" = %8}
+    }
+    irdl.operation @tensor_copy_dynamic_src {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
+    }
+    irdl.operation @tensor_copy_dynamic_dst {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
+    }
     irdl.operation @nc_matmul {
       %0 = irdl.any
       %1 = irdl.any
@@ -160,6 +209,39 @@ module {
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
+    irdl.operation @random_seed {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(state: %0, seed: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @rand {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, state: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @dropout {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, state: %1, src: %2, prob: optional %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
+    }
     irdl.operation @tensor_reduce {
       %0 = irdl.any
       %1 = irdl.any
@@ -215,6 +297,189 @@ module {
       %10 = irdl.base "#builtin.float"
       %11 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "reduce_op" = %9, "imm0" = %10, "reverse0" = %11}
+    }
+    irdl.operation @tensor_tensor_scan {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, data0: %1, data1: %2, initial: optional %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.float"
+      %11 = irdl.base "#builtin.integer"
+      %12 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "op1" = %9, "imm" = %10, "reverse0" = %11, "reverse1" = %12}
+    }
+    irdl.operation @max8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @nc_find_index8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, data: %1, vals: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @nc_match_replace8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, dst_idx: optional %1, data: %2, vals: %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
+    }
+    irdl.operation @activation_accumulate {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      %6 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, bias: optional %4, scale: optional %5, symbols: variadic %6)
+      %7 = irdl.base "#builtin.array"
+      %8 = irdl.base "#builtin.integer_set"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %7, "mask" = %8, "engine" = %9, "fn" = %10, "reduce_op" = %11, "reduce_cmd" = %12, "imm" = %13}
+    }
+    irdl.operation @select_reduce {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      %6 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, predicate: %3, on_true: %4, on_false: optional %5, symbols: variadic %6)
+      %7 = irdl.base "#builtin.array"
+      %8 = irdl.base "#builtin.integer_set"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.float"
+      %11 = irdl.base "#builtin.integer"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %7, "mask" = %8, "engine" = %9, "imm" = %10, "reverse_pred" = %11, "reduce_cmd" = %12, "reduce_op" = %13}
+    }
+    irdl.operation @range_select {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      %6 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, bound0: %4, bound1: %5, symbols: variadic %6)
+      %7 = irdl.base "#builtin.array"
+      %8 = irdl.base "#builtin.integer_set"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.float"
+      %13 = irdl.base "#builtin.float"
+      %14 = irdl.base "#builtin.string"
+      %15 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %7, "mask" = %8, "engine" = %9, "comp0" = %10, "comp1" = %11, "base" = %12, "fill" = %13, "reduce_cmd" = %14, "reduce_op" = %15}
+    }
+    irdl.operation @sequence_bounds {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, segment_ids: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @nc_stream_shuffle {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "shuffle" = %6}
+    }
+    irdl.operation @local_gather {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "elements" = %7, "valid" = %8}
+    }
+    irdl.operation @gather_flattened {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @dma_transpose {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "permutation" = %6}
+    }
+    irdl.operation @bn_stats {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @bn_aggr {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
   }
 }

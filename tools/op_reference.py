@@ -6,6 +6,7 @@ The rules of an op are what its ``verify`` asks of the ``Check`` it is given: he
 
 import inspect
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.dialects.access import Access, Linear, Tile
@@ -34,7 +35,8 @@ machine's; a destination names each element once. `docs/architecture.md` has the
 class Rules:
     """Stands in for ``verifier.Check`` and writes down what is asked of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, op: Op) -> None:
+        self.op = op
         self.told: list[str] = []
 
     def tell(self, text: str) -> None:
@@ -65,6 +67,17 @@ class Rules:
     def one_of(self, attribute: str, allowed: Any) -> None:
         self.tell(f"{code([attribute])} is {named_set(list(allowed))}")
 
+    def alu(self, attribute: str, *operands: int) -> None:
+        self.one_of(attribute, [n for n, op in ALU.items() if op.arity in operands])
+
+    def bits(self, attributes: Sequence[str], *labels: str) -> bool:
+        if len(attributes) > 1:
+            self.tell(f"{code(attributes)} are all bit operations or all arithmetic")
+        found = any(ALU[getattr(self.op, a)].group in ("bitwise", "shift") for a in attributes)
+        if found and labels:
+            self.integers(*labels)
+        return found
+
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         self.tell(f"the shape of {code([label])} follows from the operands")
 
@@ -83,9 +96,13 @@ def are(names: Any) -> str:
 def named_set(names: list[str]) -> str:
     """A set of scalar functions by its own name where it has one."""
     reducing = [n for n, op in ALU.items() if op.reduce is not None]
+    arithmetic = [n for n in reducing if ALU[n].group != "bitwise"]
     single = [n for n, op in ALU.items() if op.arity == 1]
-    known = {"an ALU operation": list(ALU), "an activation function": list(ACTIVATIONS),
-             "an ALU operation that reduces": reducing,
+    pairs = [n for n, op in ALU.items() if op.arity == 2]
+    both = [n for n, op in ALU.items() if op.arity in (1, 2)]
+    known = {"an ALU operation of one or two operands": both, "an ALU operation of two operands": pairs,
+             "an activation function": list(ACTIVATIONS),
+             "an ALU operation that reduces": reducing, "an arithmetic operation that reduces": arithmetic,
              "an activation function or an ALU operation of one operand": [*ACTIVATIONS, *single]}
     return next((k for k, v in known.items() if v == names), "one of " + code(names))
 
@@ -103,8 +120,9 @@ def example(cls: type[Op], **given: Any) -> Op:
 
 def told(cls: type[Op], **given: Any) -> list[str]:
     """What ``verify`` asks of an operation with the given attributes."""
-    heard = Rules()
-    example(cls, **given).verify(heard)
+    op = example(cls, **given)
+    heard = Rules(op)
+    op.verify(heard)
     return heard.told
 
 

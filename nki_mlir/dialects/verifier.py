@@ -5,11 +5,12 @@
 Rules that depend on the target are the pass ``verify-target``'s.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 
 PARTITIONS = 128                # on every generation
@@ -102,6 +103,8 @@ class Check:
             step, count = access.dims[0]
             if count > PARTITIONS:
                 raise TooManyPartitions(count=count, limit=PARTITIONS)
+            if tile.base_shape[0] > PARTITIONS:
+                raise TooManyPartitions(count=tile.base_shape[0], limit=PARTITIONS)
             if count > 1 and step not in ((1,) if writes else (0, 1)):
                 raise PartitionAccess(what=f"operand '{label}' steps through partitions by {step}")
         if writes and any(step == 0 and count > 1 for step, count in access.dims):
@@ -165,6 +168,20 @@ class Check:
             raise WrongAttribute(attribute=attribute, op=self.name, found=repr(value),
                                  expected="one of " + ", ".join(map(str, allowed)))
 
+    def alu(self, attribute: str, *operands: int) -> None:
+        """An ALU operation of one of these numbers of operands."""
+        self.one_of(attribute, [name for name, op in ALU.items() if op.arity in operands])
+
+    def bits(self, attributes: Sequence[str], *labels: str) -> bool:
+        """Whether the operations are bit operations: all or none of them; then the tiles are integers."""
+        names = [getattr(self.op, a) for a in attributes]
+        found = [ALU[n].group in ("bitwise", "shift") for n in names if n != "bypass"]
+        self.rule(all(found) or not any(found),
+                  f"{' and '.join(attributes)} must both be bit operations or both arithmetic")
+        if any(found):
+            self.integers(*labels)
+        return any(found)
+
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         tile: Tile = getattr(self.op, label)
         if tile.shape != expected:
@@ -182,6 +199,8 @@ def verify(op: Any) -> None:
     check = Check(op)
     for field, tile in op.operands():
         check.tile(field.name, tile, field.writes)
+    if op.engines:
+        check.one_of("engine", ("unknown", *(engine.value for engine in op.engines)))
     op.verify(check)
 
 

@@ -32,7 +32,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     def verify(self, check: Any) -> None:
         check.alu("op0", 2)
         check.alu("op1", 2)
-        check.rule(not check.bits(["op0", "op1"]), "op0 and op1 must be arithmetic")
+        check.rule(not (check.bits(["op0"]) or check.bits(["op1"])), "op0 and op1 must be arithmetic")
         check.on_chip("dst", "data0", "data1", "initial")
         check.same_shape("dst", "data0", "data1")
         not_all_in_psum(self, check, "data0", "data1")

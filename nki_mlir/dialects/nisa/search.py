@@ -15,7 +15,7 @@ EIGHT, LONGEST = 8, 16384
 
 def check_length(op: Any, check: Any, label: str) -> None:
     n = getattr(op, label).free_elements
-    check.rule(EIGHT <= n <= LONGEST, f"'{label}' has {n} values a partition; {EIGHT} to {LONGEST} are possible")
+    check.rule(EIGHT <= n <= LONGEST, f"takes {EIGHT} to {LONGEST} values a partition in {label}, got {n}")
 
 
 class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX8", opcode=0x53):

@@ -131,7 +131,7 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
         check.spaces("dst", "hbm", "sbuf")
         check.spaces("src", "hbm", "sbuf")
         check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
-                   f"axes {list(self.permutation)} are no permutation of {len(self.src.shape)} axes")
+                   f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes")
         check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))
 
     @property

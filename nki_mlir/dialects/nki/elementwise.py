@@ -29,11 +29,10 @@ class BinaryOp(NkiOp, Elementwise, name="binary"):
     op: str
 
     def verify(self, check: Any) -> None:
-        check.one_of("op", ALU)
+        check.alu("op", 2)
         check.on_chip("dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
-        if ALU[self.op].group in ("bitwise", "shift"):
-            check.integers("lhs", "rhs")
+        check.bits(["op"], "lhs", "rhs")
 
     @property
     def compute(self) -> DType:
@@ -53,11 +52,10 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     reverse: bool
 
     def verify(self, check: Any) -> None:
-        check.one_of("op", ALU)
+        check.alu("op", 2)
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
-        if ALU[self.op].group in ("bitwise", "shift"):
-            check.integers("src")
+        check.bits(["op"], "src")
 
     @property
     def compute(self) -> DType:

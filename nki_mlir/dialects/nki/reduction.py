@@ -36,8 +36,7 @@ class ReduceOp(NkiOp, name="reduce"):
         check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
                    f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
         check.shape("dst", reduced_shape(self.src.shape, self.axes))
-        if ALU[self.op].group == "bitwise":
-            check.integers("src")
+        check.bits(["op"], "src")
 
     @property
     def compute(self) -> DType:
