@@ -19,5 +19,14 @@ def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
     for name, class_name in TENSOR_CLASSES.items():
         kind = getattr(sys.modules.get(name), class_name, None)
         if kind is not None and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):
-            return importlib.import_module(f"nki_mlir.frameworks.{name}")
+            import_adapter(name)
+            return sys.modules[f"nki_mlir.frameworks.{name}"]
     return None
+
+
+def import_adapter(name: str) -> None:
+    importlib.import_module(f"nki_mlir.frameworks.{name}")
+
+
+# torch.compile traces calls of kernels up to the adapter; an import in between it has to take as done.
+import_adapter._dynamo_marked_constant = True   # type: ignore[attr-defined]

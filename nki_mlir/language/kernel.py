@@ -140,7 +140,7 @@ class Kernel:
         return replace(self, executor=executor)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if current.get() is not None:
+        if capturing():
             return self.inline(arguments, keywords)
         from nki_mlir.language.dispatch import framework_of
         adapter = framework_of(arguments, keywords)
@@ -294,6 +294,15 @@ class Kernel:
             return function(*arguments, **keywords)
         finally:
             builder.inlined -= 1
+
+
+def capturing() -> bool:
+    """Whether a kernel's Python is running: a kernel called from it becomes part of it."""
+    return current.get() is not None
+
+
+# torch.compile, which traces calls of kernels, cannot read a ContextVar; it takes this function's answer as a constant.
+capturing._dynamo_marked_constant = True        # type: ignore[attr-defined]
 
 
 def is_array(value: Any) -> bool:
