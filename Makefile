@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Every target sets up what it needs in .venv; a machine with Python 3.11 or newer, make and a C++ compiler is enough.
+
+# The first interpreter that runs and is new enough; 3.11 is the one that is tested most.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+JOBS ?= 2
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: setup demo test test-fast lint bench fuzz docs clean distclean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found. fix: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# Without .pyc files every start of a command costs a fifth of a second more.
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[jax,torch,dev]'
+	$(BIN)/python -m compileall -q nki_mlir
+	@touch $@
+
+setup: $(INSTALLED)
+
+demo: setup
+	$(BIN)/python tools/demo.py
+
+test: setup
+	$(BIN)/python tools/run_tests.py --jobs $(JOBS)
+
+test-fast: setup
+	$(BIN)/python tools/run_tests.py --jobs $(JOBS) --fast
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy nki_mlir
+
+bench: setup
+	$(BIN)/python bench/run.py
+
+# Many more examples of the property tests than `make test` tries, and other ones each time.
+fuzz: setup
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(JOBS) -m fuzz tests
+
+docs: setup
+	$(BIN)/python tools/export_dialects.py
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis lit_tests/Output
+	find nki_mlir tests tools examples bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs all tests, pytest and then lit, and prints how many passed, failed and were skipped."""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Counts:
+    """What a runner's JUnit file says."""
+
+    tests: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def read(cls, file: Path) -> "Counts":
+        if not file.is_file():
+            return cls()
+        cases = list(ElementTree.parse(file).iter("testcase"))
+        failed = sum(1 for c in cases if c.find("failure") is not None or c.find("error") is not None)
+        return cls(len(cases), failed, sum(1 for c in cases if c.find("skipped") is not None))
+
+    def __str__(self) -> str:
+        return f"{self.tests - self.failed - self.skipped} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def run(name: str, command: list[str], results: Path) -> tuple[int, str]:
+    """(exit status, one line that says what came of it)."""
+    started = time.monotonic()
+    status = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode
+    return status, f"{name}: {Counts.read(results)} in {time.monotonic() - started:.0f} s"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run pytest and lit.")
+    parser.add_argument("--jobs", default="2", help="parallel workers")
+    parser.add_argument("--fast", action="store_true", help="leave out slow tests and those of JAX and PyTorch")
+    options = parser.parse_args()
+    chosen = ["-m", "not slow and not jax and not torch"] if options.fast else []
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
+        outcomes = [
+            run("pytest", ["pytest", "-n", options.jobs, f"--junitxml={first}", *chosen, "tests"], first),
+            run("lit", ["lit.main", "-q", "-j", options.jobs, f"--xunit-xml-output={second}", "lit_tests"], second)]
+    print("\n".join(line for _, line in outcomes), flush=True)
+    return max(status != 0 for status, _ in outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
