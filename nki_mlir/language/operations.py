@@ -51,8 +51,8 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 
 
 def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
-               attributes: dict[str, Any] | None = None) -> Any:
-    """A tensor of its own memory. Block dimensions stand before a ``par_dim``."""
+               attributes: dict[str, Any] | None = None, allocation: Any = None) -> Any:
+    """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
     if any(n < 1 for n in extents):
@@ -61,6 +61,10 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
         located(check_on_chip_shape, extents, partition_dim or 0)
     if shared:
         builder.check_shared()
+    if allocation is not None:
+        at = partition_dim or 0
+        addresses = allocation.addresses(extents[:at], extents[at], extents[at + 1:], located_dtype(dtype))
+        attributes = {**(attributes or {}), "nki.addresses": addresses}
     buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
                               partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
     return TENSOR.whole(buffer)

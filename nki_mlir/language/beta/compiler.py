@@ -5,25 +5,69 @@ Directives are kept on the kernel; they do not change values.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.beta import language
 from nki_mlir.language.kernel import unwrap
 
 
-class _Buffers:
-    """``ncc.sbuf`` and ``ncc.psum``."""
+class sbuf:
+    """Allocation in SBUF: by the compiler, by a function, or in turn on a number of slots."""
 
-    def __init__(self, region: Any) -> None:
-        self.region = region
+    @staticmethod
+    def auto_alloc() -> Any:
+        """The compiler chooses the address: the same as ``nl.sbuf``."""
+        return language.sbuf
 
-    def auto_alloc(self) -> Any:
-        """The compiler chooses the address: the same as ``nl.sbuf`` or ``nl.psum``."""
-        return self.region
+    @staticmethod
+    def alloc(func: Callable) -> Allocation:
+        """``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for each block."""
+        return Allocation(SBUF, func)
+
+    @staticmethod
+    def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple = (),
+                  num_free_tiles: tuple = ()) -> Allocation:
+        """Blocks in turn on ``num_par_tiles`` x ``num_free_tiles`` slots."""
+        return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
 
 
-sbuf, psum = _Buffers(language.sbuf), _Buffers(language.psum)
+class psum:
+    """Allocation in PSUM: by the compiler, by a function, or in turn on a number of banks."""
+
+    @staticmethod
+    def auto_alloc() -> Any:
+        """The compiler chooses the bank: the same as ``nl.psum``."""
+        return language.psum
+
+    @staticmethod
+    def alloc(func: Callable) -> Allocation:
+        """``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each block."""
+        return Allocation(PSUM, func)
+
+    @staticmethod
+    def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple = (),
+                  num_par_tiles: tuple = (), num_free_tiles: tuple = ()) -> Allocation:
+        """Blocks in turn on ``num_bank_tiles`` banks."""
+        return psum_modulo(base_bank, base_addr, base_partition, num_bank_tiles, num_par_tiles, num_free_tiles)
+
+
+@dataclass(frozen=True)
+class multi_buffer:
+    """A directive of ``sequential_range``: rotate ``factor`` buffers for tensors made in the loop's body."""
+
+    factor: int = 2
+
+
+class no_reorder(nullcontext):
+    """A directive of a loop, or a ``with`` block: instructions keep their order."""
+
+
+class allocation_scope(nullcontext):
+    """A scope of allocations."""
 
 
 def _directive(name: str) -> Callable:

@@ -13,6 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.index import Index, Mask, arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import indirect, loops, special
+from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.operations import ParDim
@@ -65,6 +66,8 @@ def static_range(*bounds: Any, **directives: Any) -> range:
 def _space(buffer: Any) -> dict[str, Any]:
     if buffer is None:
         return {"space": SBUF}
+    if isinstance(buffer, Allocation):
+        return {"space": buffer.space, "allocation": buffer}
     region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer)
     if region is None:
         raise ops.WrongMemory(operand="buffer", op="ndarray", expected="sbuf|psum|hbm", found=str(buffer))
@@ -87,6 +90,8 @@ def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ign
 
 def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Tensor:
     where = _space(buffer)
+    if "allocation" in where:
+        raise InitialisedAllocation().located(ops.user_location())
     if where["space"] == HBM:
         raise HbmInitialValue().located(ops.user_location())
     return ops.filled(shape, value, dtype, name=name, **where)

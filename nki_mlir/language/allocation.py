@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Direct allocation: where the tiles of a tensor lie, as the kernel says it.
+
+Every block of a tensor gets an address: (start partition, byte) in SBUF, (bank, partition, byte) in PSUM. Addresses are
+checked and kept on the allocation (``nki.addresses``); values do not depend on them.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.machine import machine_named
+from nki_mlir.scalar.dtypes import DType
+
+
+class BadAddress(KernelError):
+    code = "NKI-ADDRESS"
+    message = "the allocation function gives {address} for block {block} of {bytes} bytes per partition: {rule}"
+    fix = "give addresses inside the memory, on legal start partitions"
+
+
+class InitialisedAllocation(KernelError):
+    code = "err_tensor_creation_on_scratchpad_with_init_value_not_supported"
+    message = "a tensor with a direct allocation is created with an initial value"
+    fix = "make it with nl.ndarray, then write it: t[...] = value"
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A buffer object made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
+
+    space: str
+    place: Callable[..., tuple[int, ...]]
+
+    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int], dtype: DType) -> tuple:
+        """One checked address per block, row-major over the block dimensions."""
+        size = math.prod(free) * dtype.itemsize
+        made = []
+        for block in itertools.product(*(range(n) for n in blocks)):
+            address = tuple(int(a) for a in self.place(idx=block, pdim_size=partitions, fdim_size=size))
+            rule = self._broken_rule(address, partitions, size)
+            if rule:
+                raise BadAddress(address=address, block=block, bytes=size, rule=rule).located(user_location())
+            made.append(address)
+        return tuple(made)
+
+    def _broken_rule(self, address: tuple[int, ...], partitions: int, size: int) -> str:
+        machine = machine_named(active("a direct allocation").target)
+        if self.space == PSUM:
+            if len(address) != 3:
+                return "a PSUM address is (bank, start partition, byte)"
+            bank, partition, byte = address
+            if not 0 <= bank < machine.psum_banks:
+                return f"there are {machine.psum_banks} banks"
+            if byte + size > machine.psum_bank_bytes or byte < 0:
+                return f"a bank has {machine.psum_bank_bytes} bytes per partition"
+        else:
+            if len(address) != 2:
+                return "an SBUF address is (start partition, byte)"
+            partition, byte = address
+            if byte < 0 or byte + size > machine.sbuf_bytes_per_partition:
+                return f"kernels may use {machine.sbuf_bytes_per_partition} bytes per partition"
+        if not machine.legal_start_partition(partition, partitions) or partition + partitions > machine.partitions:
+            return f"{partitions} partitions cannot start at {partition}"
+        return ""
+
+
+def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
+    """The index modulo the tiles, row-major; surplus entries on either side do not count."""
+    total = 0
+    for i, n in zip(index, tiles):
+        total = total * n + i % n
+    return total
+
+
+def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
+    """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
+    def place(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int]:
+        return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
+    return Allocation(SBUF, place)
+
+
+def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
+                free: Sequence[int]) -> Allocation:
+    """Tiles in turn on ``banks`` banks."""
+    def place(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+        return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
+                base_addr + linear(idx, free) * fdim_size)
+    return Allocation(PSUM, place)
