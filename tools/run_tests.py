@@ -33,11 +33,12 @@ class Counts:
         return f"{self.tests - self.failed - self.skipped} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def run(name: str, command: list[str], results: Path) -> tuple[int, str]:
-    """(exit status, one line that says what came of it)."""
+def run(name: str, command: list[str], results: Path) -> tuple[bool, str]:
+    """(whether it failed, one line that says what came of it). No test at all is a failure."""
     started = time.monotonic()
-    status = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode
-    return status, f"{name}: {Counts.read(results)} in {time.monotonic() - started:.0f} s"
+    status = subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode
+    counts = Counts.read(results)
+    return bool(status) or not counts.tests, f"{name}: {counts} in {time.monotonic() - started:.0f} s"
 
 
 def main() -> int:
@@ -49,10 +50,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
         outcomes = [
-            run("pytest", ["pytest", "-n", options.jobs, f"--junitxml={first}", *chosen, "tests"], first),
-            run("lit", ["lit.main", "-q", "-j", options.jobs, f"--xunit-xml-output={second}", "lit_tests"], second)]
+            run("pytest", ["-m", "pytest", "-n", options.jobs, f"--junitxml={first}", *chosen, "tests"], first),
+            run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs, f"--xunit-xml-output={second}",
+                        "lit_tests"], second)]
     print("\n".join(line for _, line in outcomes), flush=True)
-    return max(status != 0 for status, _ in outcomes)
+    return int(any(failed for failed, _ in outcomes))
 
 
 if __name__ == "__main__":
