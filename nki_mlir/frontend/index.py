@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Symbolic integers: affine expressions over loop variables and index axes, and masks made of them.
+"""Affine integer expressions over loop variables and index axes.
 
 ``Index`` is ``const + sum(c * symbol) + sum(c_k * position on axis k)`` with a NumPy-like shape. Loop variables,
 program ids, ``arange``, ``mgrid`` and slices all become this one form; subscripts, bounds and strides are then sums.
@@ -7,62 +7,33 @@ program ids, ``arange``, ``mgrid`` and slices all become this one form; subscrip
 
 import math
 import operator
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import Constraint, Linear
-from nki_mlir.frontend.errors import (
-    ArangeInCondition,
-    AssignToIndex,
-    NotAffine,
-    OneDimensionalArange,
-    UnsupportedMask,
-)
+from nki_mlir.dialects.access import Linear
+from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
+from nki_mlir.frontend.mask import Mask
+from nki_mlir.frontend.symbol import NeedsValue, Symbol
+
+__all__ = ["Index", "Mask", "NeedsValue", "NotAnIndex", "Symbol", "check_placed"]
+
+NO_SYMBOLS: dict[Symbol, int] = {}
 
 
-class NeedsValue(BaseException):
-    """Python asked for the number behind a symbol. Recorded before it is raised: user code may swallow it."""
+class Index:
+    """An affine integer expression; immutable. Comparisons make a ``Mask``.
 
-
-@dataclass(eq=False)
-class Symbol:
-    """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
-
-    ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
-    not together with theirs.
+    Axes of extent 1 have coefficient 0, so that an expression can be broadcast along them as it is.
     """
 
-    name: str
-    first: int
-    last: int
-    key: tuple                                      # what to capture again with numbers: a loop's place, a grid axis
-    request: Callable[["Symbol", str], None]        # records the wish in the builder, then raises NeedsValue
-    derive: Callable[[str, "Index", int], "Index"]  # floordiv or mod by a constant as a new symbol
-    value: Any = None                               # the builder's handle (SSA value)
-    is_open: bool = True                            # False once the loop has ended
-    parents: tuple["Symbol", ...] = ()
-
-    def ask(self, why: str) -> None:
-        for symbol in self.parents or (self,):
-            symbol.ask(why) if self.parents else symbol.request(symbol, why)
-
-    def usable(self) -> bool:
-        return self.is_open and all(p.usable() for p in self.parents)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Index:
-    """An affine integer expression; immutable. Comparisons make a ``Mask``."""
-
-    const: int = 0
-    symbols: dict[Symbol, int] = field(default_factory=dict)
-    axes: tuple[int, ...] = ()
-    shape: tuple[int, ...] = ()
-
+    __slots__ = ("axes", "const", "shape", "symbols")
     __array_ufunc__ = None                          # np.int64(128) * index comes to __rmul__
+
+    def __init__(self, const: int = 0, symbols: dict[Symbol, int] = NO_SYMBOLS, axes: tuple[int, ...] = (),
+                 shape: tuple[int, ...] = ()) -> None:
+        self.const, self.symbols, self.axes, self.shape = const, symbols, axes, shape
 
     @staticmethod
     def of(value: Any) -> "Index":
@@ -73,16 +44,20 @@ class Index:
         """Equal keys mean equal expressions (``==`` makes a mask)."""
         return self.const, tuple((id(s), c) for s, c in self.symbols.items()), self.axes, self.shape
 
+    def with_axes(self, axes: Sequence[int], shape: tuple[int, ...]) -> "Index":
+        """The same constant and symbols over other axes."""
+        return Index(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
+
     # -- arithmetic ----------------------------------------------------------------------------------------------------
-    def plus(self, other: Any, sign: int = 1) -> "Index":
-        if isinstance(other, (int, np.integer)):
+    def plus(self, other: Any, sign: int = 1) -> Any:
+        if isinstance(other, (int, np.integer, np.bool_)):
             return Index(self.const + sign * int(other), self.symbols, self.axes, self.shape)
         if not isinstance(other, Index):
-            return NotImplemented
+            return self.as_int("it is added to a float") + sign * other if is_float(other) else NotImplemented
         if self.shape == other.shape:
             shape, left, right = self.shape, self.axes, other.axes
         else:
-            shape = np.broadcast_shapes(self.shape, other.shape)
+            shape = broadcast_shape(self.shape, other.shape)
             left, right = ((0,) * (len(shape) - len(i.axes)) + i.axes for i in (self, other))
         symbols = self.symbols
         if other.symbols:
@@ -92,31 +67,32 @@ class Index:
             symbols = {s: c for s, c in symbols.items() if c}
         return Index(self.const + sign * other.const, symbols, tuple(a + sign * b for a, b in zip(left, right)), shape)
 
-    def times(self, factor: Any) -> "Index":
+    def times(self, factor: Any) -> Any:
         if isinstance(factor, Index):
             if factor.is_constant:
-                factor = factor.const
-            elif self.is_constant:
-                return factor.times(self.const)
-            elif factor.shape and self.shape:
+                return self.times(factor.const).spread(broadcast_shape(self.shape, factor.shape))
+            if self.is_constant:
+                return factor.times(self)
+            if factor.shape and self.shape:
                 raise NotAffine(what="two index tensors are multiplied")
-            elif factor.shape:
+            if factor.shape:
                 return factor.times(self.as_int("it is multiplied by an index tensor"))
-            else:
-                factor = factor.as_int("it is multiplied by another index")
-        if not isinstance(factor, (int, np.integer)):
+            factor = factor.as_int("it is multiplied by another index")
+        if is_float(factor):
+            return self.as_int("it is multiplied by a float") * factor
+        if not isinstance(factor, (int, np.integer, np.bool_)):
             return NotImplemented
         f = int(factor)
-        symbols = {s: c * f for s, c in self.symbols.items()} if f else {}
+        symbols = {s: c * f for s, c in self.symbols.items()} if f else NO_SYMBOLS
         return Index(self.const * f, symbols, tuple(c * f for c in self.axes), self.shape)
 
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
 
-    def __sub__(self, other: Any) -> "Index":
+    def __sub__(self, other: Any) -> Any:
         return self.plus(other, -1)
 
-    def __rsub__(self, other: Any) -> "Index":
+    def __rsub__(self, other: Any) -> Any:
         return self.times(-1).plus(other)
 
     def __neg__(self) -> "Index":
@@ -125,47 +101,53 @@ class Index:
     def __pos__(self) -> "Index":
         return self
 
-    def __floordiv__(self, by: Any) -> "Index":
+    def __invert__(self) -> "Index":
+        return -self - 1
+
+    def __floordiv__(self, by: Any) -> Any:
         return self._divided(by, "floordiv")
 
-    def __mod__(self, by: Any) -> "Index":
+    def __mod__(self, by: Any) -> Any:
         return self._divided(by, "mod")
 
-    def __rfloordiv__(self, other: Any) -> Any:
-        return other // self.as_int("it is a divisor")
-
-    def __rmod__(self, other: Any) -> Any:
-        return other % self.as_int("it is a divisor")
-
-    def __pow__(self, exponent: Any) -> Any:
-        return self.as_int("it is raised to a power") ** exponent
-
-    def __truediv__(self, by: Any) -> Any:
-        return self.as_int("it is divided as a float") / by
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.as_int("it is a divisor")
-
-    def __divmod__(self, by: Any) -> tuple["Index", "Index"]:
+    def __divmod__(self, by: Any) -> tuple[Any, Any]:
         return self // by, self % by
 
-    def _divided(self, by: Any, kind: str) -> "Index":
+    def __lshift__(self, bits: Any) -> Any:
+        return self * 2 ** operator.index(bits)
+
+    def __rshift__(self, bits: Any) -> Any:
+        return self // 2 ** operator.index(bits)
+
+    def __and__(self, other: Any) -> Any:
+        if isinstance(other, (int, np.integer)) and other >= 0 and other & (other + 1) == 0:
+            return self % (int(other) + 1)
+        return self.as_int("it is an operand of &") & other
+
+    def _divided(self, by: Any, kind: str) -> Any:
         """Exact when every coefficient is a multiple of ``by``; a loop variable gives a derived symbol."""
-        by = by.as_int("it is a divisor") if isinstance(by, Index) else operator.index(by)
+        if is_float(by):
+            return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
+        if not isinstance(by, (int, np.integer, Index)):
+            return NotImplemented
+        by = by.as_int("it is a divisor") if isinstance(by, Index) else int(by)
+        if by == 0:
+            raise ZeroDivisionError("integer division or modulo by zero")
         if all(c % by == 0 for c in (*self.symbols.values(), *self.axes)):
             if kind == "mod":
-                return Index(self.const % by, {}, (0,) * len(self.axes), self.shape)
+                return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
             symbols = {s: c // by for s, c in self.symbols.items()}
             return Index(self.const // by, symbols, tuple(c // by for c in self.axes), self.shape)
-        if any(self.axes):
-            raise NotAffine(what=f"an index tensor is taken {'modulo' if kind == 'mod' else 'divided by'} {by}")
         low, high = self.interval()
         if low // by == high // by:                 # one quotient for all values
-            return Index(low // by) if kind == "floordiv" else self - by * (low // by)
-        if by <= 0:
-            return Index(self.as_int("it is divided by a negative number")).__floordiv__(by)
+            quotient = low // by
+            return Index(quotient).spread(self.shape) if kind == "floordiv" else self - by * quotient
+        if any(self.axes):
+            return NotAnIndex(f"an index tensor is taken {'modulo' if kind == 'mod' else 'divided by'} {by}")
+        if by < 0:
+            return getattr(operator, kind)(self.as_int("it is divided by a negative number"), by)
         (first, *_) = self.symbols
-        return first.derive(kind, self, by)
+        return first.builder.derive(kind, self.scalar_part(), by).spread(self.shape)
 
     # -- places where Python wants a number ----------------------------------------------------------------------------
     @property
@@ -174,7 +156,7 @@ class Index:
 
     def as_int(self, why: str) -> int:
         if math.prod(self.shape) != 1:
-            raise ArangeInCondition(size=math.prod(self.shape))
+            raise NotAffine(what=f"an index tensor of {math.prod(self.shape)} values is used as one number: {why}")
         for symbol in self.symbols:
             symbol.ask(why)
         return self.const
@@ -188,44 +170,52 @@ class Index:
         return float(self.as_int("it is used as a Python float"))
 
     def __bool__(self) -> bool:
+        if math.prod(self.shape) != 1:
+            raise ArangeInCondition(size=math.prod(self.shape))
         return bool(self.as_int("Python asks for its truth"))
 
     def __hash__(self) -> int:
         return hash(self.as_int("it is a dictionary key or set member"))
 
-    def __format__(self, spec: str) -> str:         # messages may show it; nothing is unrolled for a print
+    def __str__(self) -> str:
+        """Messages may show it: nothing is unrolled for a print, unless the capture then fails."""
+        for symbol in self.symbols:
+            symbol.hint("its text was used")
         terms = [f"{c}*{s.name}" if c != 1 else s.name for s, c in self.symbols.items()]
         terms += [f"{c}*axis{k}" for k, c in enumerate(self.axes) if c]
         if self.const or not terms:
             terms.append(str(self.const))
-        return format(" + ".join(terms), "" if spec.endswith(("d", "f", "x")) else spec)
-
-    def __str__(self) -> str:
-        return format(self)
+        return " + ".join(terms)
 
     __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), "" if spec.endswith(tuple("bcdeEfFgGnoxX%")) else spec)
 
     def __setitem__(self, subscript: Any, value: Any) -> None:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
-    def __ge__(self, other: Any) -> "Mask":
-        return Mask(((self - other, False),))
+    def __ge__(self, other: Any) -> Any:
+        return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
 
-    def __gt__(self, other: Any) -> "Mask":
-        return Mask(((self - other - 1, False),))
+    def __gt__(self, other: Any) -> Any:
+        return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
 
-    def __le__(self, other: Any) -> "Mask":
-        return Mask(((other - self, False),))
+    def __le__(self, other: Any) -> Any:
+        return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: Any) -> "Mask":
-        return Mask(((other - self - 1, False),))
+    def __lt__(self, other: Any) -> Any:
+        return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
     def __eq__(self, other: Any) -> Any:
-        return Mask(((self - other, True),)) if isinstance(other, (int, np.integer, Index)) else NotImplemented
+        if is_float(other):
+            return float(other).is_integer() and self == int(other)
+        return Mask(((self - other, True),)) if is_integer(other) else NotImplemented
 
     def __ne__(self, other: Any) -> Any:
-        return ~(self == other) if isinstance(other, (int, np.integer, Index)) else NotImplemented
+        equal = self == other
+        return ~equal if isinstance(equal, Mask) else equal if equal is NotImplemented else not equal
 
     # -- shape ---------------------------------------------------------------------------------------------------------
     @property
@@ -235,8 +225,8 @@ class Index:
     def __getitem__(self, subscript: Any) -> "Index":
         """``[:, None]`` places the axes; an integer picks along one."""
         items = subscript if isinstance(subscript, tuple) else (subscript,)
-        if Ellipsis in [i for i in items if not isinstance(i, Index)]:
-            at = next(k for k, i in enumerate(items) if i is Ellipsis)
+        at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
+        if at is not None:
             given = sum(i is not None and i is not Ellipsis for i in items)
             items = (*items[:at], *[slice(None)] * (len(self.shape) - given), *items[at + 1:])
         const, axes, shape, left = self.const, [], [], iter(zip(self.axes, self.shape))
@@ -252,11 +242,12 @@ class Index:
                 axes.append(coefficient * span.step)
                 shape.append(len(span))
             else:
-                const += coefficient * operator.index(item)
+                at = operator.index(item)
+                const += coefficient * (at + extent if at < 0 else at)
         for coefficient, extent in left:
             axes.append(coefficient)
             shape.append(extent)
-        return Index(const, self.symbols, tuple(axes), tuple(shape))
+        return Index(const, self.symbols).with_axes(axes, tuple(shape))
 
     def reshape(self, *shape: Any) -> "Index":
         """Insert or drop axes of extent 1."""
@@ -312,128 +303,66 @@ class Index:
         return Linear(self.const, symbols, tuple((k, c) for k, c in enumerate(self.axes) if c))
 
 
-@dataclass(frozen=True, eq=False)
-class Mask:
-    """A conjunction of ``expression >= 0`` (or ``== 0`` where the flag is set), or the negation of one."""
+class NotAnIndex:
+    """What is no affine index any more (an index tensor modulo a number): each use says so, by the name it deserves."""
 
-    terms: tuple[tuple[Index, bool], ...]
-    negated: bool = False
-
-    __hash__ = None                                 # type: ignore[assignment]
     __array_ufunc__ = None
+    __hash__ = None                                 # type: ignore[assignment]
 
-    def __and__(self, other: Any) -> Any:
-        if other is True or other is None:
-            return self
-        if other is False:
-            return False
-        if isinstance(other, (bool, np.bool_)):
-            return self & bool(other)
-        if not isinstance(other, Mask) or other.negated or self.negated:
-            raise UnsupportedMask(what="only plain comparisons of indices can be joined by &")
-        return Mask(self.terms + other.terms)
+    def __init__(self, what: str) -> None:
+        self.what = what
 
-    __rand__ = __and__
+    def __index__(self) -> int:
+        raise NotAffine(what=self.what)
 
-    def __or__(self, other: Any) -> Any:
-        if isinstance(other, (bool, np.bool_)):
-            return True if other else self
-        left, right = ~self, ~other
-        if not (isinstance(left, Mask) and isinstance(right, Mask)) or left.negated or right.negated:
-            raise UnsupportedMask(what="| joins two single comparisons")
-        return Mask(left.terms + right.terms, negated=True)
+    def _same(self, *others: Any) -> "NotAnIndex":
+        return self
 
-    __ror__ = __or__
+    def _mask(self, other: Any) -> Any:
+        raise UnsupportedMask(what=self.what)
 
-    def __invert__(self) -> "Mask":
-        if len(self.terms) == 1 and not self.terms[0][1]:
-            return Mask(((-self.terms[0][0] - 1, False),), self.negated)
-        return Mask(self.terms, not self.negated)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return np.broadcast_shapes(*(e.shape for e, _ in self.terms))
-
-    @property
-    def facts(self) -> tuple[Index, ...]:
-        """What holds where the mask is true, as expressions that are ``>= 0``."""
-        if self.negated:
-            return ()
-        return tuple(f for e, equal in self.terms for f in ((e, -e) if equal else (e,)))
-
-    def known(self) -> bool | None:
-        """Its truth when that is the same for all values of its symbols and axes, else None."""
-        ends = [(*e.interval(), equal) for e, equal in self.terms]
-        if all(low == high == 0 if equal else low >= 0 for low, high, equal in ends):
-            return not self.negated
-        if any(high < 0 or (equal and low > 0) for low, high, equal in ends):
-            return self.negated
-        return None
-
-    def __bool__(self) -> bool:
-        if math.prod(self.shape) != 1:
-            raise ArangeInCondition(size=math.prod(self.shape))
-        truth = self.known()
-        if truth is None:
-            for expression, _ in self.terms:
-                expression.as_int("Python asks for the truth of a comparison")
-            # Constants remain: an equality or inequality of numbers.
-            truth = all(e.const == 0 if equal else e.const >= 0 for e, equal in self.terms) != self.negated
-        return truth
-
-    def constraints(self, shape: tuple[int, ...], place: dict[Symbol, int]) -> tuple[Constraint, ...]:
-        """For an operation whose iteration space has ``shape``."""
-        if len(self.shape) > len(shape):
-            raise UnsupportedMask(what=f"the mask has shape {self.shape}, the operation's tiles {shape}")
-        return tuple(Constraint(e.spread(shape).linear(place), equal) for e, equal in self.terms)
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
+    __getitem__ = _same
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _mask     # type: ignore[assignment]
 
 
-# -- what kernels write ------------------------------------------------------------------------------------------------
-def arange(*bounds: Any) -> Index:
-    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
-    if len(bounds) == 1:
-        start, stop = Index(), bounds[0]
-    else:
-        start, stop = Index.of(bounds[0]), bounds[1]
-    if len(bounds) > 2:
-        raise NotAffine(what="nl.arange takes no step; multiply the index instead")
-    extent = (Index.of(stop) - start).as_int("the extent of nl.arange depends on it")
-    return Index(start.const, start.symbols, (1,), (extent,))
+def _by_value(name: str) -> Any:
+    """An operator that Python applies to the number, with the number on either side."""
+    def operate(self: Index, *others: Any) -> Any:
+        return getattr(self.as_int("it is an operand of " + name.strip("_")), name)(*others)
+    return operate
 
 
-class MGridResult(tuple):
-    """The indices of ``mgrid``, by position or as ``.p`` (partition), ``.x``, ``.y``, ``.z``, ``.w`` (free)."""
-
-    p, x, y, z, w = (property(operator.itemgetter(k)) for k in range(5))
-
-
-class _MGrid:
-    def __getitem__(self, slices: Any) -> MGridResult:
-        slices = slices if isinstance(slices, tuple) else (slices,)
-        rank, made = len(slices), []
-        for k, s in enumerate(slices):
-            start = Index.of(s.start or 0) if not isinstance(s.start, Index) else s.start
-            step = s.step or 1
-            length = (Index.of(s.stop) - start).as_int("the extent of nl.mgrid depends on it")
-            count = max(0, -(-length // step))
-            axes = tuple(step if a == k else 0 for a in range(rank))
-            made.append(Index(start.const, start.symbols, axes, tuple(count if a == k else 1 for a in range(rank))))
-        return MGridResult(made)
+for _name in ("pow", "truediv", "or", "xor", "rpow", "rtruediv", "rfloordiv", "rmod", "rdivmod", "ror", "rxor", "rlshift",
+              "rrshift", "rand", "abs", "round", "trunc", "floor", "ceil", "complex"):
+    setattr(Index, f"__{_name}__", _by_value(f"__{_name}__"))
 
 
-mgrid = _MGrid()
+def is_float(value: Any) -> bool:
+    return isinstance(value, (float, np.floating))
 
 
-@dataclass(frozen=True)
-class DynamicSlice:
-    """``ds(start, size)``: a slice whose start may be symbolic; ``size`` elements."""
-
-    start: Any
-    size: int
+def is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer, np.bool_, Index))
 
 
-def ds(start: Any, size: Any) -> DynamicSlice:
-    return DynamicSlice(start, operator.index(size))
+def rounded(value: float, how: Any) -> Any:
+    """A float bound of an integer as an integer; infinities and NaN stay what they are."""
+    return how(value) if math.isfinite(value) else value
+
+
+def _at_least_zero(index: Index, other: Any, more: int, sign: int = 1) -> Any:
+    """``index - sign * other - more >= 0``."""
+    if is_float(other):                             # infinite or NaN: the same answer for every integer
+        return 0 > sign * other
+    return Mask(((index.plus(other, -sign) - more, False),)) if is_integer(other) else NotImplemented
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise NotAffine(what=f"index tensors of shapes {a} and {b} do not broadcast") from None
 
 
 def check_placed(index: Index) -> None:

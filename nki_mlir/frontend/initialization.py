@@ -5,6 +5,7 @@ Kernels accumulate into tensors that were only declared. Most buffers are writte
 them, and need nothing.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -16,11 +17,20 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.tensor import Buffer
 
 
+@dataclass
+class Covering:
+    """A buffer that a loop's iterations write piece by piece: all of it has been written when ``scope`` has closed."""
+
+    scope: Any
+    access: Access
+
+
 class FirstUses:
-    """Watches the first operation on each on-chip buffer of one capture."""
+    """Watches the first operations on each on-chip buffer of one capture."""
 
     def __init__(self) -> None:
-        self.whole: dict[Buffer, bool | None] = {}          # None: not used yet
+        # None: not used yet; True: written whole before it is read; False: needs zeros.
+        self.whole: dict[Buffer, bool | Covering | None] = {}
 
     def allocated(self, buffer: Buffer) -> None:
         if buffer.on_chip:
@@ -29,20 +39,55 @@ class FirstUses:
     def forget(self, buffer: Buffer) -> None:
         self.whole.pop(buffer, None)
 
-    def used(self, op: Op, buffers: list[Buffer], scope: Any) -> None:
-        """``buffers`` are those of the op's operands, ``scope`` is where the op stands."""
+    def used(self, op: Op, buffers: list[Buffer], scopes: list[Any]) -> None:
+        """``buffers`` are those of the op's operands, ``scopes`` the blocks that are open where it stands."""
         for (field, tile), buffer in zip(op.operands(), buffers):
-            if buffer not in self.whole or self.whole[buffer] is not None:
+            state = self.whole.get(buffer, True)
+            if state is True or state is False:
                 continue
             read = any(t.handle is tile.handle for _, t in op.sources())
-            self.whole[buffer] = (field.writes and not read and not op.mask and scope is buffer.scope
-                                  and tile.partitions == tile.base_shape[0] and tile.free_elements == tile.row)
+            if isinstance(state, Covering):
+                if state.scope not in scopes:
+                    self.whole[buffer] = True
+                elif read and tile.access != state.access:
+                    self.whole[buffer] = False      # a piece that another iteration writes may be read before
+                continue
+            if not field.writes or read or op.mask:
+                self.whole[buffer] = False
+                continue
+            self.whole[buffer] = first_write(op, tile, buffer, scopes)
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
         for buffer, whole in self.whole.items():
             if whole is False:
                 _memset(buffer, make)
+
+
+def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
+    """What the first operation on a buffer, a write, leaves to be initialised."""
+    inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
+    if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
+        return False                                # under an if, or on some partitions only
+    if not inner:
+        return tile.free_elements == tile.row and not tile.access.symbols_used()
+    place = {id(handle): k for k, handle in enumerate(op.symbols)}
+    steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
+    coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
+    for symbol in (scope.symbol for scope in inner):
+        position = place.get(id(symbol.value))
+        if position in coefficients:
+            c = coefficients.pop(position)
+            first += c * symbol.first
+            steps.append((c * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
+    if coefficients or first or tile.access.partition != Linear():
+        return False
+    covered = 1
+    for step, count in sorted(steps):
+        if step != covered:
+            return False
+        covered *= count
+    return Covering(inner[0], tile.access) if covered == tile.row else False
 
 
 def _memset(buffer: Buffer, make: Attributes) -> None:

@@ -170,7 +170,7 @@ class MlirBuilder(Builder):
             if view.buffer.scope not in self.scopes:
                 raise OutOfScope(name=view.buffer.name)
         self.unproved += bool(op.limits) and not self.replaying
-        self.first_uses.used(op, [v.buffer for v in views], self.scopes[-1])
+        self.first_uses.used(op, [v.buffer for v in views], self.scopes)
         operands = [t.handle for _, t in op.operands()] + list(op.symbols)
         self._op(op.full_name(), operands, attributes=op_attributes(op, self.make))
 
@@ -200,7 +200,7 @@ class MlirBuilder(Builder):
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
         self.trace.block(block.arguments)
         symbol = Symbol(f"loop variable of line {site[1]}", span[0], span[-1], site, self.request, self.derive,
-                        block.arguments[0])
+                        block.arguments[0], step=span.step)
         self.scopes.append(Scope(block, op, symbol))
         self.last = None
         return Index(0, {symbol: 1})

@@ -141,9 +141,8 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     source = located(src.as_tile)
     if source.shape[0] > 128:
         raise TooManyPartitions(count=source.shape[0], limit=128).located(user_location())
-    tile = new_tensor(source.shape, dtype or src.dtype)
-    emit(movement.LoadOp, {"dst": tile, "src": source}, mask)
-    return tile
+    return compute(movement.LoadOp, source.shape, dtype or src.dtype, {"src": source}, mask,
+                   explicit_dtype=dtype is not None)
 
 
 def store(dst: Any, value: Any, *, mask: Any = None) -> None:
@@ -168,9 +167,8 @@ def match_destination(value: View, target: View, op: str) -> View:
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     source = located(src.as_tile)
-    tile = new_tensor(source.shape, dtype or src.dtype)
-    emit(movement.CopyOp, {"dst": tile, "src": source}, mask)
-    return tile
+    return compute(movement.CopyOp, source.shape, dtype or src.dtype, {"src": source}, mask,
+                   explicit_dtype=dtype is not None)
 
 
 def assign(target: Any, value: Any, mask: Any = None) -> None:

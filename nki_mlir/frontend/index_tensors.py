@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What kernels make indices with: ``arange``, ``mgrid`` and ``ds``."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.frontend.errors import NotAffine
+from nki_mlir.frontend.index import Index
+
+
+def arange(*bounds: Any) -> Index:
+    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
+    if len(bounds) == 1:
+        start, stop = Index(), bounds[0]
+    else:
+        start, stop = Index.of(bounds[0]), bounds[1]
+    if len(bounds) > 2:
+        raise NotAffine(what="nl.arange takes no step; multiply the index instead")
+    extent = (Index.of(stop) - start).as_int("the extent of nl.arange depends on it")
+    return start.with_axes((1,), (extent,))
+
+
+class MGridResult(tuple):
+    """The indices of ``mgrid``, by position or as ``.p`` (partition), ``.x``, ``.y``, ``.z``, ``.w`` (free)."""
+
+    p, x, y, z, w = (property(operator.itemgetter(k)) for k in range(5))
+
+
+class _MGrid:
+    def __getitem__(self, slices: Any) -> MGridResult:
+        slices = slices if isinstance(slices, tuple) else (slices,)
+        rank, made = len(slices), []
+        for k, s in enumerate(slices):
+            start, step = Index.of(s.start or 0) if not isinstance(s.start, Index) else s.start, s.step or 1
+            length = (Index.of(s.stop) - start).as_int("the extent of nl.mgrid depends on it")
+            count = max(0, -(-length // step))
+            made.append(start.with_axes(tuple(step if a == k else 0 for a in range(rank)),
+                                        tuple(count if a == k else 1 for a in range(rank))))
+        return MGridResult(made)
+
+
+mgrid = _MGrid()
+
+
+@dataclass(frozen=True)
+class DynamicSlice:
+    """``ds(start, size)``: a slice whose start may be symbolic; ``size`` elements."""
+
+    start: Any
+    size: int
+
+
+def ds(start: Any, size: Any) -> DynamicSlice:
+    return DynamicSlice(start, operator.index(size))

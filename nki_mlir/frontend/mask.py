@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Comparisons of indices: conditions of symbolic ``if`` statements, and masks of operations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Constraint
+from nki_mlir.frontend.errors import ArangeInCondition, UnsupportedMask
+from nki_mlir.frontend.symbol import Symbol
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.index import Index
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A conjunction of ``expression >= 0`` (or ``== 0`` where the flag is set), or the negation of one."""
+
+    terms: tuple[tuple["Index", bool], ...]
+    negated: bool = False
+
+    __hash__ = None                                 # type: ignore[assignment]
+    __array_ufunc__ = None
+
+    def __and__(self, other: Any) -> Any:
+        if other is None:
+            return self
+        if isinstance(other, (bool, np.bool_)):
+            return self if other else False
+        if isinstance(other, Mask) and not (self.negated or other.negated):
+            return Mask(self.terms + other.terms)
+        return self._of_numbers(other, "only plain comparisons of indices can be joined by &") and bool(other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        if isinstance(other, (bool, np.bool_)):
+            return True if other else self
+        left, right = ~self, ~other if isinstance(other, Mask) else None
+        if right is not None and not (left.negated or right.negated):
+            return Mask(left.terms + right.terms, negated=True)
+        return self._of_numbers(other, "| joins two single comparisons") or bool(other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Any:
+        return self._of_numbers(other, "^ joins no conditions on index tensors") ^ bool(other)
+
+    __rxor__ = __xor__
+
+    def _of_numbers(self, other: Any, rule: str) -> bool:
+        """What conjunctions cannot say is decided on numbers; on index tensors it is an error."""
+        if not isinstance(other, (Mask, bool, np.bool_)) or self.shape or (isinstance(other, Mask) and other.shape):
+            raise UnsupportedMask(what=rule)
+        return bool(self)
+
+    def __invert__(self) -> "Mask":
+        if len(self.terms) == 1 and not self.terms[0][1]:
+            return Mask(((-self.terms[0][0] - 1, False),), self.negated)
+        return Mask(self.terms, not self.negated)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.broadcast_shapes(*(e.shape for e, _ in self.terms))
+
+    @property
+    def facts(self) -> tuple["Index", ...]:
+        """What holds where the mask is true, as expressions that are ``>= 0``."""
+        if self.negated:
+            return ()
+        return tuple(f for e, equal in self.terms for f in ((e, -e) if equal else (e,)))
+
+    def known(self) -> bool | None:
+        """Its truth when that is the same for all values of its symbols and axes, else None."""
+        ends = [(*e.interval(), equal) for e, equal in self.terms]
+        if all(low == high == 0 if equal else low >= 0 for low, high, equal in ends):
+            return not self.negated
+        if any(high < 0 or (equal and low > 0) for low, high, equal in ends):
+            return self.negated
+        return None
+
+    def __bool__(self) -> bool:
+        if math.prod(self.shape) != 1:
+            raise ArangeInCondition(size=math.prod(self.shape))
+        truth = self.known()
+        if truth is None:
+            for expression, _ in self.terms:
+                expression.as_int("Python asks for the truth of a comparison")
+            # Constants remain: an equality or inequality of numbers.
+            truth = all(e.const == 0 if equal else e.const >= 0 for e, equal in self.terms) != self.negated
+        return truth
+
+    def spread(self, shape: tuple[int, ...]) -> "Mask":
+        """The same condition on tiles of that shape."""
+        return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)
+
+    def constraints(self, place: dict[Symbol, int]) -> tuple[Constraint, ...]:
+        """Its terms over an operation's symbols and the axes they have."""
+        return tuple(Constraint(e.linear(place), equal) for e, equal in self.terms)
+
+
+def placed(index: "Index", shape: Sequence[int]) -> "Index":
+    """An index tensor on tiles of ``shape``: its first axis is the tile's first, or, as in NumPy, its last the last."""
+    own, shape = index.shape, tuple(shape)
+    for offset in (0, len(shape) - len(own)):
+        if len(own) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(own)):
+            behind = len(shape) - len(own) - offset
+            return index.with_axes((0,) * offset + index.axes + (0,) * behind, shape)
+    raise UnsupportedMask(what=f"the mask has shape {own}, the operation's tiles {shape}")

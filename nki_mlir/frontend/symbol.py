@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Integers that are unknown during capture: loop variables, program ids, and quotients and remainders of such."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class NeedsValue(BaseException):
+    """Python asked for the number behind a symbol. Recorded before it is raised: user code may swallow it."""
+
+
+@dataclass(eq=False)
+class Symbol:
+    """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
+
+    ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
+    not together with theirs.
+    """
+
+    name: str
+    first: int
+    last: int
+    key: tuple                          # what to capture again with numbers: a loop's place, a grid axis
+    builder: Any                        # has request(symbol, why), hint(symbol, why), derive(kind, index, by)
+    value: Any = None                   # the builder's handle (SSA value)
+    is_open: bool = True                # False once the loop has ended
+    parents: tuple["Symbol", ...] = ()
+
+    def ask(self, why: str) -> None:
+        """Request numbers in place of this symbol; raises ``NeedsValue``."""
+        for parent in self.parents:
+            parent.ask(why)
+        self.builder.request(self, why)
+
+    def hint(self, why: str) -> None:
+        """Should this attempt fail, numbers may help: its text was used, which is another one for each value."""
+        for symbol in self.parents or (self,):
+            self.builder.hint(symbol, why)
+
+    def usable(self) -> bool:
+        return self.is_open and all(p.usable() for p in self.parents)
