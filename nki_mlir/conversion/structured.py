@@ -88,9 +88,8 @@ class StructuredBuilder:
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
             value = work.expression(s, sources, ins)
             return [s.convert(value, work.compute, dst.dtype), fold.add(s, outs[1], value)]
-        self.writer.generic(work.nest, [work.operand(n, t) for n, t in sources],
-                            [work.operand(name, target), work.folded(rows_name, total)], work.compute, body,
-                            op.index_forms(), op.extra)
+        self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
+                            work.compute, body, op.index_forms(), op.extra)
         if target is not dst:
             work.move(name, target, dst)
         work.finish(rows_name, total, rows, fold.last)
@@ -132,6 +131,7 @@ class _Work:
         self.op, self.writer = op, builder.writer
         self.iteration = op.iteration()
         self.reduced = self.iteration.reduced
+        self.written = {name for name, _ in op.targets()}
         self.compute: DType = op.compute or op.sources()[-1][1].dtype
         self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
 
@@ -192,13 +192,18 @@ class _Work:
                     lambda s, total: _signed(s, total, not negate))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
+    def inputs(self) -> list[Operand]:
+        """All sources. What a body ignores is not read, but each loop needs an operand that has it."""
+        return [self.operand(n, t) for n, t in self.op.sources() if n not in self.written]
+
     def fill(self, name: str, total: Tile, start: float) -> None:
         """Start a fold. Under a mask only what will be folded into is written."""
         out = self.folded(name, total)
         if not self.nest.mask:
             self.writer.fill(out, start)
         else:
-            self.writer.generic(self.nest, [], [out], self.compute, lambda s, ins, outs: [s.constant(start)])
+            self.writer.generic(self.nest, self.inputs(), [out], self.compute,
+                                lambda s, ins, outs: [s.constant(start)])
 
     def move(self, name: str, temporary: Tile, dst: Tile) -> None:
         self.writer.generic(self.nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
@@ -209,8 +214,10 @@ class _Work:
         """Write a fold's result: ``last`` of it, or ``join`` of it and what ``dst`` holds."""
         if total is dst and last is None:
             return
-        source, out, nest = self.folded(name, total), self.folded(name, dst), self.nest
-        if not nest.mask:                           # a loop over the result alone
+        source, out, nest, inputs = self.folded(name, total), self.folded(name, dst), self.nest, list[Operand]()
+        if nest.mask:
+            inputs = self.inputs()
+        else:                                       # a loop over the result alone
             place = {axis: k for k, axis in enumerate(source.axes)}
             source, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (source, out))
             nest = Nest(len(place))
@@ -218,7 +225,7 @@ class _Work:
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
             value = last(s, ins[0]) if last else join(s, ins[0], outs[0]) if join else ins[0]
             return [s.convert(value, self.compute, dst.dtype)]
-        self.writer.generic(nest, [source], [out], self.compute, body)
+        self.writer.generic(nest, [source, *inputs], [out], self.compute, body)
 
 
 def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.scalar.dtypes import DType
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
@@ -184,14 +186,19 @@ class Tile:
         return f"{self.label or self.space}[{extents}] {self.dtype} in {self.space}"
 
 
+def same_buffer(a: Tile, b: Tile) -> bool:
+    """Whether two operands have one base buffer. An SSA value is a new Python object each time it is looked at."""
+    return a.handle is b.handle or (not isinstance(a.handle, np.ndarray) and a.handle == b.handle)
+
+
 def same_place(a: Tile, b: Tile) -> bool:
     """Whether two operands are element for element the same memory."""
-    return a.handle is b.handle and a.access == b.access
+    return same_buffer(a, b) and a.access == b.access
 
 
 def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
     """Whether two operands can share a byte; True where it cannot be excluded from intervals."""
-    if a.handle is not b.handle:
+    if not same_buffer(a, b):
         return False
     if a.access.partition is not None and b.access.partition is not None and not _meet(
             a.access.partition, b.access.partition, (0, a.partitions - 1), (0, b.partitions - 1), ranges):

@@ -57,6 +57,7 @@ def matmul_sources(op: Any) -> list[tuple[str, Tile]]:
     return [("dst", op.dst), *inputs] if op.accumulate else inputs
 
 
+@np.errstate(all="ignore")
 def matmul_reference(*sources: np.ndarray) -> np.ndarray:
     *dst, stationary, moving = sources
     k = stationary.shape[0]

@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.scalar.alu.op import AluOp, fold
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BOOL, DType, Kind
 
 if TYPE_CHECKING:
     from nki_mlir.scalar.emit import Emitter
+
+
+def _all_ones(dtype: DType) -> int:
+    if dtype.kind is Kind.SIGNED:
+        return -1
+    return 1 if dtype is BOOL else int(np.iinfo(dtype.numpy).max)
 
 
 def _right_shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -37,7 +43,7 @@ def _expand_logical_shift(e: "Emitter", d: DType, a: Any, b: Any, shift: str) ->
 
 
 AluOp("bitwise_and", 2, "bitwise", np.bitwise_and, lambda e, d, a, b: e.and_(a, b), floats=False, commutative=True,
-      start=lambda d: -1 if d.numpy.kind == "i" else int(np.iinfo(d.numpy).max), reduce=fold(np.bitwise_and))
+      start=_all_ones, reduce=fold(np.bitwise_and))
 AluOp("bitwise_or", 2, "bitwise", np.bitwise_or, lambda e, d, a, b: e.or_(a, b), floats=False, commutative=True,
       start=0, reduce=fold(np.bitwise_or))
 AluOp("bitwise_xor", 2, "bitwise", np.bitwise_xor, lambda e, d, a, b: e.xor(a, b), floats=False, commutative=True,

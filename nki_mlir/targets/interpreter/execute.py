@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
@@ -140,7 +140,8 @@ def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tupl
     sources += [p[active].astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
     if iteration.reduced:
         return _reduce_scattered(op, patterns, arrays, values, box, sources[0])
-    result = op.reference(*sources)
+    # Gathered elements lie in one dimension: there is nothing to transpose, as the reference would.
+    result = op.body(ArrayScalars(compute), *sources) if hasattr(op, "body") else op.reference(*sources)
     for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
         pattern, place, dtype = patterns[name]
         flat = pattern.elements(arrays[place], values, grid[list(iteration.axes[name])])

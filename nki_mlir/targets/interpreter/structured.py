@@ -223,6 +223,7 @@ class Generic:
                 self._scattered(env, (own_starts, own_counts), active[tuple(part)], self.plain)
 
 
+@np.errstate(all="ignore")
 def _multiply(values: list[Any], product: Product, counts: Sequence[int]) -> np.ndarray:
     """The sum of products as one matrix product, with the axes that remain in their order."""
     sides = []

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random operations of any class that has a loop form: shapes, dtypes, patterns, masks, overlap, edge values."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Tile
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.verifier import verify
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import ALL, BFLOAT16, BOOL, FLOAT16, FLOAT32, DType
+
+BINARY = [name for name, op in ALU.items() if op.arity == 2]
+REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
+EDGES = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, 127.0, -128.0, 300.0, 65504.0, 1e-40, 3e38, np.inf, -np.inf, np.nan]
+MATRIX = ("matmul", "nc_matmul")
+
+
+@dataclass
+class Sampler:
+    """Makes the tiles of one operation; their handles are the arrays of their buffers."""
+
+    rng: np.random.Generator
+    extents: tuple[int, ...] = (3, 4)                   # of the symbols
+    buffers: list[np.ndarray] = field(default_factory=list)
+
+    def chance(self, p: float) -> bool:
+        return self.rng.random() < p
+
+    def values(self, count: int, dtype: DType, edges: bool = True) -> np.ndarray:
+        numbers = self.rng.standard_normal(count).astype(np.float32) * np.float32(self.rng.choice([1.0, 10.0, 1000.0]))
+        if edges:
+            numbers[self.rng.random(count) < 0.15] = self.rng.choice(EDGES)
+        return convert(numbers, dtype)
+
+    def start(self, p: float = 0.4) -> tuple[Linear, int]:
+        """A start and the most that its symbols add to it."""
+        const = int(self.rng.integers(0, 4))
+        if not self.chance(p):
+            return Linear(const), const
+        symbol, c = int(self.rng.integers(0, len(self.extents))), int(self.rng.integers(1, 6))
+        return Linear(const, ((symbol, c),)), const + c * (self.extents[symbol] - 1)
+
+    def tile(self, shape: tuple[int, ...], dtype: DType, space: str, writes: bool, label: str) -> Tile:
+        free = shape[1:] if space != HBM else shape
+        steps, span = [0] * len(free), 1
+        for k in self.rng.permutation(len(free)) if self.chance(0.3) else reversed(range(len(free))):
+            steps[k] = span * int(self.rng.choice([1, 1, 1, 2, 3]))
+            span = steps[k] * (free[k] - 1) + steps[k]
+            if not writes and self.chance(0.15):
+                steps[k] = 0
+            elif self.chance(0.1):
+                steps[k] = -steps[k]
+        low = sum(min(0, s * (n - 1)) for s, n in zip(steps, free))
+        high = sum(max(0, s * (n - 1)) for s, n in zip(steps, free))
+        offset, reach = self.start()
+        offset = offset.plus(Linear(-low))
+        row = reach - low + high + 1 + int(self.rng.integers(0, 3))
+        base = dtype
+        if self.chance(0.15) and dtype is not BOOL:
+            base = ALL[self.rng.integers(0, len(ALL) - 1)]
+            row = -(-row * dtype.itemsize // 8) * 8 // dtype.itemsize
+        width = row * dtype.itemsize // base.itemsize
+        dims = list(zip(steps, free))
+        partition, partitions = None, 1
+        if space != HBM:
+            partition, reach = self.start(0.2)
+            step = 0 if not writes and self.chance(0.15) else 1
+            partitions = reach + (shape[0] - 1) * step + 1
+            dims.insert(0, (step, shape[0]))
+        array = np.zeros((partitions, width) if space != HBM else (width,), base.numpy)
+        whole = np.ndarray(array.nbytes // dtype.itemsize, dtype.numpy, array)
+        whole[...] = self.values(whole.size, dtype)
+        access = Access(dtype, partition, offset, tuple((int(s), int(n)) for s, n in dims))
+        return Tile(array, space, array.shape, base, access, label)
+
+    # -- fields --------------------------------------------------------------------------------------------------------
+    def shape(self) -> tuple[int, ...]:
+        rank = int(self.rng.integers(1, 4))
+        return (int(self.rng.integers(1, 9)), *(int(n) for n in self.rng.integers(1, 7, rank)))
+
+    def linear(self, shape: tuple[int, ...]) -> Linear:
+        axes = tuple((k, int(c)) for k, c in enumerate(self.rng.integers(-3, 4, len(shape))) if c)
+        symbols = tuple((k, int(c)) for k, c in enumerate(self.rng.integers(-2, 3, len(self.extents))) if c)
+        return Linear(int(self.rng.integers(-5, 6)), symbols if self.chance(0.5) else (), axes)
+
+    def shapes(self, cls: type[Op], attributes: dict) -> dict[str, tuple[int, ...]]:
+        shape = self.shape()
+        if cls.name in MATRIX:
+            k, m, n = (int(v) for v in self.rng.integers(1, 9, 3))
+            split = (n, 2) if self.chance(0.3) else (n,)
+            return {"dst": (m, *split), "stationary": (k, m), "moving": (k, *split)}
+        if cls.name in ("transpose", "nc_transpose"):
+            p, f = (int(v) for v in self.rng.integers(1, 9, 2))
+            return {"dst": (f, p), "src": (p, f)}
+        if cls.name == "dma_transpose":
+            return {"dst": tuple(shape[k] for k in attributes["permutation"]), "src": shape} if len(shape) == len(
+                attributes["permutation"]) else self.shapes(cls, attributes)
+        made = {f.name: shape for f in cls.tiles}
+        if "axes" in cls.attributes:
+            made["dst"] = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(shape))
+        if cls.name == "tensor_partition_reduce":
+            made["dst"] = (1, *shape[1:])
+        if "reduce_res" in made:
+            made["reduce_res"] = (shape[0], *(1 for _ in shape[1:]))
+        return made
+
+    def attribute(self, cls: type[Op], name: str, kind: type) -> object:
+        match name:
+            case "engine":
+                return self.rng.choice([*(e.value for e in cls.engines), "unknown"])
+            case "op" if "axes" in cls.attributes or cls.name == "tensor_partition_reduce":
+                return self.rng.choice(REDUCTIONS)
+            case "reduce_op":
+                return self.rng.choice(REDUCTIONS)
+            case "op" | "op0" | "op1":
+                return self.rng.choice([*BINARY, "bypass"] if name == "op1" else BINARY)
+            case "fn":
+                return self.rng.choice([*ACTIVATIONS, "invert"] if cls.dialect == "nki" else list(ACTIVATIONS))
+            case "axes":
+                axes = tuple(int(k) for k in range(1, 4) if self.chance(0.5))
+                return axes or (1,)
+            case "permutation":
+                return tuple(int(k) for k in self.rng.permutation(self.rng.integers(2, 5)))
+        if kind is bool:
+            return self.chance(0.5)
+        if kind is Linear:
+            return None                     # needs the shape
+        return float(self.rng.choice([0.0, 1.0, -3.0, 2.5, 100.0, 1e10, float(self.rng.standard_normal())]))
+
+    def dtype(self, cls: type[Op], name: str) -> DType:
+        if cls.name in MATRIX:
+            return FLOAT32 if name == "dst" and self.chance(0.8) else [FLOAT32, BFLOAT16, FLOAT16][self.rng.integers(3)]
+        return FLOAT32 if self.chance(0.4) else ALL[self.rng.integers(0, len(ALL))]
+
+    def space(self, cls: type[Op], name: str) -> str:
+        if cls.name in MATRIX:
+            return PSUM if name == "dst" else SBUF
+        if (cls.name, name) in (("load", "src"), ("store", "dst")) or (cls.name.startswith("dma") and self.chance(0.5)):
+            return HBM
+        return PSUM if self.chance(0.2) else SBUF
+
+    def operation(self, cls: type[Op]) -> Op:
+        """One that obeys its rules."""
+        while True:
+            attributes = {n: self.attribute(cls, n, k) for n, k in cls.attributes.items()}
+            attributes = {n: str(v) if isinstance(v, np.str_) else v for n, v in attributes.items()}
+            shapes = self.shapes(cls, attributes)
+            if any(a >= len(shapes["src"]) for a in attributes.get("axes", ())):
+                continue
+            for name, kind in cls.attributes.items():
+                if kind is Linear:
+                    attributes[name] = self.linear(shapes["dst"])
+            tiles = {f.name: self.tile(shapes[f.name], self.dtype(cls, f.name), self.space(cls, f.name), f.writes, f.name)
+                     for f in cls.tiles if not (f.optional and self.chance(0.5))}
+            op = cls(symbols=tuple(range(len(self.extents))), ranges=tuple((0, n - 1) for n in self.extents),
+                     **tiles, **attributes)
+            try:
+                verify(op)
+                return op
+            except KernelError:
+                continue
+
+    # -- variations ----------------------------------------------------------------------------------------------------
+    def masked(self, op: Op) -> Op:
+        """With one or two constraints: on one axis, on several, with symbols, equalities."""
+        extents = op.iteration().extents
+        constraints = []
+        for _ in range(self.rng.integers(1, 3)):
+            axes = self.rng.permutation(len(extents))[:self.rng.integers(0, min(3, len(extents)) + 1)]
+            coefficients = tuple(sorted((int(a), int(self.rng.choice([-2, -1, 1, 2]))) for a in axes))
+            middle = sum(c * extents[a] // 2 for a, c in coefficients)
+            symbols = ((0, int(self.rng.choice([-1, 1]))),) if self.chance(0.4) else ()
+            form = Linear(int(self.rng.integers(-2, 3)) - middle, symbols, coefficients)
+            constraints.append(Constraint(form, self.chance(0.1)))
+        op.mask = tuple(constraints)
+        return op
+
+    def overlapping(self, op: Op) -> Op | None:
+        """A source moved into the buffer of the destination, a little beside it or in the same place."""
+        target = op.targets()[0][1]
+        names = [f.name for f, t in op.operands()
+                 if not f.writes and t.dtype is target.dtype and t.space == target.space and t.shape == target.shape]
+        if not names or target.base_dtype is not target.dtype:
+            return None
+        access, room = target.access, target.row
+        shift = int(self.rng.integers(-2, 3))
+        free = access.free.plus(Linear(shift))
+        low, high = free.interval(op.ranges)
+        reach = access.reach()
+        if low + reach[0] < 0 or high + reach[1] >= room:
+            free = access.free
+        dims = access.dims
+        if len(dims) > 2 and dims[1][1] == dims[2][1] and self.chance(0.5):
+            dims = (dims[0], dims[2], dims[1], *dims[3:])       # transposed in place
+        setattr(op, names[0], replace(target, access=replace(access, free=free, dims=dims), label=names[0]))
+        return op
+
+
+def classes() -> list[type[Op]]:
+    """Every class that is lowered to a loop form."""
+    return [cls for cls in REGISTRY.values() if _has_loop_form(cls)]
+
+
+def _has_loop_form(cls: type[Op]) -> bool:
+    class Kept:
+        def keep(self, op: Op) -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> object:
+            raise LookupError(name)
+    try:
+        cls.lower(object.__new__(cls), Kept())
+    except (LookupError, AttributeError):
+        return True
+    return False
