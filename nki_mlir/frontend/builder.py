@@ -138,8 +138,8 @@ class Builder:
         verify(op)
         if mask is not None or open_ends:
             extents = op.iteration().extents
-            op.mask = mask.constraints(extents, place) if mask is not None else ()
-            op.limits = Mask(tuple((i, False) for i in open_ends)).constraints(extents, place)
+            op.mask = mask.spread(extents).constraints(place) if mask is not None else ()
+            op.limits = Mask(tuple((i, False) for i in open_ends)).spread(extents).constraints(place)
         self.note_use(op, list(views.values()))
         self.perform(op, list(views.values()), symbols)
         self.last = op

@@ -103,8 +103,9 @@ def _attempt(wrapped: FunctionType, body: Body, grid: tuple[int, ...], plan: Unr
         except NeedsValue:
             return None, builder.requests
         except Exception as error:
-            if builder.requests:        # the error may only follow from a request that was swallowed
-                return None, builder.requests
+            # The error may only follow from a request that was swallowed, or from the text of a symbol.
+            if requests := builder.requests or builder.hints:
+                return None, requests
             if isinstance(error, NkiMlirError):
                 error.located(raised_at(error.__traceback__))
             raise

@@ -60,6 +60,7 @@ class MlirBuilder(Builder):
         super().__init__(grid, target)
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple, str] = {}
+        self.hints: dict[tuple, str] = {}   # requests to make should the attempt fail
         self.unrolled, self.replaying = 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
         self.trace = Trace()
@@ -82,6 +83,9 @@ class MlirBuilder(Builder):
     def request(self, symbol: Symbol, why: str) -> None:
         self.requests.setdefault(symbol.key, why)
         raise NeedsValue(f"{symbol.name}: {why}")
+
+    def hint(self, symbol: Symbol, why: str) -> None:
+        self.hints.setdefault(symbol.key, why)
 
     def iteration(self, site: Site) -> None:
         self.unrolled += 1
@@ -158,7 +162,7 @@ class MlirBuilder(Builder):
             value = self.scopes[0].block.add_argument(self.index_type, self.unknown)
             self.arguments.append(Argument({"nki.program_id": axis}))
             self.programs[axis] = Symbol(f"program_id({axis})", 0, self.grid[axis] - 1, ("program_id", axis),
-                                         self.request, self.derive, value)
+                                         self, value)
         return Index(0, {self.programs[axis]: 1})
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -199,8 +203,8 @@ class MlirBuilder(Builder):
         op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
         self.trace.block(block.arguments)
-        symbol = Symbol(f"loop variable of line {site[1]}", span[0], span[-1], site, self.request, self.derive,
-                        block.arguments[0], step=span.step)
+        symbol = Symbol(f"loop variable of line {site[1]}", span[0], span[-1], site, self,
+                        block.arguments[0], span.step)
         self.scopes.append(Scope(block, op, symbol))
         self.last = None
         return Index(0, {symbol: 1})
@@ -267,8 +271,7 @@ class MlirBuilder(Builder):
         low, high = index.interval()
         first, last = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
         name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
-        symbol = Symbol(name, first, last, symbols[0].key, self.request, self.derive, op.results[0],
-                        parents=tuple(symbols))
+        symbol = Symbol(name, first, last, symbols[0].key, self, op.results[0], parents=tuple(symbols))
         return Index(0, {symbol: 1})
 
     def _op(self, name: str, operands: Any = (), *, results: Any = (), attributes: Any = None, regions: int = 0,

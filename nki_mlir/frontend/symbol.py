@@ -23,6 +23,7 @@ class Symbol:
     key: tuple                          # what to capture again with numbers: a loop's place, a grid axis
     builder: Any                        # has request(symbol, why), hint(symbol, why), derive(kind, index, by)
     value: Any = None                   # the builder's handle (SSA value)
+    step: int = 1
     is_open: bool = True                # False once the loop has ended
     parents: tuple["Symbol", ...] = ()
 

@@ -17,7 +17,8 @@ import numpy as np
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MixedIndexing, RankTooSmall, TooManySubscripts
-from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, check_placed
+from nki_mlir.frontend.index import Index, Mask, Symbol, check_placed
+from nki_mlir.frontend.index_tensors import DynamicSlice
 from nki_mlir.scalar.dtypes import DType
 
 PARTITIONS = 128

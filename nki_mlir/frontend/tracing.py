@@ -114,10 +114,10 @@ def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parall
     try:
         yield index
         if len(builder.scopes) != depth:
-            symbol.request(symbol, "an exception left an if statement half way")
+            symbol.ask("an exception left an if statement half way")
         changed = sorted(changes(before, snapshot(variables(names))))
         if changed:
-            symbol.request(symbol, f"Python state is carried from one iteration to the next: {', '.join(changed)}")
+            symbol.ask(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
         marks.append(builder.trace.mark())
         if builder.plan.replay and not builder.replaying:   # none inside one: the cost is depth, not 2 ** depth
             builder.replaying = True
@@ -130,7 +130,7 @@ def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parall
         raise
     if len(marks) == 3:
         if builder.trace.segment(*marks[:2]) != builder.trace.segment(*marks[1:]):
-            symbol.request(symbol, "its body emits other operations when it runs again")
+            symbol.ask("its body emits other operations when it runs again")
         builder.trace.erase_from(marks[1])
     builder.close_loop()
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.frontend.index import Index, Mask, arange, ds, mgrid
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import indirect, loops, special
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation

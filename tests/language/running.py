@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Running a kernel on one executor and comparing what it returns with NumPy."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.language.kernel import Kernel, unwrap
+
+
+def run(on: str, kernel: Any, *arguments: Any, grid: Any = None, **keywords: Any) -> Any:
+    """What the kernel returns; arrays it was given are copied first, so that each executor starts from the same ones."""
+    chosen: Kernel = unwrap(kernel)
+    chosen = chosen if grid is None else chosen[grid]
+    given = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+    return chosen.on(on)(*given, **keywords)
+
+
+def check(on: str, kernel: Any, expected: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0,
+          grid: Any = None, **keywords: Any) -> None:
+    """The kernel's results are ``expected``, bit for bit unless a tolerance is given, in shape and dtype, too."""
+    compare(run(on, kernel, *arguments, grid=grid, **keywords), expected, rtol, atol)
+
+
+def compare(got: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+    if isinstance(expected, (tuple, list)):
+        assert isinstance(got, (tuple, list)) and len(got) == len(expected)
+        for g, e in zip(got, expected):
+            compare(g, e, rtol, atol)
+        return
+    assert isinstance(got, np.ndarray)
+    assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
+    assert got.dtype == expected.dtype, f"dtype {got.dtype}, expected {expected.dtype}"
+    if rtol or atol:
+        np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
+    else:
+        np.testing.assert_array_equal(got, expected)
+
+
+def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    """Distinct small integers as any dtype, so that a wrong element is seen and arithmetic on them is exact."""
+    count = int(np.prod(shape)) if shape else 1
+    values = np.random.default_rng(seed).permutation(count) % 251 - (0 if np.dtype(dtype).kind == "u" else 125)
+    return values.reshape(shape).astype(dtype)
+
+
+def floats(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
