@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions of an engine's stream: an operation, what it waits for and what it signals; and the control operations.
+
+The operation is an ``Op`` of the ``nisa`` family whose tiles lie in the physical memories and whose symbols are
+registers, or a ``Control``. Opcode and mnemonic come from the classes.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.machine import ENGINES, Engine
+
+REGISTERS = 32                  # scalar registers of an engine, 32 bits each
+SEMAPHORE_MAX = 65535           # a semaphore's value has 16 bits
+COMPLETIONS = 16                # what a finished transfer adds to its queue's semaphore: one for each DMA engine
+
+
+class NoEncoding(NkiMlirError):
+    code = "NKI-NO-ENCODING"
+    message = "'{op}' has no instruction: its class gives no {missing}"
+    fix = "lower it to nisa operations that have a mnemonic and an opcode"
+
+
+@dataclass(frozen=True)
+class Register:
+    """A scalar register of the engine that executes the instruction."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"r{self.number}"
+
+
+class Label(int):
+    """The place of an instruction in its stream: where a branch goes."""
+
+
+Scalar = Register | int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Do not start before the semaphore is at least ``value``."""
+
+    semaphore: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """Add ``amount`` to the semaphore when the instruction (of a DMA: the transfer) is complete."""
+
+    semaphore: int
+    amount: int
+
+
+# -- control operations ------------------------------------------------------------------------------------------------
+CONTROLS: dict[str, type["Control"]] = {}           # by mnemonic
+
+
+class Control:
+    """Base of the operations on registers and semaphores. Fields are of type Register, Scalar, int, str or Label."""
+
+    mnemonic: ClassVar[str] = ""
+    opcode: ClassVar[int] = 0
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}      # what a field of type str may be
+
+    def __init_subclass__(cls, *, mnemonic: str, opcode: int) -> None:
+        cls.mnemonic, cls.opcode = mnemonic, opcode
+        CONTROLS[mnemonic] = cls
+
+    @classmethod
+    def kinds(cls) -> dict[str, Any]:
+        """Field name -> type, in order."""
+        return {f.name: f.type for f in dataclasses.fields(cls)}        # type: ignore[arg-type]
+
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.kinds()}
+
+
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b}
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "mult": lambda a, b: a * b, "min": min, "max": max,
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
+    "eq": lambda a, b: int(a == b), "ne": lambda a, b: int(a != b), "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b), "gt": lambda a, b: int(a > b), "ge": lambda a, b: int(a >= b)}
+
+
+@dataclass(frozen=True)
+class EventSemaphore(Control, mnemonic="EVENT_SEMAPHORE", opcode=0x01):
+    """Does nothing but wait and signal."""
+
+
+@dataclass(frozen=True)
+class RangeClear(Control, mnemonic="EVENT_SEMAPHORE_RANGE_CLEAR", opcode=0x02):
+    """Sets the semaphores ``first`` to ``last`` to 0."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Move(Control, mnemonic="MOVE", opcode=0x03):
+    """dst = value."""
+
+    dst: Register
+    value: Scalar
+
+
+@dataclass(frozen=True)
+class Alu(Control, mnemonic="ALU", opcode=0x04):
+    """dst = lhs op rhs; comparisons give 0 or 1, division and remainder round down."""
+
+    op: str
+    dst: Register
+    lhs: Scalar
+    rhs: Scalar
+    choices = {"op": tuple(ARITHMETIC)}
+
+
+@dataclass(frozen=True)
+class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
+    """Go on at ``target`` if lhs op rhs holds."""
+
+    op: str
+    lhs: Scalar
+    rhs: Scalar
+    target: Label
+    choices = {"op": tuple(COMPARISONS)}
+
+
+# -- instructions ------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Instruction:
+    """One entry of a stream. ``queue`` is the DMA queue that a transfer is put into."""
+
+    op: Op | Control
+    waits: tuple[Wait, ...] = ()
+    update: Update | None = None
+    queue: int | None = None
+    location: Location | None = None
+
+
+def is_dma(cls: type[Op]) -> bool:
+    """Whether the operation is a transfer, which an engine puts into a queue."""
+    return cls.name.startswith("dma_")
+
+
+@cache
+def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
+    """Every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""
+    catalogue.load()
+    found: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
+    for cls in REGISTRY.values():
+        if cls.dialect == "nisa" and cls.mnemonic and cls.opcode:
+            if found.setdefault(cls.mnemonic, cls) is not cls:
+                raise NkiMlirError(f"{cls.full_name()} has the mnemonic of another class: {cls.mnemonic}")
+    return found
+
+
+@cache
+def by_opcode() -> dict[int, type[Op] | type[Control]]:
+    found: dict[int, type[Op] | type[Control]] = {}
+    for cls in by_mnemonic().values():
+        if found.setdefault(cls.opcode, cls) is not cls:
+            raise NkiMlirError(f"{cls.mnemonic} has the opcode of {found[cls.opcode].mnemonic}: {cls.opcode:#x}")
+    return found
+
+
+def check_encodable(cls: type[Op]) -> None:
+    """Raises ``NoEncoding`` for an operation that no stream can contain."""
+    for missing in ("mnemonic", "opcode"):
+        if not getattr(cls, missing):
+            raise NoEncoding(op=cls.full_name(), missing=missing)
+    if cls.dialect != "nisa":
+        raise NoEncoding(op=cls.full_name(), missing="engine")
+
+
+ENGINE_NAMES = {Engine.TENSOR: "Tensor", Engine.SCALAR: "Scalar", Engine.VECTOR: "Vector", Engine.GPSIMD: "GpSimd",
+                Engine.SYNC: "Sync"}
+BY_ASM = {e.asm: e for e in ENGINES}

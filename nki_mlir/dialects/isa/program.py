@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A program for one core: instruction streams, HBM variables, semaphores, DMA queues; and how memory is addressed.
+
+Text, binary container, the ``isa`` dialect and the simulator all stand for this one record.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import Instruction
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import ENGINES, Engine, Machine
+from nki_mlir.scalar.dtypes import UINT8, DType
+
+PARTITION_STRIDE = 0x40000              # between partitions in the linear on-chip address space
+PSUM_BASE = 0x2000000                   # SBUF starts at 0
+KINDS = ("input", "output", "internal", "constant")
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A tensor in HBM. ``place`` counts the kernel's inputs, or its outputs; ``data`` are a constant's bytes."""
+
+    name: str
+    kind: str
+    place: int
+    shape: tuple[int, ...]
+    dtype: DType
+    data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Semaphore:
+    """A counter; its number is its place in ``Program.semaphores``. ``name`` says who counts it up."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A DMA queue: the engine whose stream fills it, and the semaphore that counts its transfers."""
+
+    name: str
+    engine: Engine
+    semaphore: int
+
+
+@dataclass
+class Program:
+    """Everything one core needs. High-water marks are bytes per partition."""
+
+    kernel: str
+    target: str
+    variables: list[Variable] = field(default_factory=list)
+    semaphores: list[Semaphore] = field(default_factory=list)
+    queues: list[Queue] = field(default_factory=list)
+    streams: dict[Engine, list[Instruction]] = field(default_factory=lambda: {e: [] for e in ENGINES})
+    sbuf_bytes: int = 0
+    psum_bytes: int = 0
+
+    def of_kind(self, kind: str) -> list[Variable]:
+        """The variables of a kind, in the order of their places."""
+        return sorted((v for v in self.variables if v.kind == kind), key=lambda v: v.place)
+
+
+def instruction_counts(program: Program) -> dict[str, int]:
+    """Engine name -> length of its stream."""
+    return {engine.value: len(stream) for engine, stream in program.streams.items()}
+
+
+# -- physical memory ---------------------------------------------------------------------------------------------------
+def memory_shape(space: str, machine: Machine) -> tuple[int, int]:
+    """(partitions, bytes per partition) of an on-chip memory."""
+    size = machine.sbuf_physical_bytes_per_partition if space == SBUF else machine.psum_bytes_per_partition
+    return machine.partitions, size
+
+
+def on_chip_tile(space: str, access: Access, machine: Machine, label: str = "") -> Tile:
+    """A tile whose base buffer is a whole memory; the access has its physical partition and offset."""
+    return Tile(None, space, memory_shape(space, machine), UINT8, access, label)
+
+
+def hbm_tile(variable: Variable, access: Access, label: str = "") -> Tile:
+    return Tile(variable, HBM, variable.shape, variable.dtype, access, label)
+
+
+def linear_address(space: str, partition: int, byte: int) -> int:
+    """The address of a byte of a partition in the linear on-chip address space."""
+    return (PSUM_BASE if space == PSUM else 0) + partition * PARTITION_STRIDE + byte
+
+
+def split_address(address: int) -> tuple[str, int, int]:
+    """(memory, partition, byte) of a linear address."""
+    space, rest = (PSUM, address - PSUM_BASE) if address >= PSUM_BASE else (SBUF, address)
+    return space, rest // PARTITION_STRIDE, rest % PARTITION_STRIDE
+
+
+def scaled(form: Linear, factor: int) -> Linear:
+    """The form times a number: offsets in elements become bytes."""
+    return Linear(form.const * factor, tuple((s, c * factor) for s, c in form.symbols))
+
+
+def descriptors(op: Op) -> tuple[int, int] | None:
+    """A transfer as runs that are contiguous on both sides: (how many, bytes of each). None where indices decide."""
+    axes = op.iteration().axes
+    dst, src = (next(t for f, t in op.operands() if f.name == name) for name in ("dst", "src"))
+    if sorted(axes["dst"]) != sorted(axes["src"]):
+        return None
+    step_of = dict(zip(axes["src"], _steps(src)))
+    dims = [(step, step_of[axis], extent) for step, axis, extent in zip(_steps(dst), axes["dst"], dst.shape)]
+    run = 1
+    while dims and (dims[-1][2] == 1 or dims[-1][0] == dims[-1][1] == run):
+        run *= dims.pop()[2]
+    return math.prod(extent for *_, extent in dims), run * max(dst.dtype.itemsize, src.dtype.itemsize)
+
+
+def _steps(tile: Tile) -> Sequence[int]:
+    """Steps in elements; a step to another partition is never contiguous."""
+    steps = [step for step, _ in tile.access.dims]
+    return [0, *steps[1:]] if tile.on_chip else steps

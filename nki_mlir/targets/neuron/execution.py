@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions as NumPy functions, compiled once for each distinct form: only where tiles start differs between runs.
+
+The meaning is the op class's own, through the interpreter's ``compile_op``: here the starts of an instruction's tiles
+become its symbols, followed by its registers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.neuron.validate import form_of
+
+
+class Executors:
+    """The compiled forms of one program."""
+
+    def __init__(self) -> None:
+        self.runners: dict[tuple, Runner] = {}
+        self.of_op: dict[int, tuple[Op, Runner]] = {}       # by identity, which the op in the entry keeps alive
+
+    def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
+        """(partition, free offset) of each tile for these register values, then the values."""
+        found: list[int] = []
+        for _, tile in op.operands():
+            access = tile.access
+            found.append(access.partition.at(registers) if access.partition is not None else 0)
+            found.append(access.free.at(registers))
+        return [*found, *registers]
+
+    def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int]) -> None:
+        self.runner(op)(arrays, starts)
+
+    def runner(self, op: Op) -> Runner:
+        if id(op) not in self.of_op:
+            key = (form_of(op), tuple(t.base_shape for _, t in op.operands()))
+            if key not in self.runners:
+                self.runners[key] = compile_op(floating(op))
+            self.of_op[id(op)] = op, self.runners[key]
+        return self.of_op[id(op)][1]
+
+
+def floating(op: Op) -> Op:
+    """The operation with the starts of its tiles as symbols 0, 1, ... and its registers behind them."""
+    operands = op.operands()
+    behind = 2 * len(operands)
+    fields: dict[str, Any] = {name: shifted(value, behind) if isinstance(value, Linear) else value
+                              for name, value in op.attribute_values().items()}
+    fields |= {field.name: started(tile, 2 * k, field.name) for k, (field, tile) in enumerate(operands)}
+    return type(op)(symbols=tuple(range(behind + len(op.symbols))), **fields)
+
+
+def shifted(form: Linear, by: int) -> Linear:
+    return replace(form, symbols=tuple((k + by, c) for k, c in form.symbols))
+
+
+def started(tile: Tile, symbol: int, label: str) -> Tile:
+    partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
+    access = replace(tile.access, partition=partition, free=Linear(0, ((symbol + 1, 1),)))
+    return replace(tile, access=access, label=tile.label or label)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs a program on modelled memories: what each instruction does, in every order that the semaphores allow.
+
+Engines execute their streams in order, one instruction after the other. A DMA instruction puts a transfer into a queue
+and is complete; the queue moves the data of its transfers at any later time and in any order, but reports them in
+order. Between engines and queues nothing but semaphores orders anything: which of those that can go on does so next is
+a scheduler's choice, so that a semaphore that is missing shows as a wrong value under some seed. SBUF, PSUM and
+internal HBM start as 0xFF bytes, which are NaN in every float type.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.isa.instruction import (
+    ARITHMETIC,
+    COMPARISONS,
+    REGISTERS,
+    SEMAPHORE_MAX,
+    Alu,
+    CompareBranch,
+    Control,
+    Instruction,
+    Move,
+    RangeClear,
+    Register,
+    Update,
+)
+from nki_mlir.dialects.isa.program import Program, Variable, memory_shape
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron.execution import Executors
+
+POISON = 0xFF
+
+
+class Deadlock(NkiMlirError):
+    code = "NKI-DEADLOCK"
+    message = "no engine can go on: {waiting}"
+    why = "each waits for a semaphore that nothing left in the program counts up far enough"
+    fix = "compare the waits with the updates in the assembly text"
+
+
+class SemaphoreRange(NkiMlirError):
+    code = "NKI-SEMAPHORE-RANGE"
+    message = "semaphore {number} ({name}) would become {value}"
+    why = "a semaphore counts from 0 to {limit}"
+
+
+class StepLimit(NkiMlirError):
+    code = "NKI-STEP-LIMIT"
+    message = "the program has not ended after {steps} instructions"
+    fix = "check the branches, or give the simulator a larger limit"
+
+
+class WrongArrays(NkiMlirError):
+    code = "NKI-ARRAYS"
+    message = "{what}"
+
+
+class Transfer(NamedTuple):
+    """A DMA that was triggered: what to run on which arrays, and what to signal."""
+
+    instruction: Instruction
+    starts: list[int]
+
+
+class Core:
+    """One core's state, and a step of each engine and queue. ``memory`` is by on-chip space or HBM variable."""
+
+    def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        self.program = program
+        machine = machine_named(program.target)
+        self.memory: dict[Any, np.ndarray] = {
+            space: np.full(memory_shape(space, machine), POISON, np.uint8) for space in (SBUF, PSUM)}
+        for kind, given in (("input", inputs), ("output", outputs)):
+            variables = program.of_kind(kind)
+            if len(variables) != len(given):
+                raise WrongArrays(what=f"the program has {len(variables)} {kind}s, {len(given)} arrays are given")
+            self.memory |= {v: checked(v, a) for v, a in zip(variables, given)}
+        for v in program.of_kind("internal") + program.of_kind("constant"):
+            raw = np.full(v.nbytes, POISON, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8)
+            self.memory[v] = raw.copy().view(v.dtype.numpy).reshape(v.shape)
+        self.semaphores = [0] * len(program.semaphores)
+        self.streams = {e: s for e, s in program.streams.items() if s}
+        self.pc = dict.fromkeys(self.streams, 0)
+        self.registers = {e: [0] * REGISTERS for e in self.streams}
+        self.queues: list[list[Transfer | Update]] = [[] for _ in program.queues]     # an Update: moved, not reported
+        self.executors = Executors()
+        self.executed = 0
+
+    # -- engines -------------------------------------------------------------------------------------------------------
+    def ready(self, engine: Engine) -> bool:
+        """Whether the engine's next instruction can start."""
+        at, stream = self.pc[engine], self.streams[engine]
+        return at < len(stream) and all(self.semaphores[w.semaphore] >= w.value for w in stream[at].waits)
+
+    def step(self, engine: Engine) -> None:
+        """Execute the engine's next instruction."""
+        instruction = self.streams[engine][self.pc[engine]]
+        self.pc[engine] += 1
+        self.executed += 1
+        op = instruction.op
+        if isinstance(op, Control):
+            self.control(op, engine)
+        else:
+            registers = self.registers[engine]
+            starts = self.executors.starts(op, [registers[s.number] for s in op.symbols])
+            if instruction.queue is not None:
+                self.queues[instruction.queue].append(Transfer(instruction, starts))
+                return
+            self.operation(op, starts, instruction.location)
+        if instruction.update is not None:
+            self.update(instruction.update)
+
+    def operation(self, op: Op, starts: list[int], location: Location | None) -> None:
+        arrays = [self.memory[t.handle if t.space == HBM else t.space] for _, t in op.operands()]
+        try:
+            self.executors.run(op, arrays, starts)
+        except KernelError as error:
+            raise error.located(location) from None
+
+    def control(self, op: Control, engine: Engine) -> None:
+        registers = self.registers[engine]
+
+        def value(scalar: Any) -> int:
+            return registers[scalar.number] if isinstance(scalar, Register) else scalar
+
+        match op:
+            case Move():
+                registers[op.dst.number] = value(op.value)
+            case Alu():
+                registers[op.dst.number] = signed(ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
+            case CompareBranch():
+                if COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
+                    self.pc[engine] = int(op.target)
+            case RangeClear():
+                for number in range(op.first, op.last + 1):
+                    self.semaphores[number] = 0
+
+    def update(self, update: Update) -> None:
+        value = self.semaphores[update.semaphore] + update.amount
+        if not 0 <= value <= SEMAPHORE_MAX:
+            raise SemaphoreRange(number=update.semaphore, name=self.program.semaphores[update.semaphore].name,
+                                 value=value, limit=SEMAPHORE_MAX)
+        self.semaphores[update.semaphore] = value
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+    def move(self, queue: int, place: int) -> None:
+        """Move the data of one waiting transfer; report all transfers at the head that are done."""
+        entries = self.queues[queue]
+        transfer = entries[place]
+        assert isinstance(transfer, Transfer)
+        op, update = transfer.instruction.op, transfer.instruction.update
+        assert isinstance(op, Op) and update is not None
+        self.operation(op, transfer.starts, transfer.instruction.location)
+        entries[place] = update
+        while entries and isinstance(entries[0], Update):
+            self.update(entries.pop(0))             # type: ignore[arg-type]
+
+    def movable(self, queue: int) -> list[int]:
+        """The transfers of a queue whose data have not been moved."""
+        return [k for k, entry in enumerate(self.queues[queue]) if isinstance(entry, Transfer)]
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+    @property
+    def ended(self) -> bool:
+        return all(self.pc[e] >= len(s) for e, s in self.streams.items()) and not any(self.queues)
+
+    def waiting(self) -> str:
+        """Who waits for what."""
+        lines = []
+        for engine, stream in self.streams.items():
+            if (at := self.pc[engine]) < len(stream):
+                unmet = [f"S[{w.semaphore}] ({self.program.semaphores[w.semaphore].name})>={w.value}, which is "
+                         f"{self.semaphores[w.semaphore]}" for w in stream[at].waits
+                         if self.semaphores[w.semaphore] < w.value]
+                lines.append(f"{engine.asm} waits at {at:04d} for {' and '.join(unmet)}")
+        return "; ".join(lines)
+
+
+def signed(value: int) -> int:
+    """A register's 32 bits as a signed number."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
+    if array.shape != variable.shape or array.dtype != variable.dtype.numpy or not array.flags.c_contiguous:
+        raise WrongArrays(what=f"{variable.name} is a contiguous {variable.dtype}{list(variable.shape)}; given is "
+                               f"{array.dtype}{list(array.shape)}")
+    return array
+
+
+# -- schedulers --------------------------------------------------------------------------------------------------------
+Agent = Engine | int                # an engine, or a queue by its number
+
+
+class RoundRobin:
+    """Each in turn takes one step; queues move their oldest transfer."""
+
+    def __init__(self) -> None:
+        self.last = -1
+
+    def choose(self, agents: list[Agent]) -> Agent:
+        chosen = next((a for a in agents if _order(a) > self.last), agents[0])
+        self.last = _order(chosen)
+        return chosen
+
+    def place(self, places: list[int]) -> int:
+        return places[0]
+
+
+_PLACE = {engine: place for place, engine in enumerate(Engine)}
+
+
+def _order(agent: Agent) -> int:
+    return len(_PLACE) + agent if isinstance(agent, int) else _PLACE[agent]
+
+
+class Adversary:
+    """Lets some run far ahead of others: fixed random priorities that change now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.priorities: dict[Agent, float] = {}
+        self.change = self.random.choice((0.0, 0.01, 0.1, 1.0))
+
+    def choose(self, agents: list[Agent]) -> Agent:
+        if self.random.random() < self.change:
+            self.priorities.clear()
+        for agent in agents:
+            if agent not in self.priorities:
+                self.priorities[agent] = self.random.random()
+        return max(agents, key=self.priorities.__getitem__)
+
+    def place(self, places: list[int]) -> int:
+        return self.random.choice(places)
+
+
+def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], seed: int | None = None,
+             step_limit: int = 100_000_000) -> Core:
+    """Run to the end. Inputs that the program updates and all outputs are written in place.
+
+    ``seed`` None is the plain order; any number is an adversarial one.
+    """
+    core = Core(program, inputs, outputs)
+    scheduler = RoundRobin() if seed is None else Adversary(seed)
+    while not core.ended:
+        agents: list[Agent] = [e for e in core.streams if core.ready(e)]
+        agents += [q for q, entries in enumerate(core.queues) if entries]
+        if not agents:
+            raise Deadlock(waiting=core.waiting())
+        agent = scheduler.choose(agents)
+        if isinstance(agent, int):
+            core.move(agent, scheduler.place(core.movable(agent)))
+        else:
+            core.step(agent)
+        if core.executed > step_limit:
+            raise StepLimit(steps=step_limit)
+    return core

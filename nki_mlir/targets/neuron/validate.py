@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What makes a program well formed, whether it comes from the emitter, from text or from a binary."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.isa.instruction import (
+    REGISTERS,
+    SEMAPHORE_MAX,
+    CompareBranch,
+    Control,
+    Instruction,
+    RangeClear,
+    Register,
+    is_dma,
+)
+from nki_mlir.dialects.isa.program import KINDS, Program
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import Check, verify
+from nki_mlir.machine import Engine, machine_named
+
+NAME = re.compile(r"[A-Za-z_][\w.]*")
+WORD = re.compile(r"[\w.+-]*")
+HBM_LIMIT = 1 << 37          # bytes; more than any device has
+
+
+class BadProgram(NkiMlirError):
+    code = "NKI-PROGRAM"
+    message = "{what}"
+
+
+def require(holds: bool, what: str) -> None:
+    if not holds:
+        raise BadProgram(what=what)
+
+
+class Validator:
+    """Checks one program. The rules of an operation are looked at once for each distinct form of it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.machine = machine_named(program.target)
+        self.seen: set[Any] = set()
+
+    def header(self) -> None:
+        """Everything but the streams."""
+        program, machine = self.program, self.machine
+        names = [v.name for v in program.variables]
+        for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):
+            require(NAME.fullmatch(name) is not None, f"'{name}' is no name")
+        require(len(set(names)) == len(names), "two variables have one name")
+        for kind in KINDS:
+            places = [v.place for v in program.of_kind(kind)]
+            require(places == list(range(len(places))), f"the {kind} variables are not numbered 0, 1, ...")
+        for v in program.variables:
+            require(all(n > 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")
+            require(len(v.data) == (v.nbytes if v.kind == "constant" else 0),
+                    f"variable {v.name} has {len(v.data)} bytes of data, its shape takes {v.nbytes}")
+        require(len(program.semaphores) <= machine.semaphores,
+                f"{len(program.semaphores)} semaphores are used, {machine.name} has {machine.semaphores}")
+        for queue in program.queues:
+            self.semaphore(queue.semaphore)
+        require(0 <= program.sbuf_bytes <= machine.sbuf_physical_bytes_per_partition, "the SBUF size is out of range")
+        require(0 <= program.psum_bytes <= machine.psum_bytes_per_partition, "the PSUM size is out of range")
+
+    def semaphore(self, number: int) -> None:
+        require(0 <= number < len(self.program.semaphores), f"there is no semaphore {number}")
+
+    def stream(self, engine: Engine) -> Iterator[tuple[int, BadProgram]]:
+        """(place, error) of each instruction that is not well formed."""
+        stream = self.program.streams[engine]
+        for pc, instruction in enumerate(stream):
+            try:
+                self.instruction(instruction, engine, len(stream))
+            except BadProgram as error:
+                yield pc, error
+            except NkiMlirError as error:
+                yield pc, BadProgram(what=error.headline)
+            except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+                # A class's rules may rely on what only a malformed instruction breaks, for example a tile's rank.
+                yield pc, BadProgram(what=f"the operands of {instruction.op.mnemonic} do not fit it")
+
+    def instruction(self, instruction: Instruction, engine: Engine, length: int) -> None:
+        at = instruction.location
+        require(at is None or at.file.isprintable(), "the name of its source file cannot be printed")
+        require(len(instruction.waits) <= 3, "an instruction has more than 3 waits")
+        for wait in instruction.waits:
+            self.semaphore(wait.semaphore)
+            require(0 <= wait.value <= SEMAPHORE_MAX, f"{wait.value} is no value of a semaphore")
+        if (update := instruction.update) is not None:
+            self.semaphore(update.semaphore)
+            require(0 < abs(update.amount) <= SEMAPHORE_MAX, f"{update.amount} cannot be added to a semaphore")
+        op = instruction.op
+        if isinstance(op, Control):
+            require(instruction.queue is None, f"{op.mnemonic} has no queue")
+            self.control(op, length)
+        else:
+            self.queue(instruction, op, engine)
+            self.operation(op, engine)
+
+    def control(self, op: Control, length: int) -> None:
+        for name, value in op.values().items():
+            if isinstance(value, Register):
+                require(0 <= value.number < REGISTERS, f"there is no register {value}")
+            elif isinstance(value, str):
+                require(value in op.choices[name], f"'{value}' is no {name} of {op.mnemonic}")
+            elif isinstance(value, int):
+                require(-1 << 31 <= value < 1 << 31, f"{value} does not fit 32 bits")
+        if isinstance(op, CompareBranch):
+            require(0 <= op.target <= length, f"the branch goes to {op.target}, the stream has {length} instructions")
+        if isinstance(op, RangeClear):
+            require(op.first <= op.last, "the range of semaphores is empty")
+            self.semaphore(op.first)
+            self.semaphore(op.last)
+
+    def queue(self, instruction: Instruction, op: Op, engine: Engine) -> None:
+        if not is_dma(type(op)):
+            require(instruction.queue is None, f"{op.mnemonic} has no queue")
+            return
+        require(instruction.queue is not None and 0 <= instruction.queue < len(self.program.queues),
+                f"{op.mnemonic} names no queue of the program")
+        queue = self.program.queues[instruction.queue]          # type: ignore[index]
+        require(queue.engine is engine, f"queue {queue.name} belongs to another engine")
+        require(instruction.update is not None and instruction.update.semaphore == queue.semaphore,
+                f"a transfer of {queue.name} must count up semaphore {queue.semaphore}")
+
+    def operation(self, op: Op, engine: Engine) -> None:
+        require(engine in op.engines, f"{op.mnemonic} does not run on {engine.asm}")
+        for name, kind in op.attributes.items():
+            require(kind is not str or WORD.fullmatch(getattr(op, name)) is not None, f"{name} is no word")
+        for symbol in op.symbols:
+            require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")
+        key = form_of(op)
+        if key not in self.seen:
+            self.seen.add(key)
+            verify(op)
+        check = Check(op)
+        for field, tile in op.operands():
+            if not tile.access.symbols_used():
+                check.bounds(tile, constant_interval, field.name)
+
+
+def constant_interval(form: Linear) -> tuple[int, int]:
+    return form.const, form.const
+
+
+def form_of(op: Op) -> Any:
+    """What the rules of an operation depend on: everything but where its tiles start."""
+    tiles = tuple((f.name, t.space, t.access.dtype.name, t.access.dims) for f, t in op.operands())
+    return type(op), tiles, tuple(op.attribute_values().items())
+
+
+def check_program(program: Program) -> Program:
+    """The program, if it is well formed; raises ``BadProgram``."""
+    validator = Validator(program)
+    validator.header()
+    for engine in program.streams:
+        for pc, error in validator.stream(engine):
+            raise BadProgram(what=f"{engine.asm} {pc:04d}: {error.headline}")
+    return program
+
+
+def with_engine(op: Op, engine: Engine) -> Op:
+    """The operation bound to the engine whose stream it is in."""
+    op.engine = engine.value                                    # type: ignore[attr-defined]
+    return op
+
+
+def plain_dims(access: Any) -> Any:
+    """The same pattern with a partition step of 1 where there is one partition."""
+    if access.partition is None or access.dims[0][1] != 1 or access.dims[0][0] in (0, 1):
+        return access
+    return replace(access, dims=((1, 1), *access.dims[1:]))
