@@ -17,7 +17,11 @@ NAMES: dict[str, str | None] = {
     "neuronxcc": None,
     "neuronxcc.nki": "nki_mlir.language.beta.nki",
     "neuronxcc.nki.language": "nki_mlir.language.beta.language",
+    "neuronxcc.nki.language.constants": "nki_mlir.language.beta.constants",
     "neuronxcc.nki.isa": "nki_mlir.language.beta.isa",
+    "neuronxcc.nki.isa.constants": "nki_mlir.language.beta.isa_constants",
+    "neuronxcc.nki.isa.neuron_isa": "nki_mlir.language.beta.isa_constants",
+    "neuronxcc.nki.errors": "nki_mlir.language.beta.errors",
     "neuronxcc.nki.typing": "nki_mlir.language.beta.typing",
     "neuronxcc.nki.compiler": "nki_mlir.language.beta.compiler",
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
@@ -26,7 +30,7 @@ NAMES: dict[str, str | None] = {
 TORCH_XLA: dict[str, str | None] = {
     "torch_xla": None,
     "torch_xla.core": None,
-    "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_model",
+    "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
 }
 
 
@@ -51,6 +55,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if source is not None:
             public = vars(importlib.import_module(source))
             module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
+            if "__getattr__" in public:
+                module.__dict__["__getattr__"] = public["__getattr__"]
             module.__doc__ = public.get("__doc__")
         for name in self.names:         # ``nki.language`` works after ``import neuronxcc.nki`` alone
             parent, _, child = name.rpartition(".")
