@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.scalar.dtypes import BY_MLIR, DType
+from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
 
 if TYPE_CHECKING:
@@ -57,43 +56,3 @@ def _allocation(code: "FunctionCompiler", op: Any) -> Step:
 def _get_global(code: "FunctionCompiler", op: Any) -> Step:
     out, array = code.slot(op.results[0]), global_array(op)
     return lambda env: env.__setitem__(out, array)
-
-
-def memref_parts(kind: Any) -> tuple[tuple[int, ...], DType, str]:
-    """Shape, element type and memory of a memref type; the shape must be static."""
-    memref = ir.MemRefType(kind)
-    if not memref.has_static_shape:
-        raise Unsupported(feature=f"a buffer of type {kind}", instead="give it a static shape")
-    space = memref.memory_space.value if isinstance(memref.memory_space, ir.StringAttr) else ""
-    return tuple(memref.shape), element_dtype(memref.element_type), space
-
-
-def element_dtype(kind: Any) -> DType:
-    if str(kind) not in BY_MLIR:
-        raise Unsupported(feature=f"the element type {kind}", instead=f"use one of {', '.join(BY_MLIR)}")
-    return BY_MLIR[str(kind)]
-
-
-def global_array(op: Any) -> np.ndarray:
-    """The values of the global that a ``memref.get_global`` names."""
-    name = op.attributes["name"].value
-    module = op
-    while module.name != "builtin.module":
-        module = module.parent.operation
-    for other in module.regions[0].blocks[0].operations:
-        if other.operation.name == "memref.global" and other.operation.attributes["sym_name"].value == name:
-            shape, dtype, _ = memref_parts(op.results[0].type)
-            return elements(other.operation.attributes["initial_value"], shape, dtype)
-    raise Unsupported(feature=f"the global @{name}, which is not defined", instead="define it with memref.global")
-
-
-def elements(attribute: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    """A dense elements attribute as an array."""
-    try:
-        array = np.array(attribute)
-    except (TypeError, ValueError, BufferError, NotImplementedError):
-        array = np.array([float(x) for x in attribute]).reshape(shape)
-    if array.dtype.itemsize == dtype.itemsize and array.dtype != dtype.numpy and array.dtype.kind in "uV":
-        return array.view(dtype.numpy).reshape(shape)
-    array = array.astype(dtype.numpy)
-    return np.ascontiguousarray(np.broadcast_to(array, shape)) if array.size == 1 else array.reshape(shape)

@@ -12,9 +12,9 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
-from nki_mlir.targets.interpreter.structure import element_dtype, memref_parts
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
