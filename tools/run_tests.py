@@ -51,8 +51,8 @@ def main() -> int:
         first, second = Path(folder) / "pytest.xml", Path(folder) / "lit.xml"
         outcomes = [
             run("pytest", ["-m", "pytest", "-n", options.jobs, f"--junitxml={first}", *chosen, "tests"], first),
-            run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs, f"--xunit-xml-output={second}",
-                        "lit_tests"], second)]
+            run("lit", [str(Path(sys.executable).parent / "lit"), "-q", "-j", options.jobs,
+                        f"--xunit-xml-output={second}", "lit_tests"], second)]
     print("\n".join(line for _, line in outcomes), flush=True)
     return int(any(failed for failed, _ in outcomes))
 
