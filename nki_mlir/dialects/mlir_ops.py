@@ -120,14 +120,25 @@ for _name in ("nki", "nisa", "scalar"):
     sys.modules.setdefault(f"{ext.__package__}.{_name}", sys.modules[__name__])
 
 
+UPSTREAM = """
+func.func @f(%a: memref<1xf32>, %c: i1, %x: f32) {
+  %i = arith.constant 0 : index
+  %j = affine.apply affine_map<(d0) -> (d0)>(%i)
+  scf.if %c {}
+  linalg.fill ins(%x : f32) outs(%a : memref<1xf32>)
+  %m = memref.alloc() : memref<1xf32>
+  return
+}"""
+
+
 def load_dialects(context: Any) -> None:
     """Load our dialects and the upstream ones a module may contain; harmless when they are loaded already."""
     with context, ir.Location.unknown():
         for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
             if not context.is_dialect_loaded(name):
                 dialect.load()
-        for name in ("func", "scf", "arith", "memref", "linalg", "affine"):
-            context.dialects[name]
+        # The parser loads what it meets; asking for a dialect by name would import its Python module (40 ms for linalg).
+        ir.Module.parse(UPSTREAM)
 
 
 def new_context() -> Any:
@@ -176,8 +187,12 @@ def is_tile_op(operation: Any) -> bool:
     return operation.name in REGISTRY
 
 
-def read_op(operation: Any) -> Op:
-    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
+def read_op(operation: Any, known: dict[Any, Any] | None = None) -> Op:
+    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols.
+
+    ``known``, kept by the caller from one operation to the next, saves reading equal attributes and types again.
+    """
+    known = {} if known is None else known
     operation = operation.operation
     cls = REGISTRY[operation.name]
     attributes, operands = operation.attributes, list(operation.operands)
@@ -189,13 +204,20 @@ def read_op(operation: Any) -> Op:
         raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {count}")
     fields: dict[str, Any] = {}
     for f, value, pattern in zip(present, operands, patterns):
-        fields[f.name] = _read_tile(value, read_access(pattern), len(symbols), f.name)
+        key = value.type, pattern, len(symbols), f.name
+        if key not in known:
+            known[key] = _read_tile(value, read_access(pattern), len(symbols), f.name)
+        like = known[key]
+        fields[f.name] = Tile(value, like.space, like.base_shape, like.base_dtype, like.access, like.label)
     for name, kind in cls.attributes.items():
         fields[name] = read_value(attributes[name], kind, name)
     extra = {a.name: a.attr for a in _named(attributes) if a.name not in STRUCTURAL and a.name not in cls.attributes}
     limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
     ranges = tuple(symbol_range(s, operation) for s in symbols)
-    return cls(mask=read_mask(attributes["mask"]), limits=limits, symbols=tuple(symbols), ranges=ranges, extra=extra,
+    mask = attributes["mask"]
+    if mask not in known:
+        known[mask] = read_mask(mask)
+    return cls(mask=known[mask], limits=limits, symbols=tuple(symbols), ranges=ranges, extra=extra,
                **fields)
 
 
