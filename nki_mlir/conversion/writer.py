@@ -90,35 +90,36 @@ class Writer:
     def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[Any], without: frozenset[int] = frozenset()
              ) -> Operand:
         """The tile as a strided memref; dims along the axes in ``without`` (of extent 1) are left out."""
-        key = tile.handle, tile.access, without and axes
+        kept = tuple(axis for axis in axes if axis not in without) if without else axes
+        key = tile.handle, tile.access, kept
         if key not in self.views:
-            self.views[key] = self._view(tile, [d for d, axis in enumerate(axes) if axis not in without], symbols)
-        return Operand(self.views[key], tile.dtype, tuple(a for a in axes if a not in without))
+            self.views[key] = self._view(tile, axes, kept, symbols)
+        return Operand(self.views[key], tile.dtype, kept)
 
-    def _view(self, tile: Tile, dims: list[int], symbols: Sequence[Any]) -> Any:
-        base, access = tile.handle, tile.access
+    def _view(self, tile: Tile, axes: tuple[int, ...], kept: tuple[int, ...], symbols: Sequence[Any]) -> Any:
+        base = tile.handle
         if tile.dtype is not tile.base_dtype:
             shape = (tile.base_shape[0], tile.row) if tile.on_chip else (tile.row,)
             base = self.create("nki.reinterpret", [base], [self.make.memref(shape, tile.dtype, tile.space)]).results[0]
+        dims = tuple(d for d, axis in enumerate(axes) if axis in kept)
+        offset, kind, attributes = self.once(("view", tile.access, tile.row, tile.space, dims),
+                                             lambda: self._view_parts(tile, dims))
+        starts = [self.apply(offset, symbols)] if offset.symbols else []
+        return self.create("memref.reinterpret_cast", [base, *starts], [kind], attributes).results[0]
+
+    def _view_parts(self, tile: Tile, dims: tuple[int, ...]) -> tuple[Linear, Any, Any]:
+        access = tile.access
         strides = [step for step, _ in access.dims]
         offset = access.free
         if access.partition is not None:
             strides[0] *= tile.row
             offset = offset.plus(access.partition, tile.row)
         sizes, strides = [access.dims[d][1] for d in dims], [strides[d] for d in dims]
-        static = None if offset.symbols else offset.const
-        starts = [] if static is not None else [self.apply(offset, symbols)]
-        kind, attributes = self.once(
-            ("view", tuple(sizes), tuple(strides), static, tile.dtype.name, tile.space),
-            lambda: self._view_parts(sizes, strides, static, tile))
-        return self.create("memref.reinterpret_cast", [base, *starts], [kind], attributes).results[0]
-
-    def _view_parts(self, sizes: list[int], strides: list[int], offset: int | None, tile: Tile) -> tuple[Any, Any]:
-        start = ir.ShapedType.get_dynamic_stride_or_offset() if offset is None else offset
+        start = ir.ShapedType.get_dynamic_stride_or_offset() if offset.symbols else offset.const
         layout = ir.StridedLayoutAttr.get(start, strides)
         kind = ir.MemRefType.get(sizes, self.make.type(tile.dtype), layout, self.make.value(tile.space))
         array = ir.DenseI64ArrayAttr.get
-        return kind, {"operandSegmentSizes": self._segments(1, int(offset is None), 0, 0),
+        return offset, kind, {"operandSegmentSizes": self._segments(1, int(bool(offset.symbols)), 0, 0),
                       "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
 
     def apply(self, form: Linear, symbols: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ All steps and offsets are in elements of the pattern's dtype.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,13 @@ class Access:
     free: Linear
     dims: tuple[tuple[int, int], ...]
 
+    def __hash__(self) -> int:
+        return self._hash           # passes look patterns up again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dtype, self.partition, self.free, self.dims))
+
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(count for _, count in self.dims)
@@ -173,7 +181,7 @@ class Tile:
             total *= count
         return total
 
-    @property
+    @cached_property
     def row(self) -> int:
         """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
         total = 1
