@@ -13,7 +13,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.conversion.boxes import shrink
 from nki_mlir.conversion.scalar_body import ScalarBody
 from nki_mlir.conversion.writer import Nest, Operand, Writer
-from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.op import Op
@@ -53,7 +53,7 @@ class StructuredBuilder:
         try:
             if op is not None:
                 op.lower(self)
-        except KernelError as error:
+        except NkiMlirError as error:
             raise error.located(place_of(operation)) from None
         if not self.kept:
             operation.erase()
@@ -83,7 +83,7 @@ class StructuredBuilder:
         sources = op.sources()
         target = work.target(name, dst, work.readers(name))
         overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
-        total = work.accumulator(rows, overlaps)
+        total = work.accumulator(rows, fold, overlaps)
         work.fill(rows_name, total, fold.start)
 
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
@@ -100,7 +100,7 @@ class StructuredBuilder:
         (source, src), (name, dst) = op.sources()[0], op.targets()[0]
         work = _Work(self, op)
         fold = work.fold(alu, negate)
-        total = work.accumulator(dst, may_overlap(dst, src, op.ranges))
+        total = work.accumulator(dst, fold, may_overlap(dst, src, op.ranges))
         work.fill(name, total, fold.start)
         self.writer.generic(
             work.nest, [work.operand(source, src)], [work.folded(name, total)], work.compute,
@@ -112,17 +112,18 @@ class StructuredBuilder:
         """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
         (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
         work = _Work(self, op)
-        total = work.accumulator(dst)
-        if total is not dst or not accumulate:
+        total = work.accumulator(dst, Fold("add", 0))
+        if not accumulate:
             work.fill(name, total, 0)
+        elif total is not dst:
+            work.start_from(name, dst, total)
 
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
             left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
             return [s.alu("add", outs[0], s.alu("multiply", left, right))]
         self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
                             FLOAT32, body, (), op.extra)
-        before = (lambda s, value, old: s.alu("add", s.convert(old, dst.dtype, FLOAT32), value)) if accumulate else None
-        work.finish(name, total, dst, None, before)
+        work.finish(name, total, dst)
 
 
 class _Work:
@@ -154,9 +155,13 @@ class _Work:
         overlaps = any(may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
-    def accumulator(self, dst: Tile, overlaps: bool = False) -> Tile:
-        """Where a fold is kept: ``dst`` if it has the compute dtype, else a temporary."""
-        return self.writer.temporary(dst, self.compute) if overlaps or dst.dtype is not self.compute else dst
+    def accumulator(self, dst: Tile, fold: Fold, overlaps: bool = False) -> Tile:
+        """Where a fold is kept: ``dst`` or, if it has not the compute dtype, a temporary.
+
+        Under a mask the last step runs once for each folded element: it must not read what it writes.
+        """
+        apart = overlaps or dst.dtype is not self.compute or (fold.last is not None and bool(self.nest.mask))
+        return self.writer.temporary(dst, self.compute) if apart else dst
 
     # -- expressions ---------------------------------------------------------------------------------------------------
     def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Any]) -> Any:
@@ -206,27 +211,34 @@ class _Work:
             self.writer.generic(self.nest, self.inputs(), [out], self.compute,
                                 lambda s, ins, outs: [s.constant(start)])
 
-    def move(self, name: str, temporary: Tile, dst: Tile) -> None:
-        self.writer.generic(self.nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
-                            lambda s, ins, outs: [ins[0]])
+    def move(self, name: str, source: Tile, dst: Tile) -> None:
+        """Copy a written tile between its place and a temporary."""
+        self.writer.generic(self.nest, [self.operand(name, source)], [self.operand(name, dst)], dst.dtype,
+                            lambda s, ins, outs: [s.convert(ins[0], source.dtype, dst.dtype)])
 
-    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None, join: Expression | None = None
-               ) -> None:
-        """Write a fold's result: ``last`` of it, or ``join`` of it and what ``dst`` holds."""
+    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None) -> None:
+        """Write a fold's result, or ``last`` of it."""
         if total is dst and last is None:
             return
-        source, out, nest, inputs = self.folded(name, total), self.folded(name, dst), self.nest, list[Operand]()
+        self._copy_folded(name, total, dst, last or (lambda s, value: value))
+
+    def start_from(self, name: str, dst: Tile, total: Tile) -> None:
+        """Start a fold from what ``dst`` holds."""
+        self._copy_folded(name, dst, total, lambda s, value: value)
+
+    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression) -> None:
+        given, out, nest, inputs = self.folded(name, source), self.folded(name, target), self.nest, list[Operand]()
         if nest.mask:
             inputs = self.inputs()
         else:                                       # a loop over the result alone
-            place = {axis: k for k, axis in enumerate(source.axes)}
-            source, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (source, out))
+            place = {axis: k for k, axis in enumerate(out.axes)}
+            given, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (given, out))
             nest = Nest(len(place))
 
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            value = last(s, ins[0]) if last else join(s, ins[0], outs[0]) if join else ins[0]
-            return [s.convert(value, self.compute, dst.dtype)]
-        self.writer.generic(nest, [source, *inputs], [out], self.compute, body)
+            value = change(s, s.convert(ins[0], source.dtype, self.compute))
+            return [s.convert(value, self.compute, target.dtype)]
+        self.writer.generic(nest, [given, *inputs], [out], self.compute, body)
 
 
 def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:

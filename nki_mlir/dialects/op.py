@@ -21,7 +21,6 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 
-
 if TYPE_CHECKING:
     In: TypeAlias = Tile            # what the field of an operation holds
     Out: TypeAlias = Tile
@@ -212,7 +211,8 @@ class Elementwise(Op):
 def constant_value(value: float, dtype: DType) -> float | int:
     """A constant as ``dtype`` holds it. Unlike a conversion of elements it does not go through float32."""
     if dtype.is_float:
-        return float(convert(np.asarray(value, np.float32), dtype))
+        with np.errstate(over="ignore"):
+            return float(convert(np.asarray(value, np.float32), dtype))
     if dtype is BOOL:
         return int(value != 0)
     limits = np.iinfo(dtype.numpy)

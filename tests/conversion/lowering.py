@@ -46,7 +46,8 @@ def module_of(op: Op) -> Any:
         arguments = [f"%b{k}: {kind}" for k, kind in enumerate(kinds)]
         arguments += [f"%s{k}: index {{nki.program_id = {k} : i64}}" for k in range(len(op.symbols))]
         grid = ", ".join(str(high + 1) for _, high in op.ranges)
-        module = ir.Module.parse(f"func.func @f({', '.join(arguments)}) attributes {{nki.grid = [{grid}]}} {{ return }}")
+        signature = f"func.func @f({', '.join(arguments)}) attributes {{nki.grid = [{grid}]}}"
+        module = ir.Module.parse(f"{signature} {{ return }}")
         block = module.body.operations[0].operation.regions[0].blocks[0]
         given = list(block.arguments)
         place = {id(array): k for k, array in enumerate(before)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random operations of any class that has a loop form: shapes, dtypes, patterns, masks, overlap, edge values."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,11 +22,15 @@ MATRIX = ("matmul", "nc_matmul")
 
 @dataclass
 class Sampler:
-    """Makes the tiles of one operation; their handles are the arrays of their buffers."""
+    """Makes the tiles of one operation; their handles are the arrays of their buffers.
+
+    With ``alike`` all have one dtype and, where the operation allows it, one memory, so that they can overlap.
+    """
 
     rng: np.random.Generator
     extents: tuple[int, ...] = (3, 4)                   # of the symbols
-    buffers: list[np.ndarray] = field(default_factory=list)
+    alike: bool = False
+    common: DType = FLOAT32
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
@@ -61,7 +65,7 @@ class Sampler:
         offset = offset.plus(Linear(-low))
         row = reach - low + high + 1 + int(self.rng.integers(0, 3))
         base = dtype
-        if self.chance(0.15) and dtype is not BOOL:
+        if not self.alike and self.chance(0.15) and dtype is not BOOL:
             base = ALL[self.rng.integers(0, len(ALL) - 1)]
             row = -(-row * dtype.itemsize // 8) * 8 // dtype.itemsize
         width = row * dtype.itemsize // base.itemsize
@@ -135,6 +139,8 @@ class Sampler:
     def dtype(self, cls: type[Op], name: str) -> DType:
         if cls.name in MATRIX:
             return FLOAT32 if name == "dst" and self.chance(0.8) else [FLOAT32, BFLOAT16, FLOAT16][self.rng.integers(3)]
+        if self.alike:
+            return self.common
         return FLOAT32 if self.chance(0.4) else ALL[self.rng.integers(0, len(ALL))]
 
     def space(self, cls: type[Op], name: str) -> str:
@@ -142,11 +148,14 @@ class Sampler:
             return PSUM if name == "dst" else SBUF
         if (cls.name, name) in (("load", "src"), ("store", "dst")) or (cls.name.startswith("dma") and self.chance(0.5)):
             return HBM
+        if self.alike:
+            return SBUF
         return PSUM if self.chance(0.2) else SBUF
 
     def operation(self, cls: type[Op]) -> Op:
         """One that obeys its rules."""
         while True:
+            self.common = FLOAT32 if self.chance(0.6) else ALL[self.rng.integers(0, len(ALL))]
             attributes = {n: self.attribute(cls, n, k) for n, k in cls.attributes.items()}
             attributes = {n: str(v) if isinstance(v, np.str_) else v for n, v in attributes.items()}
             shapes = self.shapes(cls, attributes)
@@ -155,8 +164,9 @@ class Sampler:
             for name, kind in cls.attributes.items():
                 if kind is Linear:
                     attributes[name] = self.linear(shapes["dst"])
-            tiles = {f.name: self.tile(shapes[f.name], self.dtype(cls, f.name), self.space(cls, f.name), f.writes, f.name)
-                     for f in cls.tiles if not (f.optional and self.chance(0.5))}
+            present = [f for f in cls.tiles if not (f.optional and self.chance(0.5))]
+            tiles = {f.name: self.tile(shapes[f.name], self.dtype(cls, f.name), self.space(cls, f.name), f.writes,
+                                       f.name) for f in present}
             op = cls(symbols=tuple(range(len(self.extents))), ranges=tuple((0, n - 1) for n in self.extents),
                      **tiles, **attributes)
             try:
@@ -181,23 +191,29 @@ class Sampler:
         return op
 
     def overlapping(self, op: Op) -> Op | None:
-        """A source moved into the buffer of the destination, a little beside it or in the same place."""
-        target = op.targets()[0][1]
-        names = [f.name for f, t in op.operands()
-                 if not f.writes and t.dtype is target.dtype and t.space == target.space and t.shape == target.shape]
-        if not names or target.base_dtype is not target.dtype:
+        """The destination moved into the buffer of a source, a little beside it or in the same place."""
+        (name, target), fitting = op.targets()[0], []
+        for other, tile in op.sources():
+            if other == name or (tile.dtype, tile.base_dtype, tile.space) != (target.dtype, tile.dtype, target.space):
+                continue
+            if len(tile.shape) == len(target.shape) and all(
+                    n <= m and (step or n == 1) for n, (step, m) in zip(target.shape, tile.access.dims)):
+                fitting.append(tile)
+        if not fitting:
             return None
-        access, room = target.access, target.row
-        shift = int(self.rng.integers(-2, 3))
-        free = access.free.plus(Linear(shift))
-        low, high = free.interval(op.ranges)
-        reach = access.reach()
-        if low + reach[0] < 0 or high + reach[1] >= room:
-            free = access.free
-        dims = access.dims
-        if len(dims) > 2 and dims[1][1] == dims[2][1] and self.chance(0.5):
-            dims = (dims[0], dims[2], dims[1], *dims[3:])       # transposed in place
-        setattr(op, names[0], replace(target, access=replace(access, free=free, dims=dims), label=names[0]))
+        source = fitting[self.rng.integers(0, len(fitting))]
+        dims = [(step or 1, n) for (step, _), n in zip(source.access.dims, target.shape)]
+        if len(dims) > 2 and dims[1][1] == dims[2][1] and self.chance(0.3):
+            dims[1], dims[2] = dims[2], dims[1]             # transposed in place
+        access = Access(source.dtype, source.access.partition, source.access.free, tuple(dims))
+        moved = replace(access, free=access.free.plus(Linear(int(self.rng.integers(-2, 3)))))
+        (low, high), reach = moved.free.interval(op.ranges), moved.reach()
+        inside = low + reach[0] >= 0 and high + reach[1] < source.row
+        setattr(op, name, replace(source, access=moved if inside else access, label=name))
+        try:
+            verify(op)
+        except KernelError:
+            return None
         return op
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import load
-from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
@@ -55,7 +55,7 @@ class FunctionCompiler:
         def step(env: Env) -> None:
             try:
                 run(env)
-            except KernelError as error:
+            except NkiMlirError as error:
                 raise error.located(at) from None
         return step
 
