@@ -65,14 +65,17 @@ Body = Callable[[MlirBuilder, FunctionType], tuple[list[Buffer], Any]]
 
 
 def capture(function: FunctionType, body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
-            unroll_limit: int = 50_000, replay: bool = True) -> Captured:
+            unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture until no request is left.
 
     ``body(builder, wrapped)`` makes the parameters, calls the wrapped function and returns the output buffers and how
-    they were returned; it is the language layer's, which knows argument conventions.
+    they were returned; it is the language layer's, which knows argument conventions. Without ``rolls`` the function's
+    Python runs as it is, once for each program: its loops unroll and program ids are numbers.
     """
     plan, attempts = UnrollPlan(limit=unroll_limit, replay=replay), 0
-    wrapped = wrap(function, True, Runtime)
+    if not rolls:
+        plan.reasons = {("program_id", axis): "programs are captured one by one" for axis in range(len(grid))}
+    wrapped = wrap(function, True, Runtime) if rolls else function
     while True:
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
         variants: dict[tuple, Variant] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from nki_mlir.targets.interpreter.execute import compile_op
 
 
 class EagerBuilder(Builder):
-    """One program of a grid. ``shared`` keeps the outputs that all programs write, in order of creation."""
+    """One program of a grid. ``shared`` keeps the outputs that all programs write, in order of creation.
+
+    ``fill`` gives what fresh memory of a dtype holds.
+    """
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), shared: list[np.ndarray] | None = None,
-                 target: str = "trn2", fill: float = 0.0) -> None:
+                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
         self.point, self.shared, self.taken = point, shared if shared is not None else [], 0
         self.fill = fill
@@ -37,11 +40,18 @@ class EagerBuilder(Builder):
         if shared and self.taken < len(self.shared):
             buffer.handle = self.shared[self.taken]
         else:
-            buffer.handle = np.zeros(buffer.physical_shape, dtype.numpy)
+            buffer.handle = self.fresh(buffer.physical_shape, dtype)
             if shared:
                 self.shared.append(buffer.handle)
         self.taken += shared
         return buffer
+
+    def fresh(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+        value = self.fill(dtype)
+        return np.full(shape, value, dtype.numpy) if value != 0 else np.zeros(shape, dtype.numpy)
+
+    def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
+        return Buffer(shape, dtype, "sbuf", name, handle=np.zeros(shape, dtype.numpy))
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -118,6 +118,8 @@ class Kernel:
     options: dict[str, Any] = field(default_factory=dict)
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
 
+    rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
+
     @property
     def __name__(self) -> str:                  # type: ignore[override]
         return self.func.__name__
@@ -174,7 +176,7 @@ class Kernel:
             return self.outputs(builder, results, parameters)
         assert isinstance(self.func, FunctionType)
         captured = capture(self.func, body, self.grid, target=self.platform,
-                           unroll_limit=self.options.get("unroll_limit", 50_000))
+                           unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
         first = next(iter(captured.variants.values()))
         described = the_kernel(first.module)
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]

@@ -95,10 +95,18 @@ BOOL = DType("bool", np.dtype(np.bool_), "i1", "bool", Kind.BOOL)
 
 ALL = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2,
        INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL)
-BY_NAME = {d.name: d for d in ALL} | {"bool_": BOOL}
-BY_MLIR = {d.mlir: d for d in ALL}
+# Microscaling: a scale that is a power of two, and four small floats packed into one element. A packed element is its
+# bits: it is moved, quantized to and multiplied from, by instructions that know what is inside.
+FLOAT8_E8M0FNU = DType("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu), "f8E8M0FNU", "fp8_e8", Kind.FLOAT)
+FLOAT8_E5M2_X4 = DType("float8_e5m2_x4", np.dtype(np.uint32), "ui32", "fp8_e5_x4", Kind.UNSIGNED)
+FLOAT8_E4M3FN_X4 = DType("float8_e4m3fn_x4", np.dtype(np.uint32), "ui32", "fp8_e4fn_x4", Kind.UNSIGNED)
+FLOAT4_E2M1FN_X4 = DType("float4_e2m1fn_x4", np.dtype(np.uint16), "ui16", "fp4_e2_x4", Kind.UNSIGNED)
+MICROSCALING = (FLOAT8_E8M0FNU, FLOAT8_E5M2_X4, FLOAT8_E4M3FN_X4, FLOAT4_E2M1FN_X4)
+
+BY_NAME = {d.name: d for d in (*ALL, *MICROSCALING)} | {"bool_": BOOL}
+BY_MLIR = {d.mlir: d for d in (FLOAT8_E8M0FNU, *ALL)}
 BY_ASM = {d.asm: d for d in ALL}
-_BY_NUMPY = {d.numpy: d for d in ALL if d is not TFLOAT32}
+_BY_NUMPY = {d.numpy: d for d in (*ALL, FLOAT8_E8M0FNU) if d is not TFLOAT32}
 
 
 def dtype_of(value: Any) -> DType:
