@@ -8,7 +8,7 @@ box that contains all active elements shrinks starts and counts; only what is no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.access import Constraint, Linear, Mask, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds
 
@@ -53,7 +53,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
     while True:
         rest, shrunk = [], False
         for constraint in mask:
-            form = shifted(constraint.form, starts)
+            form = constraint.form.moved(starts)
             holds = verdict(constraint, *extremes(form, counts, interval))
             if holds is False:
                 return None
@@ -66,16 +66,11 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
                     return None
                 shrunk |= (low, high) != (0, counts[axis] - 1)
                 starts[axis], counts[axis] = starts[axis] + low, high - low + 1
-                form = shifted(constraint.form, starts)
+                form = constraint.form.moved(starts)
         mask = tuple(rest)
         if not shrunk:
-            return Box(tuple(starts), tuple(counts), tuple(replace(c, form=_flat(shifted(c.form, starts), counts))
+            return Box(tuple(starts), tuple(counts), tuple(replace(c, form=_flat(c.form.moved(starts), counts))
                                                            for c in mask))
-
-
-def shifted(form: Linear, starts: Sequence[int]) -> Linear:
-    """The form with its axes counted from ``starts``."""
-    return replace(form, const=form.const + sum(c * starts[axis] for axis, c in form.axes))
 
 
 def _flat(form: Linear, counts: Sequence[int]) -> Linear:
@@ -117,7 +112,7 @@ def resolved(op: Op, interval: Interval, executes: bool = False) -> Op | None:
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
     """A bound that is left to run time, or None where the box or the rest of the mask proves it."""
-    form = shifted(limit.form, box.starts)
+    form = limit.form.moved(box.starts)
     low, _ = extremes(form, box.counts, interval)
     if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
         return None
@@ -134,22 +129,14 @@ def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
     fields = op.attribute_values()
     for name, kind in op.attributes.items():
         if kind is Linear:
-            fields[name] = shifted(fields[name], box.starts)
+            fields[name] = fields[name].moved(box.starts)
     for field, tile in op.operands():
-        dims = [(0, 1) if axis in iteration.reduced and count == 1 else (box.starts[axis], box.counts[axis])
-                for axis, count in zip(iteration.axes[field.name], tile.shape)]
-        fields[field.name] = replace(tile, access=window(tile.access, dims))
+        axes = iteration.axes[field.name]
+        kept = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
+        starts = [0 if keep else box.starts[axis] for keep, axis in zip(kept, axes)]
+        counts = [1 if keep else box.counts[axis] for keep, axis in zip(kept, axes)]
+        fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
     return type(op)(mask=box.rest, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
-
-
-def window(access: Access, dims: Sequence[tuple[int, int]]) -> Access:
-    """The pattern's elements from ``start`` on, ``count`` of them, along each dim."""
-    moves = [start * step for (start, _), (step, _) in zip(dims, access.dims)]
-    pairs = tuple((step, count) for (step, _), (_, count) in zip(access.dims, dims))
-    partition = access.partition
-    if partition is not None:
-        partition = partition.plus(Linear(moves.pop(0)))
-    return replace(access, partition=partition, free=access.free.plus(Linear(sum(moves))), dims=pairs)
 
 
 def _with_used_symbols(op: Op) -> Op:

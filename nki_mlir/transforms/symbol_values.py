@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.mlir_ops import UnknownSymbol, affine_range, symbol_range
@@ -91,10 +90,3 @@ def truth_of(condition: Any) -> bool | None:
             return True if low == high == 0 else False if low > 0 or high < 0 else None
     return None
 
-
-def place_of(operation: Any) -> Location | None:
-    """Where in a file an operation comes from."""
-    at = operation.location
-    if not isinstance(at, ir.FileLineColLoc):
-        return None
-    return Location(at.filename, at.start_line, at.start_col - 1)

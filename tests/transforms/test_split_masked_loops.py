@@ -14,7 +14,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.transforms.loop_parts import Condition, parts_of
-from nki_mlir.transforms.mask_boxes import AlwaysOutOfBounds, box_of, shifted
+from nki_mlir.transforms.mask_boxes import AlwaysOutOfBounds, box_of
 from nki_mlir.transforms.passes import pass_named, run_passes
 from nki_mlir.transforms.split_masked_loops import below, contents, is_masked
 
@@ -218,11 +218,3 @@ def test_box__of_constraints_of_one_axis_leaves_nothing(terms, counts):
     if box is not None:
         assert box.rest == () and np.prod(box.counts) == active.sum()
 
-
-@given(constraints, extents, st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)))
-def test_shifted_form_has_the_same_values(terms, counts, starts):
-    for constraint in forms(terms):
-        moved = shifted(constraint.form, starts)
-        at = [s + n - 1 for s, n in zip(starts, counts)]
-        assert (constraint.form.const + sum(c * at[a] for a, c in constraint.form.axes)
-                == moved.const + sum(c * (counts[a] - 1) for a, c in moved.axes))
