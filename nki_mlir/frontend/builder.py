@@ -6,12 +6,14 @@ operation is the builder's.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import InternalError, KernelError
-from nki_mlir.dialects.op import Elementwise, Op
+from nki_mlir.dialects.op import Elementwise, Iteration, Op
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
@@ -41,8 +43,7 @@ class Builder:
         self.grid, self.target = grid, target
         self.names = itertools.count()
         self.last: Op | None = None
-        self.written: dict[Buffer, Any] = {}        # buffers that an operation writes, with the first place
-        self.read: dict[Buffer, Any] = {}
+        self.written: dict[Buffer, Any] = {}        # inputs and outputs that an operation writes, with the first place
         self.inlined = 0                            # depth of kernels called from the kernel
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
@@ -101,49 +102,84 @@ class Builder:
         ``Index`` over the operation's axes.
         """
         try:
-            return self._emit(cls, {name: v for name, v in views.items() if v is not None}, mask, attributes)
+            given = {name: v for name, v in views.items() if v is not None}
+            return self._emit(cls, given, plain_mask(mask), attributes)
         except KernelError as error:
             raise error.located(user_location())
 
-    def _emit(self, cls: type[Op], views: dict[str, View], mask: Any, attributes: dict[str, Any]) -> Op | None:
+    def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | bool | None, attributes: dict[str, Any]
+              ) -> Op | None:
         if mask is False:
             return None
-        mask = None if mask is True else mask
+        if isinstance(mask, Mask) and mask.negated:
+            return self._emit_pieces(cls, views, mask, attributes)
         if issubclass(cls, Elementwise) and "dst" in views:
             shape = views["dst"].shape
             for name, view in views.items():
                 if view.shape != shape:
-                    views[name] = broadcast(view, shape, cls)
-        views = {f.name: views[f.name].as_tile() for f in cls.tiles if f.name in views}
-        if mask is not None:
-            if mask.negated:
-                raise UnsupportedMask(what="a mask is a conjunction of comparisons; this one is a negation or an |")
-            known = mask.known()
-            if known is False:
-                return None
-            mask = None if known else mask
-        facts = self.facts() + (mask.facts if mask is not None else ())
-        open_ends = [index for view in views.values() if view.limits for index in view.unproved(facts)]
-        indices = [i for view in views.values() for i in (view.partition, view.free) if i.symbols]
-        indices += [e for e, _ in mask.terms] if mask is not None else []
-        linear = [v for v in attributes.values() if isinstance(v, Index)]
-        symbols = self.symbols_of([*indices, *open_ends, *linear])
+                    views[name] = broadcast(view, shape)
+        used = {f.name: views[f.name].as_tile() for f in cls.tiles if f.name in views}
+        indices = [i for view in used.values() for i in (view.partition, view.free) if i.symbols]
+        linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
+        symbols = self.symbols_of([*indices, *linear.values()]) if indices or linear else []
         place = {s: k for k, s in enumerate(symbols)}
-        for name, value in attributes.items():
-            if isinstance(value, Index):
-                attributes[name] = value.linear(place)
-        tiles = {name: tile_of(view, place) for name, view in views.items()}
-        op = cls(symbols=tuple(s.value for s in symbols), ranges=tuple((s.first, s.last) for s in symbols),
-                 **tiles, **attributes)
+        if linear:
+            attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
+        op = cls(**attributes, **{name: tile_of(view, place) for name, view in used.items()})
         verify(op)
-        if mask is not None or open_ends:
-            extents = op.iteration().extents
-            op.mask = mask.spread(extents).constraints(place) if mask is not None else ()
-            op.limits = Mask(tuple((i, False) for i in open_ends)).spread(extents).constraints(place)
-        self.note_use(op, list(views.values()))
-        self.perform(op, list(views.values()), symbols)
+        if (isinstance(mask, Mask) or any(v.limits or v.mask for v in used.values())) and not self._restrict(
+                op, used, mask, symbols, place):
+            return None
+        if symbols:
+            op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
+        operands = list(used.values())
+        for (field, _), view in zip(op.operands(), operands):
+            if field.writes and view.buffer.role != "local" and view.buffer not in self.written:
+                self.written[view.buffer] = user_location()
+        self.perform(op, operands, symbols)
         self.last = op
         return op
+
+    def _restrict(self, op: Op, views: dict[str, View], mask: Any, symbols: list[Symbol], place: dict[Symbol, int]
+                  ) -> bool:
+        """Give the operation its mask, and the bounds that are left to run time; False where it does nothing.
+
+        Masks and bounds of operands are carried from the operand's axes to those of the operation.
+        """
+        iteration = op.iteration()
+        terms = list(mask.spread(iteration.extents).terms) if isinstance(mask, Mask) else []
+        lifts = {name: lift_to(iteration, name) for name in views}
+        for name, view in views.items():
+            if view.mask is not None:
+                if view.mask.negated:
+                    raise UnsupportedMask(what="the mask attached to a tile is a negation or an |")
+                terms += [(lifts[name](e), equal) for e, equal in view.mask.terms]
+        whole = Mask(tuple(terms))
+        known = whole.known() if terms else True
+        if known is False:
+            return False
+        if known:
+            terms, whole = [], Mask(())
+        facts = self.facts() + whole.facts
+        open_ends = [i for name, v in views.items() if v.limits for i in v.unproved(facts, lifts[name])]
+        for symbol in self.symbols_of([*(e for e, _ in terms), *open_ends]):
+            if symbol not in place:
+                place[symbol] = len(symbols)
+                symbols.append(symbol)
+        op.mask = whole.constraints(place)
+        op.limits = Mask(tuple((i, False) for i in open_ends)).spread(iteration.extents).constraints(place)
+        return True
+
+    def _emit_pieces(self, cls: type[Op], views: dict[str, View], mask: Mask, attributes: dict[str, Any]) -> Op | None:
+        """A mask that is a negation (``!=``, ``|``): one operation for each of the conjunctions it consists of."""
+        if not issubclass(cls, Elementwise):
+            raise UnsupportedMask(what=f"the mask of '{cls.name}' is a negation or an |")
+        if (known := mask.known()) is not None:
+            return self._emit(cls, views, None if known else False, attributes)
+        last = None
+        for piece in mask.pieces():
+            last = self._emit(cls, dict(views), piece, dict(attributes)) or last
+        return last
 
     def symbols_of(self, indices: Sequence[Index]) -> list[Symbol]:
         """The symbols used, each once; one whose loop has ended asks for numbers."""
@@ -153,23 +189,41 @@ class Builder:
                 symbol.ask("its loop variable is used after the loop")
         return symbols
 
-    def note_use(self, op: Op, views: Sequence[View]) -> None:
-        reads = {name for name, _ in op.sources()}
-        for (field, _), view in zip(op.operands(), views):
-            if field.writes and view.buffer not in self.written:
-                self.written[view.buffer] = user_location()
-            if field.name in reads and view.buffer not in self.read:
-                self.read[view.buffer] = user_location()
+
+def plain_mask(mask: Any) -> Mask | bool | None:
+    """The mask of an operation as a ``Mask``, or None or False where it says nothing or everything."""
+    if mask is None or isinstance(mask, Mask):
+        return mask
+    if isinstance(mask, (bool, np.bool_)):
+        return None if mask else False
+    kind = "tile, known at run time only" if isinstance(mask, View) else type(mask).__name__
+    raise UnsupportedMask(what=f"the mask is a {kind}")
 
 
-def broadcast(view: View, shape: tuple[int, ...], cls: type[Op]) -> View:
+def lift_to(iteration: Iteration, name: str) -> Callable[[Index], Index]:
+    """Carries an index over the axes of an operand to the axes of the operation."""
+    axes, extents = iteration.axes[name], iteration.extents
+
+    def lift(index: Index) -> Index:
+        moved = [0] * len(extents)
+        for axis, c in zip(axes, index.axes):
+            moved[axis] += c
+        return index.with_axes(moved, extents)
+    return lift
+
+
+def broadcast(view: View, shape: tuple[int, ...]) -> View:
     """A source with the destination's shape: extents of 1 repeat; extents of 1 in front or behind may be missing."""
-    if view.ndim < len(shape) and view.shape == shape[:view.ndim]:
-        missing = len(shape) - view.ndim
-        if all(n == 1 for n in shape[view.ndim:]):
-            view = view.with_unit_dims(range(view.ndim, view.ndim + missing), len(shape))
-    if view.ndim > len(shape):
-        squeezed = [n for n in view.shape if n != 1]
-        if squeezed == [n for n in shape if n != 1]:
-            return view.reshape(shape)
+    missing = len(shape) - view.ndim
+    if missing > 0 and repeats_behind(view.shape, shape):
+        view = view.with_unit_dims(range(view.ndim, len(shape)), len(shape))
+    if missing < 0 and [n for n in view.shape if n != 1] == [n for n in shape if n != 1]:
+        return view.reshape(shape)
     return view.broadcast_to(shape)
+
+
+def repeats_behind(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a tile of fewer dimensions is one value per partition, or lacks extents of 1 only, behind its own."""
+    if small[:1] != shape[:1]:
+        return False
+    return all(n == 1 for n in small[1:]) or (small == shape[:len(small)] and all(n == 1 for n in shape[len(small):]))

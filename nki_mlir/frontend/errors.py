@@ -72,6 +72,24 @@ class TooManySubscripts(KernelError, IndexError):
     fix = "give at most one subscript a dimension"
 
 
+class BadSubscript(KernelError, TypeError):
+    code = "NKI-SUBSCRIPT"
+    message = "{item} of type {kind} is a subscript"
+    fix = "use integers, slices, nl.ds, nl.arange or nl.mgrid; None only on index tensors"
+
+
+class EmptySubscript(KernelError):
+    code = "NKI-EMPTY"
+    message = "a subscript of tensor {name} picks no elements: its shape is {shape}"
+    fix = "leave the operation out with a Python if where a slice may be empty"
+
+
+class MaskedView(KernelError):
+    code = "err_unsupported_expression_in_mask"
+    message = "a tile with a mask attached is {what}"
+    fix = "attach the mask last: tile.reshape(...)[mask]"
+
+
 class UnrollLimit(KernelError):
     code = "NKI-UNROLL-LIMIT"
     message = "the loop at {site} must be unrolled because {why}, and passes the limit of {limit} iterations"

@@ -63,6 +63,16 @@ class Mask:
             return Mask(((-self.terms[0][0] - 1, False),), self.negated)
         return Mask(self.terms, not self.negated)
 
+    def pieces(self) -> list["Mask"]:
+        """Conjunctions of which exactly one holds where the mask, a negation, does."""
+        made: list[Mask] = []
+        holding: tuple[tuple[Index, bool], ...] = ()
+        for expression, equal in self.terms:
+            fails = (expression - 1, -expression - 1) if equal else (-expression - 1,)
+            made += [Mask((*holding, (e, False))) for e in fails]
+            holding += ((expression, equal),)
+        return made
+
     @property
     def shape(self) -> tuple[int, ...]:
         return np.broadcast_shapes(*(e.shape for e, _ in self.terms))

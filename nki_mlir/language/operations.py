@@ -100,7 +100,7 @@ def partition_first(view: View) -> View:
     if at in (None, 0) or not view.buffer.on_chip:
         return view
     dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
-    return view.like(dims=dims, limits=view.settled())
+    return view.settled("folded").like(dims=dims)
 
 
 def constant(array: Any, dtype: Any = None) -> Any:
@@ -112,7 +112,7 @@ def constant(array: Any, dtype: Any = None) -> Any:
 
 
 def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
-    """Emit through the running builder; masks attached to operands join the operation's."""
+    """Emit through the running builder, which joins the masks attached to operands with the operation's."""
     builder = active(f"nki.{cls.name}")
     for view in views.values():
         if view is None:
@@ -120,8 +120,6 @@ def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -
         if not isinstance(view, View):
             raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
                               expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
-        if view.mask is not None:
-            mask = view.mask if mask is None or mask is True else mask & view.mask
     for field in cls.tiles:
         if field.writes and (view := views.get(field.name)) is not None:
             check_mutable(view)

@@ -137,9 +137,7 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
         raise indirect.IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
     if src.ndim != 2:
         raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
-    rows = src.like(dims=src.dims[::-1], limits=tuple(
-        type(l)(Index(l.index.const, l.index.symbols, l.index.axes[::-1], l.index.shape[::-1]), l.dim, l.extent)
-        for l in src.limits))
+    rows = src.permuted((1, 0))
     if isinstance(mask, Mask):
         mask = Mask(tuple((Index(e.const, e.symbols, e.axes[::-1], e.shape[::-1]), q) for e, q in mask.terms),
                     mask.negated)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arithmetic behind views: subscripts as starts and steps, substitution of indices, regrouping of dimensions."""
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from nki_mlir.frontend.errors import BadReshape, BadSubscript, TooManySubscripts
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.index_tensors import DynamicSlice
+
+
+class Dim(NamedTuple):
+    """One dimension of a view: steps through partitions and free offset, and its extent."""
+
+    partition: int
+    free: int
+    count: int
+
+
+class Limit(NamedTuple):
+    """``index`` (over the view's axes) must lie in ``[0, extent)``; ``dim`` is for the message."""
+
+    index: Index
+    dim: int
+    extent: int
+
+
+ONE_MORE = Dim(0, 0, 1)
+
+
+def trailing_axes(index: Index, rank: int) -> Index:
+    """The index with axes of extent 1 put behind its own."""
+    missing = rank - len(index.shape)
+    return Index(index.const, index.symbols, index.axes + (0,) * missing, index.shape + (1,) * missing)
+
+
+def substitute(index: Index, inner: Sequence[Index]) -> Index:
+    """``index`` with axis k replaced by the affine index ``inner[k]``."""
+    return sum((i * c for i, c in zip(inner, index.axes) if c), Index(index.const, index.symbols))
+
+
+def expand_ellipsis(items: tuple, rank: int) -> tuple:
+    """One subscript a dimension: ``...`` and missing trailing ones become full slices."""
+    at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
+    given = [i for i in items if i is not Ellipsis]
+    if len(given) > rank:
+        raise TooManySubscripts(given=len(given), rank=rank)
+    return (*given[:at], *[slice(None)] * (rank - len(given)), *given[at:])
+
+
+def subscript_index(item: Any) -> Index:
+    """One subscript that is no slice."""
+    if isinstance(item, Index):
+        return item
+    try:
+        return Index(operator.index(item))
+    except TypeError:
+        raise BadSubscript(item=repr(item), kind=type(item).__name__) from None
+
+
+def slice_span(item: Any, extent: int) -> tuple[Index, int, int]:
+    """(start, step, count); a symbolic start keeps its symbol, the count must fold to a number."""
+    if isinstance(item, DynamicSlice):
+        return subscript_index(item.start), 1, item.size
+    # Python clips slices; a kernel's slice beyond the tensor is a mistake and keeps its written extent.
+    start, stop = (subscript_index(default if bound is None else bound)
+                   for bound, default in ((item.start, 0), (item.stop, extent)))
+    start, stop = (b + extent if b.is_constant and b.const < 0 else b for b in (start, stop))
+    step = 1 if item.step is None else operator.index(item.step)
+    if step <= 0:
+        raise BadReshape(what=f"a slice has step {step}; steps are positive")
+    length = (stop - start).as_int("the extent of a slice depends on it")
+    return start, step, max(0, -(-length // step))
+
+
+def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
+    """Free dims with another shape where the elements' order allows it without a copy, else None (as NumPy does)."""
+    old = [d for d in dims if d.count != 1]
+    if any(d.free == 0 for d in old) and [d.count for d in old] != [n for n in shape if n != 1]:
+        return None
+    made: list[Dim] = []
+    k = 0
+    sizes = list(shape)
+    j = 0
+    while j < len(sizes):
+        if sizes[j] == 1:
+            made.append(ONE_MORE)
+            j += 1
+            continue
+        # Group the fewest old and new dims whose extents have one product.
+        new_group, old_group = [sizes[j]], []
+        j += 1
+        while math.prod(new_group) != math.prod(d.count for d in old_group) or not old_group:
+            if math.prod(new_group) > math.prod(d.count for d in old_group):
+                if k >= len(old):
+                    return None
+                old_group.append(old[k])
+                k += 1
+            else:
+                if j >= len(sizes):
+                    return None
+                new_group.append(sizes[j])
+                j += 1
+        for outer, inner in zip(old_group, old_group[1:]):
+            if outer.free != inner.free * inner.count:
+                return None
+        step = old_group[-1].free
+        group = []
+        for n in reversed(new_group):
+            group.append(Dim(0, step, n))
+            step *= n
+        made += reversed(group)
+    return made
+
+
