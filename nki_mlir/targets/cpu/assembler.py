@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads a kernel function of the waist and writes the machine's program for it.
+
+Loops and branches become the machine's, structured operations calls of routines, views nothing: an address is a linear form of
+slots. Index arithmetic that is linear costs nothing either.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location, Unsupported
+from nki_mlir.dialects.access import Constraint, Linear
+from nki_mlir.dialects.attributes import read_linear
+from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.mlir_ops import is_tile_op
+from nki_mlir.dialects.places import place_of
+from nki_mlir.targets.cpu.host_operations import HostOperations
+from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
+from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY, Assembly, slot_address, slot_value
+from nki_mlir.targets.cpu.storage import Buffer, Lifetimes
+from nki_mlir.targets.cpu.structured import Reader, Structured
+from nki_mlir.dialects.buffer_types import global_array
+
+PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
+              "arith.maxsi"}
+DYNAMIC = -(1 << 63)                # in a view's static offsets: the offset is an operand
+
+
+@dataclass(frozen=True)
+class View:
+    """A memref: its address in bytes, and the buffer it is in if that is this program's own."""
+
+    address: Linear
+    buffer: Buffer | None = None
+
+
+@dataclass
+class Sites:
+    """The places that can fail, by number from 1 on. The number has few bits: those beyond share the last."""
+
+    places: list[Location | None]
+
+    def add(self, place: Location | None) -> int:
+        if len(self.places) < (1 << SITE_BITS) - 1:
+            self.places.append(place)
+        return len(self.places)
+
+
+class Assembler:
+    """One function. ``hosts`` and ``sites`` are shared by all functions of a kernel."""
+
+    def __init__(self, kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> None:
+        self.reader, self.hosts, self.sites = reader, hosts, sites
+        self.kernel = kernel
+        inputs = len(kernel.inputs)
+        self.code = Assembly(FIRST_ID + axes + inputs + len(kernel.shared))
+        self.lives = Lifetimes()
+        self.forms: dict[Any, Linear] = {}          # index and i1 values
+        self.views: dict[Any, View] = {}            # memrefs
+        self.memory = MEMORY
+        self.globals: list[np.ndarray] = []         # arrays whose addresses are in the program
+        self.cost = 0.0                             # of one run, in nanoseconds, roughly
+        self.times = 1                              # how often the current block runs
+        self.block = kernel.op.regions[0].blocks[0]
+        for argument, spec in zip(self.block.arguments, kernel.arguments):
+            match spec.kind:
+                case "program_id":
+                    self.forms[argument] = slot_value(FIRST_ID + spec.place)
+                case "shared":
+                    self.views[argument] = View(slot_value(FIRST_ID + axes + inputs + spec.place))
+                case _:
+                    self.views[argument] = View(slot_value(FIRST_ID + axes + spec.place))
+
+    def assemble(self) -> Assembly:
+        operations: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            operations.append(op)
+            return ir.WalkResult.ADVANCE
+        self.kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
+        self.body(iter(operations[1:]))
+        self.code.items.append(None)
+        return self.code
+
+    def body(self, operations: Iterator[Any]) -> None:
+        """The operations of one block, up to its terminator. Operations inside others follow them in the sequence."""
+        for op in operations:
+            name = op.name
+            if name in ("scf.yield", "func.return"):
+                return
+            if name == "scf.for":
+                self.loop(op, operations)
+            elif name == "scf.if":
+                self.branch(op, operations)
+            elif name in ("linalg.generic", "linalg.fill"):
+                self.computation(op)
+                for inner in operations:
+                    if inner.name == "linalg.yield":
+                        break
+            elif is_tile_op(op):
+                self.on_host(op)
+            else:
+                self.simple(op)
+
+    # -- structure -----------------------------------------------------------------------------------------------------
+    def loop(self, op: Any, operations: Iterator[Any]) -> None:
+        if len(op.results):
+            raise Unsupported(feature="a loop that carries values on the CPU", instead="keep them in a buffer"
+                              ).located(place_of(op))
+        low, high, step = (self.form(v) for v in op.operands)
+        variable = self.code.slot()
+        self.forms[op.regions[0].blocks[0].arguments[0]] = slot_value(variable)
+        static = not (low.symbols or high.symbols or step.symbols)
+        trips = len(range(low.const, high.const, step.const)) if static else 1
+        again, end = self.code.label(), self.code.label()
+        self.code.emit("nki_set", slot_address(variable), low)
+        if not static or not trips:
+            enters = self.compute("cmpi_slt", low, high)
+            self.code.emit("nki_unless", enters, end)
+        outer, self.times = self.times, self.times * max(trips, 1)
+        self.code.mark(again)
+        self.lives.open()
+        self.body(operations)
+        self.code.emit("nki_next", slot_address(variable), step, high, again)
+        self.lives.close(len(self.code.items))
+        self.code.mark(end)
+        self.times = outer
+
+    def branch(self, op: Any, operations: Iterator[Any]) -> None:
+        if len(op.results):
+            raise Unsupported(feature="a branch that gives values on the CPU", instead="keep them in a buffer"
+                              ).located(place_of(op))
+        otherwise, end = self.code.label(), self.code.label()
+        has_else = len(op.regions[1].blocks) > 0
+        self.code.emit("nki_unless", self.form(op.operands[0]), otherwise)
+        self.lives.open()
+        self.body(operations)
+        self.lives.close(len(self.code.items))
+        if has_else:
+            self.code.emit("nki_unless", Linear(), end)
+        self.code.mark(otherwise)
+        if has_else:
+            self.lives.open()
+            self.body(operations)
+            self.lives.close(len(self.code.items))
+        self.code.mark(end)
+
+    # -- index values --------------------------------------------------------------------------------------------------
+    def form(self, value: Any) -> Linear:
+        return self.forms[value]
+
+    def compute(self, name: str, a: Linear, b: Linear) -> Linear:
+        """A value that is not linear, computed into a slot of its own."""
+        slot = self.code.slot()
+        self.code.emit(f"nki_{name}", slot_address(slot), a, b)
+        return slot_value(slot)
+
+    def affine(self, e: Any, operands: list[Linear], dims: int) -> Linear:
+        match e:
+            case ir.AffineModExpr():
+                return self.compute("mod", self.affine(e.lhs, operands, dims), read_linear(e.rhs))
+            case ir.AffineFloorDivExpr():
+                return self.compute("floordiv", self.affine(e.lhs, operands, dims), read_linear(e.rhs))
+            case ir.AffineCeilDivExpr():
+                negative = Linear().plus(self.affine(e.lhs, operands, dims), -1)
+                return Linear().plus(self.compute("floordiv", negative, read_linear(e.rhs)), -1)
+            case ir.AffineAddExpr():
+                return self.affine(e.lhs, operands, dims).plus(self.affine(e.rhs, operands, dims))
+            case ir.AffineMulExpr():
+                left, right = self.affine(e.lhs, operands, dims), self.affine(e.rhs, operands, dims)
+                return self.product(left, right)
+            case ir.AffineConstantExpr():
+                return Linear(e.value)
+            case ir.AffineDimExpr():
+                return operands[e.position]
+            case ir.AffineSymbolExpr():
+                return operands[dims + e.position]
+        raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
+
+    def product(self, a: Linear, b: Linear) -> Linear:
+        if not b.symbols:
+            return Linear().plus(a, b.const)
+        return Linear().plus(b, a.const) if not a.symbols else self.compute("muli", a, b)
+
+    def arithmetic(self, op: Any) -> Linear:
+        a, b = (self.form(v) for v in op.operands)
+        match op.name:
+            case "arith.addi":
+                return a.plus(b)
+            case "arith.subi":
+                return a.plus(b, -1)
+            case "arith.muli":
+                return self.product(a, b)
+            case "arith.cmpi":
+                return self.compute(f"cmpi_{PREDICATES[op.attributes['predicate'].value]}", a, b)
+        return self.compute(op.name.removeprefix("arith."), a, b)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def use(self, value: Any) -> View:
+        view = self.views[value]
+        if view.buffer is not None:
+            self.lives.use(view.buffer, len(self.code.items))
+        return view
+
+    def simple(self, op: Any) -> None:
+        """An operation that makes one value and no computation on tiles."""
+        match op.name:
+            case "arith.constant":
+                if isinstance(op.results[0].type, ir.IndexType | ir.IntegerType):
+                    self.forms[op.results[0]] = Linear(int(op.attributes["value"].value))
+            case "affine.apply":
+                mapping = op.attributes["map"].value
+                operands = [self.form(v) for v in op.operands]
+                self.forms[op.results[0]] = self.affine(mapping.results[0], operands, mapping.n_dims)
+            case "memref.alloc":
+                dtype, shape, _ = self.reader.layout(op.results[0].type)
+                address, buffer = self.code.allocate(prod(shape) * dtype.itemsize, self.memory, self.lives.depth)
+                self.views[op.results[0]] = View(address, buffer)
+            case "memref.get_global":
+                array = np.ascontiguousarray(global_array(op))
+                self.globals.append(array)
+                self.views[op.results[0]] = View(Linear(array.ctypes.data))
+            case "memref.reinterpret_cast" | "memref.subview":
+                self.views[op.results[0]] = self.part(op)
+            case "nki.reinterpret" | "memref.cast":
+                self.views[op.results[0]] = self.views[op.operands[0]]
+            case "memref.dealloc" | "scalar.convert" | "scalar.alu" | "scalar.activation":
+                pass                    # scalars outside of bodies are read with the body that uses them
+            case name if name in ARITHMETIC or name == "arith.cmpi":
+                self.forms[op.results[0]] = self.arithmetic(op)
+            case name:
+                raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
+                                  ).located(place_of(op))
+
+    def part(self, op: Any) -> View:
+        """A view of a memref: the offset is in elements, in steps of the source for a subview."""
+        source = self.views[op.operands[0]]
+        dtype, _, strides = self.reader.layout(op.operands[0].type)
+        dynamic = iter(list(op.operands)[1:])
+        offset = Linear()
+        for step, static in zip(strides if op.name == "memref.subview" else (1,), op.attributes["static_offsets"]):
+            offset = offset.plus(self.form(next(dynamic)) if static == DYNAMIC else Linear(static), step)
+        return View(source.address.plus(offset, dtype.itemsize), source.buffer)
+
+    # -- computations --------------------------------------------------------------------------------------------------
+    def computation(self, op: Any) -> None:
+        read = self.reader.read(op)
+        symbols = [self.form(v) for v in read.symbols]
+        if read.limits:
+            self.check(op, read, symbols)
+        views = [self.use(v).address for v in read.views]
+        self.code.emit(read.nest, *views, *symbols)
+        self.cost += self.times * (20 + 0.1 * read.nest.elements * (1 + 0.2 * len(read.nest.steps)))
+
+    def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
+        """The bounds that were left to run time, before the operation runs."""
+        site = Linear(self.sites.add(place_of(op)))
+        if read.mask:
+            routine = Limits(read.extents, read.mask, read.limits, len(symbols))
+            self.code.emit(routine, *symbols, site)
+            return
+        for constraint in read.limits:
+            self.code.emit("nki_check", _least(constraint, read.extents, symbols), site)
+
+    def on_host(self, op: Any) -> None:
+        site = self.sites.add(place_of(op))
+        values = self.hosts.add(site, op)
+        arguments = [self.use(v).address if v in self.views else self.form(v) for v in values]
+        self.code.emit(self.hosts.address, Linear(site), *arguments)
+
+
+def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:
+    """The lowest value of a form over all elements, as a form of slots."""
+    form = constraint.form
+    least = Linear(form.const + sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes))
+    for position, c in form.symbols:
+        least = least.plus(symbols[position], c)
+    return least

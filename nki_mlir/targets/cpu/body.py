@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A nest's scalar body as code: each step through the scalar library, as early as its operands are known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Mask
+from nki_mlir.diagnostics import InternalError
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion_expansion import expand_convert
+from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.nests import Nest, Step
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where in the iteration space code is: addresses of the operands there, positions on the axes that are set.
+
+    ``known`` are the body's values that are computed already; a scalar among them is shared by all lanes. ``lanes`` and
+    ``active`` belong to the vector axis once it is set.
+    """
+
+    pointers: tuple[Value, ...]
+    positions: dict[int, Value | int]
+    known: dict[int, Value] = field(default_factory=dict)
+    lanes: int = 1
+    active: Value | None = None
+
+    def knowing(self, more: dict[int, Value]) -> "Point":
+        return replace(self, known={**self.known, **more})
+
+
+class Body:
+    """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes."""
+
+    def __init__(self, code: Code, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
+        self.code, self.nest, self.vector = code, nest, vector
+        self.symbols = list(symbols)
+        self.start = {len(nest.inputs) + k: value for k, value in enumerate(symbols)}
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def advance(self, point: Point) -> Point:
+        """The point with every step computed whose operands are known there."""
+        known = dict(point.known)
+        for k, step in enumerate(self.nest.steps):
+            number = self.nest.first_step + k
+            if number in known or not self._ready(step, known, point):
+                continue
+            known[number] = self.step(step, known, point)
+        return replace(point, known=known)
+
+    @staticmethod
+    def _ready(step: Step, known: dict[int, Value], point: Point) -> bool:
+        if step.kind == "index":
+            return step.number in point.positions
+        return all(v in known for v in step.operands)
+
+    def step(self, step: Step, known: dict[int, Value], point: Point) -> Value:
+        code = self.code
+        values = [known[v] for v in step.operands]
+        if any(isinstance(v.type, ir.VectorType) for v in values):
+            values = [code.spread(v, point.lanes) for v in values]
+        match step.kind:
+            case "constant":
+                return code.constant(code.element(step.dtype), step.number)     # type: ignore[arg-type]
+            case "convert":
+                source = self.nest.dtype_of(step.operands[0])
+                assert source is not None and step.dtype is not None
+                return expand_convert(code, values[0], source, step.dtype)
+            case "alu":
+                return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
+            case "activation":
+                return ACTIVATIONS[step.name].expand(code, values[0])
+            case "index":
+                return self.position(step.number, point)
+            case "form":
+                return self._form(step, values)
+            case "cast":
+                assert step.dtype is not None
+                return values[0] if step.dtype.bits == 64 else code.trunci(values[0], f"i{step.dtype.bits}")
+        raise InternalError(f"unknown step {step}")
+
+    def _form(self, step: Step, values: list[Value]) -> Value:
+        code, total = self.code, None
+        for place, factor in step.number.axes:
+            term = values[place] if factor == 1 else code.mul(values[place], factor)
+            total = term if total is None else code.add(total, term)
+        if total is None:
+            return code.i64(step.number.const)
+        return code.add(total, step.number.const) if step.number.const else total
+
+    def position(self, axis: int, point: Point) -> Value:
+        """The position on an axis, one a lane on the vector axis."""
+        base = point.positions[axis]
+        scalar = self.code.i64(base) if isinstance(base, int) else base
+        if axis != self.vector or point.lanes == 1:
+            return scalar
+        return self.code.add(self.code.spread(scalar, point.lanes), self.code.counted(point.lanes))
+
+    # -- masks ---------------------------------------------------------------------------------------------------------
+    def holds(self, mask: Mask, point: Point) -> Value:
+        """Whether the constraints hold: an i1, of each lane where there are some."""
+        code, every = self.code, point.active
+        for constraint in mask:
+            form = constraint.form
+            terms = [(self.symbols[p], c) for p, c in form.symbols]
+            terms += [(self._base(axis, point), c) for axis, c in form.axes]
+            value = code.linear(form.const, terms)
+            along = dict(form.axes).get(self.vector, 0) if self.vector is not None else 0
+            if point.lanes > 1:
+                value = code.spread(value, point.lanes)
+                if along:
+                    value = code.add(value, code.counted(point.lanes, along))
+            bit = code.cmp("eq" if constraint.equal else "sge", value, 0)
+            every = bit if every is None else code.and_(every, bit)
+        return every
+
+    def _base(self, axis: int, point: Point) -> Value:
+        base = point.positions[axis]
+        return self.code.i64(base) if isinstance(base, int) else base

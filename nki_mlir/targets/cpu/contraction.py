@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Matrix products: a tile of the result stays in registers while the summed axes are run through.
+
+``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one along
+which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``; each
+step loads the vectors of ``b`` once and one element of ``a`` a row.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.scalar.conversion_expansion import expand_convert
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.nests import Nest
+
+ROWS, VECTORS = 8, 2                # of the register tile where there are 32 registers; 16 hold half the rows
+
+
+@dataclass(frozen=True)
+class Product:
+    """A nest that is a matrix product: its axes, and which input is read along ``n``."""
+
+    row: int | None
+    column: int
+    broadcast: int                      # input that has one element a row
+    vector: int                         # input that has a vector a column block
+
+
+def product_of(nest: Nest) -> Product | None:
+    """The nest as a matrix product, or None."""
+    if not nest.reduced or nest.mask or len(nest.inputs) != 2 or len(nest.outputs) != 1 or not _is_product(nest):
+        return None
+    out = nest.outputs[0]
+    parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
+    for vector, broadcast in ((1, 0), (0, 1)):
+        a, b = nest.inputs[broadcast], nest.inputs[vector]
+        columns = [x for x in parallel if out.strides[x] == 1 and b.strides[x] == 1 and a.strides[x] == 0]
+        if columns:
+            rows = [x for x in parallel if b.strides[x] == 0 and a.strides[x] and x != columns[0]]
+            row = max(rows, key=lambda x: nest.extents[x]) if rows else None
+            return Product(row, columns[0], broadcast, vector)
+    return None
+
+
+def _is_product(nest: Nest) -> bool:
+    """Whether the body is ``old + convert(a) * convert(b)`` in float32."""
+    total = nest.step(nest.results[0])
+    if total is None or total.name != "add" or total.dtype is not FLOAT32 or nest.first_output not in total.operands:
+        return False
+    product = nest.step(next((v for v in total.operands if v != nest.first_output), nest.first_output))
+    if product is None or product.name != "multiply" or nest.outputs[0].dtype is not FLOAT32:
+        return False
+    sources = []
+    for value in product.operands:
+        step = nest.step(value)
+        if step is not None and step.kind == "convert" and step.dtype is FLOAT32:
+            value = step.operands[0]
+        sources.append(value)
+    return sorted(sources) == [0, 1]
+
+
+class Contraction:
+    """Emits a matrix product."""
+
+    def __init__(self, code: Code, nest: Nest, product: Product) -> None:
+        self.code, self.nest, self.product = code, nest, product
+        extent = nest.extents[product.column]
+        self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
+        self.rows = ROWS if host.lanes() == 16 else ROWS // 2
+        taken = {product.row, product.column}
+        self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in taken]
+        self.summed = sorted(nest.reduced)
+
+    def emit(self, pointers: Sequence[Value]) -> None:
+        self.over(self.outer, list(pointers), self.tiles)
+
+    def over(self, axes: Sequence[int], pointers: list[Value], body: Callable[[list[Value]], None]) -> None:
+        """Plain loops."""
+        if not axes:
+            return body(pointers)
+        self.loop(0, self.nest.extents[axes[0]], 1,
+                  lambda i: self.over(axes[1:], self.moved(pointers, axes[0], i), body))
+        return None
+
+    def tiles(self, pointers: list[Value]) -> None:
+        """Column blocks outside, so that a block of ``b`` stays in the first cache for all rows."""
+        column, row = self.product.column, self.product.row
+        width = self.lanes * VECTORS
+        height = self.nest.extents[row] if row is not None else 1
+
+        def columns(place: Value | int, count: int) -> None:
+            here = self.moved(pointers, column, place)
+            if row is None:
+                return self.tile(here, 1, count)
+            self.blocks(height, self.rows, lambda r, rows: self.tile(self.moved(here, row, r), rows, count))
+            return None
+        self.blocks(self.nest.extents[column], width, columns)
+
+    def blocks(self, extent: int, size: int, body: Callable[[Value | int, int], None]) -> None:
+        """``body(start, count)`` over whole blocks, then over what is left."""
+        whole = extent // size * size
+        if whole == size:
+            body(0, size)
+        elif whole:
+            self.loop(0, whole, size, lambda i: body(i, size))
+        if extent > whole:
+            body(whole, extent - whole)
+
+    def tile(self, pointers: list[Value], rows: int, columns: int) -> None:
+        """``rows`` by ``columns`` of the result through all summed axes."""
+        code, nest, product = self.code, self.nest, self.product
+        out, vectors = nest.outputs[0], -(-columns // self.lanes)
+        rest = columns % self.lanes
+        active = [code.first_lanes(self.lanes, rest) if rest and v == vectors - 1 else None for v in range(vectors)]
+        places = []
+        for r in range(rows):
+            line = self.shifted(pointers[2], out.dtype, r * out.strides[product.row] if product.row is not None else 0)
+            places += [self.shifted(line, out.dtype, v * self.lanes) for v in range(vectors)]
+        start = [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(places)]
+        sums = self.sum(self.summed, pointers, start, rows, active)
+        for k, (p, value) in enumerate(zip(places, sums)):
+            code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
+
+    def sum(self, axes: Sequence[int], pointers: list[Value], sums: list[Value], rows: int,
+            active: list[Value | None]) -> list[Value]:
+        if not axes:
+            return self.step(pointers, sums, rows, active)
+        op = self.code.scf.ForOp(self.code.i64(0), self.code.i64(self.nest.extents[axes[0]]), self.code.i64(1), sums)
+        with ir.InsertionPoint(op.body):
+            here = self.moved(pointers, axes[0], op.induction_variable)
+            self.code.scf.YieldOp(self.sum(axes[1:], here, list(op.inner_iter_args), rows, active))
+        return list(op.results)
+
+    def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
+        """One element of the summed axes: an outer product."""
+        code, product = self.code, self.product
+        a, b = self.nest.inputs[product.broadcast], self.nest.inputs[product.vector]
+        moving = [code.spread(expand_convert(code, code.fetch(
+            self.shifted(pointers[product.vector], b.dtype, v * self.lanes), 1, b.dtype, self.lanes, mask), b.dtype, FLOAT32),
+            self.lanes) for v, mask in enumerate(active)]
+        result = []
+        for r in range(rows):
+            offset = r * a.strides[product.row] if product.row is not None else 0
+            element = code.fetch(self.shifted(pointers[product.broadcast], a.dtype, offset), 0, a.dtype, 1, None)
+            factor = code.spread(expand_convert(code, element, a.dtype, FLOAT32), self.lanes)
+            result += [code.fma(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
+        return result
+
+    # -- loops and addresses -------------------------------------------------------------------------------------------
+    def loop(self, start: int, end: int, step: int, body: Callable[[Value], Any]) -> None:
+        op = self.code.scf.ForOp(self.code.i64(start), self.code.i64(end), self.code.i64(step))
+        with ir.InsertionPoint(op.body):
+            body(op.induction_variable)
+            self.code.scf.YieldOp([])
+
+    def moved(self, pointers: Sequence[Value], axis: int, place: Value | int) -> list[Value]:
+        code, result = self.code, []
+        for operand, pointer in zip(self.nest.operands, pointers):
+            step = operand.strides[axis]
+            offset: Any = place * step if isinstance(place, int) else code.times(place, step) if step else 0
+            result.append(code.at(pointer, offset, code.element(operand.dtype)))
+        return result
+
+    def shifted(self, pointer: Value, dtype: Any, elements: int) -> Value:
+        return self.code.at(pointer, elements, self.code.element(dtype))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the host CPU offers: vector lanes, cores, and the few words that differ between systems."""
+
+import os
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+
+from nki_mlir.diagnostics import NkiMlirError
+
+# How the pool's code says "wait on this word" (a system call's number) and "this is a spinning loop" (an instruction).
+_WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
+MOST_THREADS = 256                  # places in the pool
+
+
+class BadThreadCount(NkiMlirError, ValueError):
+    code = "NKI-THREADS"
+    message = "NKI_MLIR_NUM_THREADS is '{text}'"
+    fix = "set it to a number of threads from 1 to {most}"
+
+
+@cache
+def features() -> frozenset[str]:
+    """Flags of the first CPU as the system reports them, for example 'avx2', 'avx512f', 'asimd'."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset({"asimd"} if platform.machine() in ("arm64", "aarch64") else ())
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
+    return frozenset(flags.split(":", 1)[1].split())
+
+
+@cache
+def lanes() -> int:
+    """float32 elements of the widest vector register."""
+    found = features()
+    if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= found:
+        return 16
+    return 8 if {"avx2", "fma"} <= found else 4
+
+
+def threads() -> int:
+    """Threads of a parallel kernel, the calling one included: ``NKI_MLIR_NUM_THREADS``, or one a core."""
+    text = os.environ.get("NKI_MLIR_NUM_THREADS")
+    if text is not None:
+        try:
+            if 1 <= int(text) <= MOST_THREADS:
+                return int(text)
+        except ValueError:
+            pass
+        raise BadThreadCount(text=text, most=MOST_THREADS)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_THREADS)
+
+
+def can_run_workers() -> bool:
+    """Whether the pool's threads can wait: they use Linux's futex."""
+    return sys.platform == "linux" and platform.machine() in _WORDS
+
+
+def spelled(text: str) -> str:
+    """The pool's code with this system's words put in."""
+    futex, pause = _WORDS.get(platform.machine(), ("0", ""))
+    return text.replace("@FUTEX@", futex).replace("@PAUSE@", pause)

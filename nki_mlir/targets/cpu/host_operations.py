@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations that stay tile operations are run by the interpreter, called back from the compiled program.
+
+``nki.device_print`` is one, and so is whatever has no lowering to linalg. Programs with such operations do not use the worker
+pool: the callback needs Python's lock, which a waiting caller may hold.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.places import place_of
+from nki_mlir.targets.interpreter.execute import compile_op
+
+CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+
+
+@dataclass
+class HostOperations:
+    """The operations of one kernel by site, the function that runs them, and what they raised."""
+
+    runners: dict[int, Callable[[np.ndarray], None]] = field(default_factory=dict)
+    failures: dict[int, BaseException] = field(default_factory=dict)
+    callback: Any = None
+
+    @property
+    def address(self) -> int:
+        """``status callback(words)``: the site, the addresses of the operation's buffers, its symbols."""
+        if self.callback is None:
+            self.callback = CALLBACK(self._run)
+        return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
+
+    def add(self, site: int, operation: Any) -> list[Any]:
+        """Take over an operation; returns the SSA values whose addresses and values it must be given."""
+        op = read_op(operation)
+        run, at = compile_op(op), place_of(operation)
+        tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in op.operands()]
+        count = 1 + len(tiles) + len(op.symbols)
+
+        def runner(words: int) -> None:
+            given = (ctypes.c_int64 * count).from_address(words)
+            arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(given[1:], tiles)]
+            try:
+                run(arrays, given[1 + len(tiles):])
+            except NkiMlirError as error:
+                raise error.located(at) from None
+        self.runners[site] = runner
+        return [t.handle for _, t in op.operands()] + list(op.symbols)
+
+    def _run(self, words: int) -> int:
+        site = ctypes.c_int64.from_address(words).value
+        try:
+            self.runners[site](words)
+            return 0
+        except BaseException as error:      # it must not end in compiled frames; the caller raises it
+            self.failures[site] = error
+            return site
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The memory at an address as an array that shares it."""
+    count = int(np.prod(shape, dtype=np.int64))
+    memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

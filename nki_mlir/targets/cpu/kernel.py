@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A captured kernel as native code: one C function that runs its whole grid."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import InternalError, NkiMlirError
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.targets.cpu.assembler import Assembler, Sites
+from nki_mlir.targets.cpu.host_operations import HostOperations
+from nki_mlir.targets.cpu.limits import SITE_BITS
+from nki_mlir.targets.cpu.machine import machine, thunk
+from nki_mlir.targets.cpu.program import MEMORY, Assembly
+from nki_mlir.targets.cpu.routines import addresses
+from nki_mlir.targets.cpu.structured import Reader
+from nki_mlir.targets.interpreter.execute import MaskTooWeak
+
+WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
+
+
+class OutOfMemory(NkiMlirError, MemoryError):
+    code = "NKI-MEMORY"
+    message = "there is no memory for the kernel's buffers ({bytes} bytes a program)"
+    fix = "run fewer programs at a time (NKI_MLIR_NUM_THREADS), or smaller tiles"
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """One module of a kernel: its words, and what they point to."""
+
+    words: np.ndarray
+    assembly: Assembly
+    memory: int
+    cost: float
+    keep: tuple[Any, ...]
+
+
+class CompiledKernel:
+    """All programs of a kernel. Call it with arrays, or call ``address`` as ``int32_t entry(void** data)``.
+
+    ``data`` are the addresses of the inputs in order, then of the shared outputs in order. The function may be called from
+    several threads at once; it is valid as long as this object is. It returns 0 or a status for ``error``.
+    """
+
+    def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
+        self.sites, self.hosts = Sites([]), HostOperations()
+        reader = Reader()
+        made: dict[int, Compiled] = {}
+        variants = {id(v.module): v.module for v in captured.variants.values()}
+        assemblers = {key: assemble(module, len(grid), reader, self.hosts, self.sites) for key, module in variants.items()}
+        routines = addresses(r for a in assemblers.values() for r in a.code.routines)
+        functions = {**machine().functions, **routines}
+        for key, assembler in assemblers.items():
+            words, sizes = assembler.code.finish(functions)
+            made[key] = Compiled(words, assembler.code, sizes.get(MEMORY, 0), assembler.cost, tuple(assembler.globals))
+        self.programs = list(made.values())
+        kernel = assemblers[next(iter(made))].kernel
+        self.arrays = len(kernel.inputs) + len(kernel.shared)
+        self.bytes = max(p.memory + p.assembly.frame_bytes for p in self.programs)
+        codes = np.array([made[id(captured.variant_for(point).module)].words.ctypes.data for point in np.ndindex(*grid)],
+                         np.int64)
+        count = prod(grid)
+        average = sum(p.cost for p in self.programs) / len(self.programs)
+        self.parallel = count > 1 and not self.hosts.runners and count * average >= WORTH_WAKING
+        if self.parallel:
+            machine().start_workers()
+        frame = max(p.assembly.frame_bytes for p in self.programs) // 8
+        own = codes.ctypes.data if len(self.programs) > 1 else 0
+        self.record = np.array([count, self.parallel, self.bytes, frame, len(grid), self.arrays, own, codes[0], *grid],
+                               np.int64)
+        self.codes = codes
+        self.launch = machine().launch
+        self.where = self.record.ctypes.data
+        self.pack = ctypes.c_void_p * self.arrays
+        self.entry: int | None = None
+
+    @property
+    def address(self) -> int:
+        """The C function."""
+        if self.entry is None:
+            self.entry = thunk(self.where)
+        return self.entry
+
+    def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        data = self.pack(*[a.ctypes.data for a in inputs], *[a.ctypes.data for a in shared])
+        status = self.launch(self.where, ctypes.addressof(data))
+        if status:
+            raise self.error(status)
+
+    def error(self, status: int) -> BaseException:
+        """The exception of a status."""
+        site, excess = status & ((1 << SITE_BITS) - 1), status >> SITE_BITS
+        if site == 0:
+            return OutOfMemory(bytes=self.bytes)
+        if excess:
+            return MaskTooWeak(excess=excess).located(self.sites.places[site - 1])
+        return self.hosts.failures.pop(site, None) or InternalError(f"a kernel returned the unknown status {status}")
+
+
+def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
+    """A module of any level above the instruction stream as a program. The module itself stays as it is."""
+    copy = at_waist(module)
+    assembler = Assembler(the_kernel(copy), axes, reader, hosts, sites)
+    with copy.context, ir.Location.unknown():
+        assembler.assemble()
+    return assembler
+
+
+def at_waist(module: Any) -> Any:
+    """A copy with nothing but structured operations, and what the interpreter runs for us."""
+    from nki_mlir.transforms.passes import pass_named, run_passes
+    from nki_mlir.transforms.safety import check_safe
+    copy = module.operation.clone()
+    check_safe(copy)
+    run_passes(copy, [pass_named(name) for name in ("split-masked-loops", "nki-to-linalg", "nisa-to-linalg")])
+    return copy

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loads, stores and plain integer code of generated functions: pointers, strides, masks, scalar or in lanes.
+
+A value is a scalar where ``lanes`` is 1, else a vector of that many elements. ``active`` is a vector of i1, or None when
+all lanes count; other lanes are neither read nor written.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.scalar.conversion import storage_type
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.emit import Emitter, arith
+
+Value = Any
+DYNAMIC = -(1 << 31)                # marks an index that is an operand
+MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
+
+
+class Code(Emitter):
+    """The emitter of one function: scalars and vectors, plus memory."""
+
+    def __init__(self) -> None:
+        self.pointer = ir.Type.parse("!llvm.ptr")
+        self.i64_type = ir.IntegerType.get_signless(64)
+        self.vector = load("dialects.vector")
+        self.scf = load("dialects.scf")
+        self.i64s: dict[int, Value] = {}
+        self.entry: Any = None          # where constants go
+
+    # -- types ---------------------------------------------------------------------------------------------------------
+    def element(self, dtype: DType) -> Any:
+        """How an element is held in memory and, before it is converted, in registers."""
+        return ir.Type.parse(storage_type(dtype))
+
+    def shaped(self, element: Any, lanes: int) -> Any:
+        return element if lanes == 1 else ir.VectorType.get([lanes], element)
+
+    # -- integers ------------------------------------------------------------------------------------------------------
+    def i64(self, number: int) -> Value:
+        """A constant, made once at the head of the function."""
+        if number not in self.i64s:
+            attribute = ir.IntegerAttr.get(self.i64_type, number)
+            with self.entry:
+                self.i64s[number] = arith.ConstantOp(self.i64_type, attribute).result
+        return self.i64s[number]
+
+    def times(self, value: Value, factor: int) -> Value:
+        return value if factor == 1 else self.mul(value, self.i64(factor))
+
+    def linear(self, const: int, terms: Sequence[tuple[Value, int]]) -> Value:
+        """``const + sum(value * factor)`` of scalars."""
+        total = None
+        for value, factor in terms:
+            term = self.times(value, factor)
+            total = term if total is None else self.add(total, term)
+        if total is None:
+            return self.i64(const)
+        return self.add(total, self.i64(const)) if const else total
+
+    def counted(self, lanes: int, step: int = 1, bits: int = 64) -> Value:
+        """The vector 0, step, 2 step, ..."""
+        kind = ir.VectorType.get([lanes], ir.IntegerType.get_signless(bits))
+        values = [ir.IntegerAttr.get(kind.element_type, k * step) for k in range(lanes)]
+        return arith.ConstantOp(kind, ir.DenseElementsAttr.get(values, kind)).result
+
+    def first_lanes(self, lanes: int, count: int) -> Value:
+        """A mask of the first ``count`` lanes."""
+        kind = ir.VectorType.get([lanes], ir.IntegerType.get_signless(1))
+        bits = [ir.BoolAttr.get(k < count) for k in range(lanes)]
+        return arith.ConstantOp(kind, ir.DenseElementsAttr.get(bits, kind)).result
+
+    def spread(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane; vectors as they are."""
+        if lanes == 1 or isinstance(value.type, ir.VectorType):
+            return value
+        return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
+
+    # -- pointers ------------------------------------------------------------------------------------------------------
+    def _llvm(self, name: str, operands: Sequence[Value], result: Any = None, **attributes: Any) -> Any:
+        op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],
+                                 attributes=attributes)
+        return op.results[0] if result is not None else op
+
+    def at(self, pointer: Value, index: Value | int, element: Any) -> Value:
+        """The address of an element; of each lane where the index is a vector."""
+        static = isinstance(index, int)
+        if static and index == 0:
+            return pointer
+        result = self.pointer
+        if not static and isinstance(index.type, ir.VectorType):
+            result = ir.VectorType.get(index.type.shape, self.pointer)
+        return self._llvm("getelementptr", [pointer] if static else [pointer, index], result,
+                          rawConstantIndices=ir.DenseI32ArrayAttr.get([index if static else DYNAMIC]),
+                          elem_type=ir.TypeAttr.get(element))
+
+    def word(self, pointer: Value, place: int, kind: Any) -> Value:
+        """A 64-bit word that lies at ``place``."""
+        return self._llvm("load", [self.at(pointer, place, self.i64_type)], kind)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def fetch(self, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> Value:
+        """Elements ``step`` apart from a pointer on. A step of 0 gives a scalar, which all lanes share."""
+        element = self.element(dtype)
+        if lanes == 1 or step == 0:
+            return self._load(pointer, element, dtype)
+        kind = ir.VectorType.get([lanes], element)
+        if step == 1 and active is None:
+            return self._load(pointer, kind, dtype)
+        if step == 1:
+            return self._masked("load", [pointer, active, self.constant(kind, 0)], kind, dtype)
+        if 1 < step <= MOST_SHUFFLED and active is None:
+            return self._picked(pointer, step, dtype, lanes)
+        every = active if active is not None else self.first_lanes(lanes, lanes)
+        return self._masked("gather", [self._lane_addresses(pointer, step, element, lanes), every,
+                                       self.constant(kind, 0)], kind, dtype)
+
+    def put(self, value: Value, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> None:
+        """Write elements ``step`` apart from a pointer on."""
+        if lanes == 1 or (step == 1 and active is None):
+            self._llvm("store", [value, pointer], alignment=self._alignment(dtype, 64))
+        elif step == 1:
+            self._masked("store", [value, pointer, active], None, dtype)
+        else:
+            addresses = self._lane_addresses(pointer, step, self.element(dtype), lanes)
+            every = active if active is not None else self.first_lanes(lanes, lanes)
+            self._masked("scatter", [value, addresses, every], None, dtype)
+
+    def _load(self, pointer: Value, kind: Any, dtype: DType) -> Value:
+        return self._llvm("load", [pointer], kind, alignment=self._alignment(dtype, 64))
+
+    def _masked(self, name: str, operands: Sequence[Value], result: Any, dtype: DType) -> Any:
+        return self._llvm(f"intr.masked.{name}", operands, result, alignment=self._alignment(dtype, 32))
+
+    def _alignment(self, dtype: DType, bits: int) -> Any:
+        # Of the element: without it, that of the whole vector would be assumed.
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
+
+    def _lane_addresses(self, pointer: Value, step: int, element: Any, lanes: int) -> Value:
+        # 32-bit offsets from one pointer: twice as many lanes to a gather instruction as with 64.
+        return self.at(pointer, self.counted(lanes, step, 32), element)
+
+    def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
+        """Every ``step``-th element of whole vectors. The last vector ends with the last element that counts."""
+        element = self.element(dtype)
+        kind = ir.VectorType.get([lanes], element)
+        result = self._load(pointer, kind, dtype)
+        for k in range(1, step):
+            place = self.at(pointer, k * lanes, element)
+            if k == step - 1:
+                mask = self.first_lanes(lanes, lanes - step + 1)
+                part = self._masked("load", [place, mask, self.constant(kind, 0)], kind, dtype)
+            else:
+                part = self._load(place, kind, dtype)
+            # Lanes found so far are in front. In the first round they still have to be picked from the first vector.
+            have = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
+            first = -(k * lanes) % step                         # of this vector's elements that count
+            found = [*have, *(lanes + j for j in range(first, lanes, step))]
+            result = self.vector.ShuffleOp(result, part, [*found, *[0] * (lanes - len(found))]).result
+        return result

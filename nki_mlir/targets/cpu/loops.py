@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Elementwise operations, copies and folds as loops over vectors.
+
+What does not change in the inner loops is loaded and computed before them: every operation reads its sources before it
+writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.targets.cpu.body import Body, Point
+from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, identity
+
+Carried = list[Value]
+
+
+class Loops:
+    """Emits one nest, a loop an axis, at the current insertion point."""
+
+    def __init__(self, code: Code, nest: Nest, plan: Schedule, symbols: Sequence[Value]) -> None:
+        self.code, self.nest, self.plan = code, nest, plan
+        self.body = Body(code, nest, symbols, plan.vector)
+        self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
+
+    def emit(self, pointers: Sequence[Value]) -> None:
+        self.level(0, Point(tuple(pointers), {}, dict(self.body.start)), [])
+
+    def level(self, depth: int, point: Point, carried: Carried) -> Carried:
+        """The loops from ``depth`` on."""
+        if not self.nest.mask:
+            point = self.load(depth, point)
+        if depth == self.split and self.plan.carried and not carried:
+            self.folded(depth, point)
+            return []
+        if depth == len(self.plan.order):
+            return self.innermost(point, carried)
+        if self.plan.order[depth] == self.plan.vector:
+            return self.vector_loop(depth, point, carried)
+        return self.scalar_loop(depth, point, carried)
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+    def scalar_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
+        axis = self.plan.order[depth]
+        extent = self.nest.extents[axis]
+        if depth >= len(self.plan.order) - 2 and extent <= UNROLLED and len(self.nest.steps) <= LIGHT:
+            for k in range(extent):
+                carried = self.level(depth + 1, self.moved(point, axis, k), carried)
+            return carried
+        return self.loop(0, extent, 1, carried, lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
+
+    def vector_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
+        axis, lanes, unroll = self.plan.order[depth], self.plan.lanes, self.plan.unroll
+        extent = self.nest.extents[axis]
+        point = replace(point, lanes=lanes)
+
+        def vectors(start: Value | int, count: int, carried: Carried) -> Carried:
+            """``count`` vectors from a position on, each with its own partial results."""
+            after = list(carried)
+            for k in range(count):
+                own = slice(k * len(self.plan.folds), (k + 1) * len(self.plan.folds)) if self.plan.folds else slice(None)
+                place = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
+                after[own] = self.level(depth + 1, self.moved(point, axis, place), after[own])
+            return after
+        done = 0
+        for count in (unroll, 1) if unroll > 1 else (1,):
+            width = count * lanes
+            end = done + (extent - done) // width * width
+            if end - done == width:
+                carried = vectors(done, count, carried)
+            elif end > done:
+                carried = self.loop(done, end, width, carried, lambda i, c, count=count: vectors(i, count, c))
+            done = end
+        if done < extent:
+            rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
+            own = len(self.plan.folds) or len(carried)
+            first = self.level(depth + 1, self.moved(rest, axis, done), carried[:own])
+            carried = [*first, *carried[own:]]
+        return carried
+
+    def loop(self, start: int, end: int, step: int, carried: Carried, body: Callable[[Value, Carried], Carried]
+             ) -> Carried:
+        op = self.code.scf.ForOp(self.code.i64(start), self.code.i64(end), self.code.i64(step), carried)
+        with ir.InsertionPoint(op.body):
+            self.code.scf.YieldOp(body(op.induction_variable, list(op.inner_iter_args)))
+        return list(op.results)
+
+    def moved(self, point: Point, axis: int, place: Value | int) -> Point:
+        """The point at a position of an axis."""
+        code, pointers = self.code, []
+        for operand, pointer in zip(self.nest.operands, point.pointers):
+            step = operand.strides[axis]
+            offset: Any = place * step if isinstance(place, int) else code.times(place, step) if step else 0
+            pointers.append(code.at(pointer, offset, code.element(operand.dtype)))
+        return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: place})
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def step_of(self, operand: int, point: Point) -> int:
+        """Elements from one lane to the next."""
+        return self.nest.operands[operand].strides[self.plan.vector] if point.lanes > 1 else 0   # type: ignore[index]
+
+    def fetch(self, operand: int, point: Point) -> Value:
+        dtype = self.nest.operands[operand].dtype
+        return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
+
+    def put(self, value: Value, output: int, point: Point) -> None:
+        operand = len(self.nest.inputs) + output
+        self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
+                      self.nest.outputs[output].dtype, point.lanes, point.active)
+
+    def load(self, depth: int, point: Point) -> Point:
+        """The inputs that the remaining loops do not move, and what follows from them."""
+        rest = self.plan.order[depth:]
+        ready = {k: self.fetch(k, point) for k, o in enumerate(self.nest.inputs)
+                 if k not in point.known and not any(o.strides[a] for a in rest)}
+        return self.body.advance(point.knowing(ready))
+
+    # -- one element, or one vector ------------------------------------------------------------------------------------
+    def innermost(self, point: Point, carried: Carried) -> Carried:
+        if not self.nest.mask:
+            return self.compute(point, carried)
+        active = self.body.holds(self.nest.mask, point)
+        some = active
+        if point.lanes > 1:
+            vector = self.code.vector
+            some = vector.reduction(ir.IntegerType.get_signless(1), vector.CombiningKind.OR, active)
+        branch = self.code.scf.IfOp(some)
+        with ir.InsertionPoint(branch.then_block):
+            self.compute(self.load(len(self.plan.order), replace(point, active=active)), [])
+            self.code.scf.YieldOp([])
+        return []
+
+    def compute(self, point: Point, carried: Carried) -> Carried:
+        """Write the outputs that are not carried; the new values of those that are."""
+        nest, plan = self.nest, self.plan
+        old = {}
+        for k in range(len(nest.outputs)):
+            number = nest.first_output + k
+            if k not in plan.carried and nest.uses(number):
+                old[number] = self.fetch(len(nest.inputs) + k, point)
+        if not plan.folds:
+            old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried)}
+        point = self.body.advance(point.knowing(old))
+        for k, result in enumerate(nest.results):
+            if k not in plan.carried:
+                self.put(point.known[result], k, point)
+        if not plan.folds:
+            return [self.code.spread(point.known[nest.results[k]], point.lanes) for k in plan.carried]
+        return [self.partial(fold, value, point) for fold, value in zip(plan.folds, carried)]
+
+    # -- folds ---------------------------------------------------------------------------------------------------------
+    def folded(self, depth: int, point: Point) -> None:
+        """The reduced loops around registers that start from and end in the carried outputs."""
+        plan, first = self.plan, len(self.nest.inputs)
+        if not plan.folds:
+            start = [self.code.spread(self.fetch(first + k, point), point.lanes) for k in plan.carried]
+            for k, value in zip(plan.carried, self.inside(depth, point, start)):
+                self.put(value, k, point)
+            return
+        start = [self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
+                                    identity(self.nest, f)) for f in plan.folds]
+        parts = self.inside(depth, point, start * plan.unroll)
+        for k, fold in enumerate(plan.folds):
+            total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
+            old = self.fetch(first + fold.output, point)
+            self.put(self.body.step(fold.step, {v: old if v != fold.value else total for v in fold.step.operands}, point),
+                     fold.output, point)
+
+    def inside(self, depth: int, point: Point, carried: Carried) -> Carried:
+        if depth == len(self.plan.order):
+            return self.innermost(point, carried)
+        if self.plan.order[depth] == self.plan.vector:
+            return self.vector_loop(depth, point, carried)
+        return self.scalar_loop(depth, point, carried)
+
+    def partial(self, fold: Any, total: Value, point: Point) -> Value:
+        """A partial result with one more vector; lanes that do not count add nothing."""
+        value = self.code.spread(point.known[fold.value], point.lanes)
+        if point.active is not None:
+            value = self.code.select(point.active, value, self.code.const(value, identity(self.nest, fold)))
+        return self.combine(fold, total, value)
+
+    def combine(self, fold: Any, a: Value, b: Value) -> Value:
+        old = self.nest.first_output + fold.output
+        return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes))
+
+    def tree(self, fold: Any, parts: Carried) -> Value:
+        while len(parts) > 1:
+            parts = [self.combine(fold, a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) & ~1:]
+        return parts[0]
+
+    def across(self, fold: Any, value: Value) -> Value:
+        """The lanes of a vector folded into one scalar, by halves."""
+        vector, lanes = self.code.vector, self.plan.lanes
+        while lanes > 1:
+            lanes //= 2
+            low, high = (vector.ShuffleOp(value, value, range(k, k + lanes)).result for k in (0, lanes))
+            value = self.combine(fold, low, high)
+        return vector.ExtractOp(value, [], [0]).result if isinstance(value.type, ir.VectorType) else value

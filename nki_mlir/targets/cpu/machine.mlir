@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The machine that runs a compiled kernel: memory of a call, programs, and the instructions that are not tile operations.
+//
+// A program is a sequence of words. An instruction in it is
+//
+//   function, number of arguments, then per argument: constant, number of terms, then per term: slot, factor
+//
+// An argument's value is constant + sum(frame[slot] * factor); the function gets the address of the values and returns a
+// status. 0 goes on, a negative status -1 - w goes on at word w, any other ends the program. The function 0 ends it, too.
+//
+// The frame has slots for its own address, the memory of this program, its words, program ids, the addresses of the
+// kernel's arrays, and loop variables, in this order.
+
+llvm.func @pthread_key_create(!llvm.ptr, !llvm.ptr) -> i32
+llvm.func @pthread_getspecific(i32) -> !llvm.ptr
+llvm.func @pthread_setspecific(i32, !llvm.ptr) -> i32
+llvm.func @aligned_alloc(i64, i64) -> !llvm.ptr
+llvm.func @free(!llvm.ptr)
+
+// -- memory. A thread keeps one block, whose size is in its first word, for its next call. ----------------------------
+
+llvm.mlir.global internal @key(0 : i32) : i32
+
+llvm.func internal @nki_memory_start() {
+  %key = llvm.mlir.addressof @key : !llvm.ptr
+  %free = llvm.mlir.addressof @free : !llvm.ptr
+  %r = llvm.call @pthread_key_create(%key, %free) : (!llvm.ptr, !llvm.ptr) -> i32
+  llvm.return
+}
+
+// At least `size` bytes on a cache line, with a cache line before them; null when there are none.
+llvm.func internal @acquire(%size: i64) -> !llvm.ptr {
+  %pkey = llvm.mlir.addressof @key : !llvm.ptr
+  %key = llvm.load %pkey : !llvm.ptr -> i32
+  %null = llvm.mlir.zero : !llvm.ptr
+  %header = arith.constant 64 : i64
+  %line = arith.constant 63 : i64
+  %mask = arith.constant -64 : i64
+  %more = arith.addi %size, %header : i64
+  %above = arith.addi %more, %line : i64
+  %bytes = arith.andi %above, %mask : i64
+  %kept = llvm.call @pthread_getspecific(%key) : (i32) -> !llvm.ptr
+  %has = llvm.icmp "ne" %kept, %null : !llvm.ptr
+  %block = scf.if %has -> (!llvm.ptr) {
+    %r = llvm.call @pthread_setspecific(%key, %null) : (i32, !llvm.ptr) -> i32
+    %held = llvm.load %kept : !llvm.ptr -> i64
+    %enough = arith.cmpi sge, %held, %bytes : i64
+    %b = scf.if %enough -> (!llvm.ptr) {
+      scf.yield %kept : !llvm.ptr
+    } else {
+      llvm.call @free(%kept) : (!llvm.ptr) -> ()
+      %new = llvm.call @allocate(%bytes) : (i64) -> !llvm.ptr
+      scf.yield %new : !llvm.ptr
+    }
+    scf.yield %b : !llvm.ptr
+  } else {
+    %new = llvm.call @allocate(%bytes) : (i64) -> !llvm.ptr
+    scf.yield %new : !llvm.ptr
+  }
+  %none = llvm.icmp "eq" %block, %null : !llvm.ptr
+  %data = llvm.getelementptr %block[64] : (!llvm.ptr) -> !llvm.ptr, i8
+  %result = llvm.select %none, %null, %data : i1, !llvm.ptr
+  llvm.return %result : !llvm.ptr
+}
+
+llvm.func internal @allocate(%bytes: i64) -> !llvm.ptr {
+  %null = llvm.mlir.zero : !llvm.ptr
+  %line = arith.constant 64 : i64
+  %new = llvm.call @aligned_alloc(%line, %bytes) : (i64, i64) -> !llvm.ptr
+  %some = llvm.icmp "ne" %new, %null : !llvm.ptr
+  scf.if %some {
+    llvm.store %bytes, %new : i64, !llvm.ptr
+  }
+  llvm.return %new : !llvm.ptr
+}
+
+// A call within a call has taken its own block: the one that ends last is kept.
+llvm.func internal @release(%data: !llvm.ptr) {
+  %pkey = llvm.mlir.addressof @key : !llvm.ptr
+  %key = llvm.load %pkey : !llvm.ptr -> i32
+  %null = llvm.mlir.zero : !llvm.ptr
+  %block = llvm.getelementptr %data[-64] : (!llvm.ptr) -> !llvm.ptr, i8
+  %kept = llvm.call @pthread_getspecific(%key) : (i32) -> !llvm.ptr
+  %has = llvm.icmp "ne" %kept, %null : !llvm.ptr
+  scf.if %has {
+    llvm.call @free(%kept) : (!llvm.ptr) -> ()
+  }
+  %r = llvm.call @pthread_setspecific(%key, %block) : (i32, !llvm.ptr) -> i32
+  llvm.return
+}
+
+// -- programs ---------------------------------------------------------------------------------------------------------
+
+llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %two = arith.constant 2 : i64
+  %minus = arith.constant -1 : i64
+  %room = arith.constant 64 : i64
+  %arguments = llvm.alloca %room x i64 : (i64) -> !llvm.ptr
+  %end:2 = scf.while (%at = %start, %status = %zero) : (i64, i64) -> (i64, i64) {
+    %p = llvm.getelementptr %words[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %f = llvm.load %p : !llvm.ptr -> i64
+    %more = arith.cmpi ne, %f, %zero : i64
+    %fine = arith.cmpi eq, %status, %zero : i64
+    %go = arith.andi %more, %fine : i1
+    scf.condition(%go) %at, %status : i64, i64
+  } do {
+  ^instruction(%at: i64, %status: i64):
+    %p = llvm.getelementptr %words[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %f = llvm.load %p : !llvm.ptr -> !llvm.ptr
+    %pn = llvm.getelementptr %p[1] : (!llvm.ptr) -> !llvm.ptr, i64
+    %n = llvm.load %pn : !llvm.ptr -> i64
+    %first = llvm.getelementptr %p[2] : (!llvm.ptr) -> !llvm.ptr, i64
+    %after = scf.for %k = %zero to %n step %one iter_args(%w = %first) -> (!llvm.ptr) : i64 {
+      %constant = llvm.load %w : !llvm.ptr -> i64
+      %pt = llvm.getelementptr %w[1] : (!llvm.ptr) -> !llvm.ptr, i64
+      %terms = llvm.load %pt : !llvm.ptr -> i64
+      %w2 = llvm.getelementptr %w[2] : (!llvm.ptr) -> !llvm.ptr, i64
+      %sum:2 = scf.for %t = %zero to %terms step %one iter_args(%total = %constant, %v = %w2) -> (i64, !llvm.ptr) : i64 {
+        %slot = llvm.load %v : !llvm.ptr -> i64
+        %pf = llvm.getelementptr %v[1] : (!llvm.ptr) -> !llvm.ptr, i64
+        %factor = llvm.load %pf : !llvm.ptr -> i64
+        %ps = llvm.getelementptr %frame[%slot] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+        %value = llvm.load %ps : !llvm.ptr -> i64
+        %product = arith.muli %value, %factor : i64
+        %new = arith.addi %total, %product : i64
+        %v2 = llvm.getelementptr %v[2] : (!llvm.ptr) -> !llvm.ptr, i64
+        scf.yield %new, %v2 : i64, !llvm.ptr
+      }
+      %pa = llvm.getelementptr %arguments[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+      llvm.store %sum#0, %pa : i64, !llvm.ptr
+      scf.yield %sum#1 : !llvm.ptr
+    }
+    %r = llvm.call %f(%arguments) : !llvm.ptr, (!llvm.ptr) -> i64
+    %jump = arith.cmpi slt, %r, %zero : i64
+    %target = arith.subi %minus, %r : i64
+    %here = llvm.ptrtoint %after : !llvm.ptr to i64
+    %base = llvm.ptrtoint %words : !llvm.ptr to i64
+    %bytes = arith.subi %here, %base : i64
+    %three = arith.constant 3 : i64
+    %next = arith.shrui %bytes, %three : i64
+    %new_at = arith.select %jump, %target, %next : i64
+    %new_status = arith.select %jump, %zero, %r : i64
+    scf.yield %new_at, %new_status : i64, i64
+  }
+  llvm.return %end#1 : i64
+}
+
+// One program of a grid. The argument is {kernel, addresses of its arrays}; a kernel is
+//   {programs, parallel, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, extents...}
+llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %two = arith.constant 2 : i64
+  %out_of_memory = arith.constant 32768 : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %kernel = llvm.load %argument : !llvm.ptr -> !llvm.ptr
+  %pdata = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %data = llvm.load %pdata : !llvm.ptr -> !llvm.ptr
+  %p2 = llvm.getelementptr %kernel[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p3 = llvm.getelementptr %kernel[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p4 = llvm.getelementptr %kernel[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p6 = llvm.getelementptr %kernel[6] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p7 = llvm.getelementptr %kernel[7] : (!llvm.ptr) -> !llvm.ptr, i64
+  %extents = llvm.getelementptr %kernel[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %size = llvm.load %p2 : !llvm.ptr -> i64
+  %slots = llvm.load %p3 : !llvm.ptr -> i64
+  %axes = llvm.load %p4 : !llvm.ptr -> i64
+  %arrays = llvm.load %p5 : !llvm.ptr -> i64
+  %codes = llvm.load %p6 : !llvm.ptr -> !llvm.ptr
+  %frame = llvm.call @acquire(%size) : (i64) -> !llvm.ptr
+  %failed = llvm.icmp "eq" %frame, %null : !llvm.ptr
+  %result = scf.if %failed -> (i64) {
+    scf.yield %out_of_memory : i64
+  } else {
+    %memory = llvm.getelementptr %frame[%slots] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    llvm.store %frame, %frame : !llvm.ptr, !llvm.ptr
+    %f1 = llvm.getelementptr %frame[1] : (!llvm.ptr) -> !llvm.ptr, i64
+    llvm.store %memory, %f1 : !llvm.ptr, !llvm.ptr
+    %f2 = llvm.getelementptr %frame[2] : (!llvm.ptr) -> !llvm.ptr, i64
+    %ids = llvm.getelementptr %frame[3] : (!llvm.ptr) -> !llvm.ptr, i64
+    %rest = scf.for %k = %zero to %axes step %one iter_args(%left = %number) -> (i64) : i64 {    // last axis first
+      %from_end = arith.subi %axes, %k : i64
+      %axis = arith.subi %from_end, %one : i64
+      %pe = llvm.getelementptr %extents[%axis] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+      %extent = llvm.load %pe : !llvm.ptr -> i64
+      %id = arith.remui %left, %extent : i64
+      %pi = llvm.getelementptr %ids[%axis] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+      llvm.store %id, %pi : i64, !llvm.ptr
+      %next = arith.divui %left, %extent : i64
+      scf.yield %next : i64
+    }
+    %places = llvm.getelementptr %ids[%axes] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    scf.for %k = %zero to %arrays step %one : i64 {
+      %from = llvm.getelementptr %data[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+      %to = llvm.getelementptr %places[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+      %address = llvm.load %from : !llvm.ptr -> i64
+      llvm.store %address, %to : i64, !llvm.ptr
+    }
+    %own = llvm.icmp "ne" %codes, %null : !llvm.ptr
+    %pc = llvm.getelementptr %codes[%number] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %where = llvm.select %own, %pc, %p7 : i1, !llvm.ptr
+    %words = llvm.load %where : !llvm.ptr -> !llvm.ptr
+    llvm.store %words, %f2 : !llvm.ptr, !llvm.ptr
+    %status = llvm.call @run(%frame, %words, %zero) : (!llvm.ptr, !llvm.ptr, i64) -> i64
+    llvm.call @release(%frame) : (!llvm.ptr) -> ()
+    scf.yield %status : i64
+  }
+  llvm.return %result : i64
+}
+
+// The whole grid.
+llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %zero = arith.constant 0 : i64
+  %two = arith.constant 2 : i64
+  %argument = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
+  %a1 = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.store %kernel, %argument : !llvm.ptr, !llvm.ptr
+  llvm.store %data, %a1 : !llvm.ptr, !llvm.ptr
+  %programs = llvm.load %kernel : !llvm.ptr -> i64
+  %p1 = llvm.getelementptr %kernel[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %parallel = llvm.load %p1 : !llvm.ptr -> i64
+  %item = llvm.mlir.addressof @program : !llvm.ptr
+  %several = arith.cmpi ne, %parallel, %zero : i64
+  %status = scf.if %several -> (i64) {
+    %s = llvm.call @nki_parallel_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    scf.yield %s : i64
+  } else {
+    %s = llvm.call @serial_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    scf.yield %s : i64
+  }
+  %result = arith.trunci %status : i64 to i32
+  llvm.return %result : i32
+}
+
+// -- loops and branches -----------------------------------------------------------------------------------------------
+
+// (slot, value): frame[slot] = value
+llvm.func internal @nki_set(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %slot = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %value = llvm.load %p1 : !llvm.ptr -> i64
+  llvm.store %value, %slot : i64, !llvm.ptr
+  llvm.return %zero : i64
+}
+
+// (slot, step, end, word): the loop variable's next value; back to the word if there is one
+llvm.func internal @nki_next(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %minus = arith.constant -1 : i64
+  %slot = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p2 = llvm.getelementptr %arguments[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p3 = llvm.getelementptr %arguments[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %step = llvm.load %p1 : !llvm.ptr -> i64
+  %end = llvm.load %p2 : !llvm.ptr -> i64
+  %word = llvm.load %p3 : !llvm.ptr -> i64
+  %old = llvm.load %slot : !llvm.ptr -> i64
+  %new = arith.addi %old, %step : i64
+  llvm.store %new, %slot : i64, !llvm.ptr
+  %more = arith.cmpi slt, %new, %end : i64
+  %back = arith.subi %minus, %word : i64
+  %status = arith.select %more, %back, %zero : i64
+  llvm.return %status : i64
+}
+
+// (condition, word): to the word if the condition is 0
+llvm.func internal @nki_unless(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %minus = arith.constant -1 : i64
+  %condition = llvm.load %arguments : !llvm.ptr -> i64
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %word = llvm.load %p1 : !llvm.ptr -> i64
+  %false = arith.cmpi eq, %condition, %zero : i64
+  %there = arith.subi %minus, %word : i64
+  %status = arith.select %false, %there, %zero : i64
+  llvm.return %status : i64
+}
+
+// (value, site): fails at the site if the value is negative; the status also says by how much
+llvm.func internal @nki_check(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %most = arith.constant 65535 : i64
+  %bits = arith.constant 15 : i64
+  %value = llvm.load %arguments : !llvm.ptr -> i64
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %site = llvm.load %p1 : !llvm.ptr -> i64
+  %excess = arith.subi %zero, %value : i64
+  %limited = arith.minsi %excess, %most : i64
+  %high = arith.shli %limited, %bits : i64
+  %failure = arith.ori %high, %site : i64
+  %bad = arith.cmpi slt, %value, %zero : i64
+  %status = arith.select %bad, %failure, %zero : i64
+  llvm.return %status : i64
+}
+
+// (frame, words, start, slot of the variable, first value, step, iterations, slots, bytes of an iteration's memory, end):
+// the iterations of the loop whose body starts at that word, on the pool; then on at the end
+llvm.func internal @nki_parallel(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %minus = arith.constant -1 : i64
+  %p6 = llvm.getelementptr %arguments[6] : (!llvm.ptr) -> !llvm.ptr, i64
+  %count = llvm.load %p6 : !llvm.ptr -> i64
+  %p9 = llvm.getelementptr %arguments[9] : (!llvm.ptr) -> !llvm.ptr, i64
+  %word = llvm.load %p9 : !llvm.ptr -> i64
+  %item = llvm.mlir.addressof @iteration : !llvm.ptr
+  %s = llvm.call @nki_parallel_for(%count, %item, %arguments) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+  %fine = arith.cmpi eq, %s, %zero : i64
+  %on = arith.subi %minus, %word : i64
+  %status = arith.select %fine, %on, %s : i64
+  llvm.return %status : i64
+}
+
+// One iteration of a parallel loop, on a copy of the frame. Its own memory is in the slot before the variable's.
+llvm.func internal @iteration(%arguments: !llvm.ptr, %number: i64) -> i64 {
+  %out_of_memory = arith.constant 32768 : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %eight = arith.constant 8 : i64
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p2 = llvm.getelementptr %arguments[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p3 = llvm.getelementptr %arguments[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p4 = llvm.getelementptr %arguments[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p5 = llvm.getelementptr %arguments[5] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p7 = llvm.getelementptr %arguments[7] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p8 = llvm.getelementptr %arguments[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %parent = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
+  %words = llvm.load %p1 : !llvm.ptr -> !llvm.ptr
+  %start = llvm.load %p2 : !llvm.ptr -> i64
+  %variable = llvm.load %p3 : !llvm.ptr -> i64
+  %first = llvm.load %p4 : !llvm.ptr -> i64
+  %step = llvm.load %p5 : !llvm.ptr -> i64
+  %slots = llvm.load %p7 : !llvm.ptr -> i64
+  %own = llvm.load %p8 : !llvm.ptr -> i64
+  %frame_bytes = arith.muli %slots, %eight : i64
+  %size = arith.addi %frame_bytes, %own : i64
+  %frame = llvm.call @acquire(%size) : (i64) -> !llvm.ptr
+  %failed = llvm.icmp "eq" %frame, %null : !llvm.ptr
+  %result = scf.if %failed -> (i64) {
+    scf.yield %out_of_memory : i64
+  } else {
+    "llvm.intr.memcpy"(%frame, %parent, %frame_bytes) <{isVolatile = false}> : (!llvm.ptr, !llvm.ptr, i64) -> ()
+    llvm.store %frame, %frame : !llvm.ptr, !llvm.ptr
+    %memory = llvm.getelementptr %frame[%slots] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %slot = llvm.getelementptr %frame[%variable] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %offset = arith.muli %number, %step : i64
+    %value = arith.addi %first, %offset : i64
+    llvm.store %value, %slot : i64, !llvm.ptr
+    %private = llvm.getelementptr %slot[-1] : (!llvm.ptr) -> !llvm.ptr, i64
+    llvm.store %memory, %private : !llvm.ptr, !llvm.ptr
+    %status = llvm.call @run(%frame, %words, %start) : (!llvm.ptr, !llvm.ptr, i64) -> i64
+    llvm.call @release(%frame) : (!llvm.ptr) -> ()
+    scf.yield %status : i64
+  }
+  llvm.return %result : i64
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A pool of worker threads and @nki_parallel_for, on pthreads and futexes.
+//
+// A job is published by opening a gate, one word {epoch : 32 | open : 1 | inside : 31}. A worker enters an open gate by
+// compare-exchange (inside + 1), takes items from @next and leaves (inside - 1). The caller works on the same items; when
+// they are gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never
+// delays a small job. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
+// @busy set (a nested call, another thread) runs its items itself. An item's status other than 0 stops the rest, and the
+// first one is the result.
+//
+// Each word that threads contend for has a cache line pair of its own.
+
+llvm.mlir.global internal @gate(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @next(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @busy(0 : i32) {alignment = 128 : i64} : i32
+llvm.mlir.global internal @sleepers(0 : i32) {alignment = 128 : i64} : i32
+llvm.mlir.global internal @status(0 : i64) {alignment = 128 : i64} : i64
+llvm.mlir.global internal @count(0 : i64) {alignment = 128 : i64} : i64     // of the open job; so are item and argument
+llvm.mlir.global internal @item() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+llvm.mlir.global internal @argument() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+llvm.mlir.global internal @stop(0 : i32) {alignment = 128 : i64} : i32
+llvm.mlir.global internal @workers(0 : i32) : i32
+llvm.mlir.global internal @spins(4000 : i32) : i32                          // pauses before a worker sleeps
+llvm.mlir.global internal @threads(dense<0> : tensor<256xi64>) : !llvm.array<256 x i64>
+
+llvm.func @pthread_create(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
+llvm.func @pthread_join(i64, !llvm.ptr) -> i32
+llvm.func @syscall(i64, ...) -> i64
+llvm.func @sched_yield() -> i32
+
+// futex(&epoch, FUTEX_WAIT_PRIVATE, seen). The epoch is the high half of the gate, at byte 4 on a little-endian machine.
+llvm.func internal @sleep(%seen: i32) {
+  %gate = llvm.mlir.addressof @gate : !llvm.ptr
+  %epoch = llvm.getelementptr %gate[4] : (!llvm.ptr) -> !llvm.ptr, i8
+  %sleepers = llvm.mlir.addressof @sleepers : !llvm.ptr
+  %one = llvm.mlir.constant(1 : i32) : i32
+  %futex = llvm.mlir.constant(@FUTEX@ : i64) : i64
+  %wait = llvm.mlir.constant(128 : i32) : i32
+  %forever = llvm.mlir.zero : !llvm.ptr
+  %before = llvm.atomicrmw add %sleepers, %one seq_cst : !llvm.ptr, i32
+  %r = llvm.call @syscall(%futex, %epoch, %wait, %seen, %forever) vararg(!llvm.func<i64 (i64, ...)>)
+    : (i64, !llvm.ptr, i32, i32, !llvm.ptr) -> i64
+  %after = llvm.atomicrmw sub %sleepers, %one seq_cst : !llvm.ptr, i32
+  llvm.return
+}
+
+// futex(&epoch, FUTEX_WAKE_PRIVATE, all)
+llvm.func internal @wake() {
+  %gate = llvm.mlir.addressof @gate : !llvm.ptr
+  %epoch = llvm.getelementptr %gate[4] : (!llvm.ptr) -> !llvm.ptr, i8
+  %sleepers = llvm.mlir.addressof @sleepers : !llvm.ptr
+  %futex = llvm.mlir.constant(@FUTEX@ : i64) : i64
+  %wake = llvm.mlir.constant(129 : i32) : i32
+  %all = llvm.mlir.constant(256 : i32) : i32
+  %zero = llvm.mlir.constant(0 : i32) : i32
+  %asleep = llvm.load %sleepers atomic seq_cst {alignment = 4 : i64} : !llvm.ptr -> i32
+  %any = arith.cmpi ne, %asleep, %zero : i32
+  scf.if %any {
+    %r = llvm.call @syscall(%futex, %epoch, %wake, %all) vararg(!llvm.func<i64 (i64, ...)>)
+      : (i64, !llvm.ptr, i32, i32) -> i64
+  }
+  llvm.return
+}
+
+llvm.func internal @pause() {
+  llvm.inline_asm has_side_effects "@PAUSE@", "~{memory}" : () -> ()
+  llvm.return
+}
+
+// Take items until none is left or one has a status.
+llvm.func internal @work() {
+  %pnext = llvm.mlir.addressof @next : !llvm.ptr
+  %pcount = llvm.mlir.addressof @count : !llvm.ptr
+  %pitem = llvm.mlir.addressof @item : !llvm.ptr
+  %pargument = llvm.mlir.addressof @argument : !llvm.ptr
+  %pstatus = llvm.mlir.addressof @status : !llvm.ptr
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %n = llvm.load %pcount : !llvm.ptr -> i64
+  %item = llvm.load %pitem : !llvm.ptr -> !llvm.ptr
+  %argument = llvm.load %pargument : !llvm.ptr -> !llvm.ptr
+  scf.while : () -> () {
+    %i = llvm.atomicrmw add %pnext, %one monotonic : !llvm.ptr, i64
+    %more = arith.cmpi slt, %i, %n : i64
+    scf.if %more {
+      %s = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
+      %bad = arith.cmpi ne, %s, %zero : i64
+      scf.if %bad {
+        %first = llvm.cmpxchg %pstatus, %zero, %s acq_rel monotonic : !llvm.ptr, i64
+        %rest = llvm.atomicrmw add %pnext, %n monotonic : !llvm.ptr, i64
+      }
+    }
+    scf.condition(%more)
+  } do {
+    scf.yield
+  }
+  llvm.return
+}
+
+// One turn: look for an epoch other than the one done, enter if its gate is open, work, leave.
+llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
+  %pgate = llvm.mlir.addressof @gate : !llvm.ptr
+  %pstop = llvm.mlir.addressof @stop : !llvm.ptr
+  %pspins = llvm.mlir.addressof @spins : !llvm.ptr
+  %null = llvm.mlir.zero : !llvm.ptr
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %c32 = arith.constant 32 : i64
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %open = arith.constant 0x80000000 : i64
+  %spins = llvm.load %pspins : !llvm.ptr -> i32
+  %end:2 = scf.while (%done = %c0, %idle = %c0) : (i32, i32) -> (i32, i32) {
+    %stop = llvm.load %pstop atomic acquire {alignment = 4 : i64} : !llvm.ptr -> i32
+    %go = arith.cmpi eq, %stop, %c0 : i32
+    scf.condition(%go) %done, %idle : i32, i32
+  } do {
+  ^turn(%done: i32, %idle: i32):
+    %gate = llvm.load %pgate atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
+    %high = arith.shrui %gate, %c32 : i64
+    %epoch = arith.trunci %high : i64 to i32
+    %bit = arith.andi %gate, %open : i64
+    %is_open = arith.cmpi ne, %bit, %zero : i64
+    %is_new = arith.cmpi ne, %epoch, %done : i32
+    %try = arith.andi %is_open, %is_new : i1
+    %state:2 = scf.if %try -> (i32, i32) {
+      %inside = arith.addi %gate, %one : i64
+      %x = llvm.cmpxchg %pgate, %gate, %inside acq_rel acquire : !llvm.ptr, i64
+      %entered = llvm.extractvalue %x[1] : !llvm.struct<(i64, i1)>
+      %now = arith.select %entered, %epoch, %done : i32
+      scf.if %entered {
+        llvm.call @work() : () -> ()
+        %left = llvm.atomicrmw sub %pgate, %one acq_rel : !llvm.ptr, i64
+      }
+      scf.yield %now, %c0 : i32, i32
+    } else {
+      %tired = arith.cmpi sge, %idle, %spins : i32
+      %turns = scf.if %tired -> (i32) {
+        llvm.call @sleep(%epoch) : (i32) -> ()
+        scf.yield %c0 : i32
+      } else {
+        llvm.call @pause() : () -> ()
+        %more = arith.addi %idle, %c1 : i32
+        scf.yield %more : i32
+      }
+      scf.yield %done, %turns : i32, i32
+    }
+    scf.yield %state#0, %state#1 : i32, i32
+  }
+  llvm.return %null : !llvm.ptr
+}
+
+// item(argument, i) for every i below count, in any order, on any thread; the first status other than 0, or 0.
+llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
+  %pgate = llvm.mlir.addressof @gate : !llvm.ptr
+  %pnext = llvm.mlir.addressof @next : !llvm.ptr
+  %pbusy = llvm.mlir.addressof @busy : !llvm.ptr
+  %pstatus = llvm.mlir.addressof @status : !llvm.ptr
+  %pcount = llvm.mlir.addressof @count : !llvm.ptr
+  %pitem = llvm.mlir.addressof @item : !llvm.ptr
+  %pargument = llvm.mlir.addressof @argument : !llvm.ptr
+  %pworkers = llvm.mlir.addressof @workers : !llvm.ptr
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %epoch_one = arith.constant 0x100000000 : i64
+  %epochs = arith.constant 0xFFFFFFFF00000000 : i64
+  %open = arith.constant 0x80000000 : i64
+  %closed = arith.constant 0xFFFFFFFF7FFFFFFF : i64
+  %insiders = arith.constant 0x7FFFFFFF : i64
+  %workers = llvm.load %pworkers : !llvm.ptr -> i32
+  %some = arith.cmpi ne, %workers, %c0 : i32
+  %many = arith.cmpi sgt, %count, %one : i64
+  %want = arith.andi %some, %many : i1
+  %mine = scf.if %want -> (i1) {
+    %was = llvm.atomicrmw xchg %pbusy, %c1 acquire : !llvm.ptr, i32
+    %free = arith.cmpi eq, %was, %c0 : i32
+    scf.yield %free : i1
+  } else {
+    %no = arith.constant false
+    scf.yield %no : i1
+  }
+  %result = scf.if %mine -> (i64) {
+    llvm.store %count, %pcount : i64, !llvm.ptr
+    llvm.store %item, %pitem : !llvm.ptr, !llvm.ptr
+    llvm.store %argument, %pargument : !llvm.ptr, !llvm.ptr
+    llvm.store %zero, %pnext : i64, !llvm.ptr
+    llvm.store %zero, %pstatus : i64, !llvm.ptr
+    %old = llvm.load %pgate atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+    %kept = arith.andi %old, %epochs : i64
+    %stepped = arith.addi %kept, %epoch_one : i64
+    %opened = arith.ori %stepped, %open : i64
+    %published = llvm.atomicrmw xchg %pgate, %opened seq_cst : !llvm.ptr, i64
+    llvm.call @wake() : () -> ()
+    llvm.call @work() : () -> ()
+    %shut = llvm.atomicrmw _and %pgate, %closed acq_rel : !llvm.ptr, i64
+    %patience = arith.constant 4000 : i32
+    %waited = scf.while (%turn = %c0) : (i32) -> (i32) {
+      %now = llvm.load %pgate atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+      %inside = arith.andi %now, %insiders : i64
+      %wait = arith.cmpi ne, %inside, %zero : i64
+      scf.condition(%wait) %turn : i32
+    } do {
+    ^wait(%turn: i32):
+      %long = arith.cmpi sgt, %turn, %patience : i32
+      scf.if %long {                                    // a worker lost its CPU in the middle of an item: give it ours
+        %r = llvm.call @sched_yield() : () -> i32
+      } else {
+        llvm.call @pause() : () -> ()
+      }
+      %after = arith.addi %turn, %c1 : i32
+      scf.yield %after : i32
+    }
+    %s = llvm.load %pstatus atomic acquire {alignment = 8 : i64} : !llvm.ptr -> i64
+    llvm.store %c0, %pbusy atomic release {alignment = 4 : i64} : i32, !llvm.ptr
+    scf.yield %s : i64
+  } else {
+    %s = llvm.call @serial_for(%count, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    scf.yield %s : i64
+  }
+  llvm.return %result : i64
+}
+
+// The same in order, on the calling thread.
+llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %all:2 = scf.while (%i = %zero, %s = %zero) : (i64, i64) -> (i64, i64) {
+    %more = arith.cmpi slt, %i, %count : i64
+    %fine = arith.cmpi eq, %s, %zero : i64
+    %go = arith.andi %more, %fine : i1
+    scf.condition(%go) %i, %s : i64, i64
+  } do {
+  ^each(%i: i64, %s: i64):
+    %t = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
+    %j = arith.addi %i, %one : i64
+    scf.yield %j, %t : i64, i64
+  }
+  llvm.return %all#1 : i64
+}
+
+// Start workers; returns how many run. With none, everything runs in the caller.
+llvm.func internal @nki_pool_start(%wanted: i32) -> i32 {
+  %pworkers = llvm.mlir.addressof @workers : !llvm.ptr
+  %pthreads = llvm.mlir.addressof @threads : !llvm.ptr
+  %pstop = llvm.mlir.addressof @stop : !llvm.ptr
+  %main = llvm.mlir.addressof @worker : !llvm.ptr
+  %null = llvm.mlir.zero : !llvm.ptr
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  llvm.store %c0, %pstop atomic release {alignment = 4 : i64} : i32, !llvm.ptr
+  %started = scf.while (%i = %c0) : (i32) -> (i32) {
+    %more = arith.cmpi slt, %i, %wanted : i32
+    %ok = scf.if %more -> (i1) {
+      %slot = llvm.getelementptr %pthreads[%i] : (!llvm.ptr, i32) -> !llvm.ptr, i64
+      %r = llvm.call @pthread_create(%slot, %null, %main, %null) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32
+      %made = arith.cmpi eq, %r, %c0 : i32
+      scf.yield %made : i1
+    } else {
+      scf.yield %more : i1
+    }
+    scf.condition(%ok) %i : i32
+  } do {
+  ^made(%i: i32):
+    %j = arith.addi %i, %c1 : i32
+    scf.yield %j : i32
+  }
+  llvm.store %started, %pworkers : i32, !llvm.ptr
+  llvm.return %started : i32
+}
+
+// Stop and join all workers; no job may be running.
+llvm.func internal @nki_pool_stop() {
+  %pgate = llvm.mlir.addressof @gate : !llvm.ptr
+  %pworkers = llvm.mlir.addressof @workers : !llvm.ptr
+  %pthreads = llvm.mlir.addressof @threads : !llvm.ptr
+  %pstop = llvm.mlir.addressof @stop : !llvm.ptr
+  %null = llvm.mlir.zero : !llvm.ptr
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %epoch_one = arith.constant 0x100000000 : i64
+  llvm.store %c1, %pstop atomic release {alignment = 4 : i64} : i32, !llvm.ptr
+  %x = llvm.atomicrmw add %pgate, %epoch_one seq_cst : !llvm.ptr, i64
+  llvm.call @wake() : () -> ()
+  %n = llvm.load %pworkers : !llvm.ptr -> i32
+  scf.for %i = %c0 to %n step %c1 : i32 {
+    %slot = llvm.getelementptr %pthreads[%i] : (!llvm.ptr, i32) -> !llvm.ptr, i64
+    %t = llvm.load %slot : !llvm.ptr -> i64
+    %r = llvm.call @pthread_join(%t, %null) : (i64, !llvm.ptr) -> i32
+  }
+  llvm.store %c0, %pworkers : i32, !llvm.ptr
+  llvm.return
+}
+
+// A forked child has no workers, and perhaps half a job of another thread of its parent: forget both.
+llvm.func internal @nki_pool_forget() {
+  %pgate = llvm.mlir.addressof @gate : !llvm.ptr
+  %pworkers = llvm.mlir.addressof @workers : !llvm.ptr
+  %pbusy = llvm.mlir.addressof @busy : !llvm.ptr
+  %psleepers = llvm.mlir.addressof @sleepers : !llvm.ptr
+  %c0 = arith.constant 0 : i32
+  %zero = arith.constant 0 : i64
+  llvm.store %zero, %pgate : i64, !llvm.ptr
+  llvm.store %c0, %pworkers : i32, !llvm.ptr
+  llvm.store %c0, %pbusy : i32, !llvm.ptr
+  llvm.store %c0, %psleepers : i32, !llvm.ptr
+  llvm.return
+}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A program of the machine while it is put together: instructions with linear arguments, then words.
+
+Slots of the frame are symbols of ``Linear`` forms; the address of a buffer is the slot of its memory plus its offset, which is
+known only when all buffers are.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.targets.cpu.routines import Routine, name_of
+from nki_mlir.targets.cpu.storage import LINE, Buffer, Storage
+
+SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
+MOST_ARGUMENTS = 64                                 # room in the machine's `run`
+BUFFERS = 1 << 32                                   # symbols from here on are buffers, by number
+
+
+@dataclass(eq=False)
+class Label:
+    """A place in the program; ``word`` is known when the words are laid out."""
+
+    word: int = -1
+
+
+Argument = Linear | Label
+
+
+@dataclass
+class Instruction:
+    """``function`` is a routine, the name of one of the machine's functions, or an address."""
+
+    function: Routine | str | int
+    arguments: tuple[Argument, ...]
+
+
+@dataclass
+class Assembly:
+    """Instructions and labels in order; slots and buffers as they are needed."""
+
+    slots: int
+    items: list[Instruction | Label | None] = field(default_factory=list)       # None: the end of a program
+    buffers: list[tuple[Buffer, int]] = field(default_factory=list)             # with the slot of its memory
+    storages: dict[int, Storage] = field(default_factory=dict)                  # by the slot of the memory
+
+    def slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def emit(self, function: Routine | str | int, *arguments: Argument) -> None:
+        if len(arguments) > MOST_ARGUMENTS:
+            raise Unsupported(feature=f"an operation with {len(arguments)} operands on the CPU", instead="split it")
+        self.items.append(Instruction(function, arguments))
+
+    def label(self) -> Label:
+        """A new label, to be placed with ``mark``."""
+        return Label()
+
+    def mark(self, label: Label) -> None:
+        self.items.append(label)
+
+    def allocate(self, size: int, memory: int, depth: int) -> tuple[Linear, Buffer]:
+        """A buffer in the memory whose address is in the slot ``memory``: its address and the buffer."""
+        buffer = self.storages.setdefault(memory, Storage()).allocate(size, depth, len(self.items))
+        self.buffers.append((buffer, memory))
+        return slot_value(BUFFERS + len(self.buffers) - 1), buffer
+
+    @property
+    def routines(self) -> list[Routine]:
+        return list(dict.fromkeys(i.function for i in self.items
+                                  if isinstance(i, Instruction) and not isinstance(i.function, str | int)))
+
+    @property
+    def frame_bytes(self) -> int:
+        """The frame's size: a multiple of a cache line, since memory follows it."""
+        return -(-8 * self.slots // LINE) * LINE
+
+    def finish(self, functions: dict[Any, int]) -> tuple[np.ndarray, dict[int, int]]:
+        """The words, and the size of each memory. ``functions`` are the addresses of routines and of named functions."""
+        sizes = {memory: storage.place() for memory, storage in self.storages.items()}
+        items = [i if not isinstance(i, Instruction) else Instruction(i.function, tuple(map(self._placed, i.arguments)))
+                 for i in self.items]
+        word = 0
+        for item in items:
+            if isinstance(item, Label):
+                item.word = word
+            else:
+                word += 1 if item is None else 2 + sum(_width(a) for a in item.arguments)
+        words: list[int] = []
+        for item in items:
+            if item is None:
+                words.append(0)
+            elif isinstance(item, Instruction):
+                function = item.function if isinstance(item.function, int) else functions[item.function]
+                words += [function, len(item.arguments)]
+                for argument in item.arguments:
+                    words += _words(argument)
+        return np.array([*words, 0], np.int64), sizes
+
+    def _placed(self, argument: Argument) -> Argument:
+        """The argument with buffers as offsets in their memory."""
+        if isinstance(argument, Label) or not argument.symbols or argument.symbols[-1][0] < BUFFERS:
+            return argument
+        (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
+        buffer, memory = self.buffers[number - BUFFERS]
+        return Linear(argument.const + buffer.offset, rest).plus(slot_value(memory))
+
+    def text(self, names: dict[int, str]) -> str:
+        """The program for people. ``names`` are those of slots."""
+        lines = []
+        numbers = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, Label))}
+        for item in self.items:
+            if isinstance(item, Label):
+                lines.append(f"{numbers[item]}:")
+            elif item is None:
+                lines.append("  end")
+            else:
+                function = item.function if isinstance(item.function, str | int) else name_of(item.function)
+                arguments = ", ".join(numbers[a] if isinstance(a, Label) else _form_text(self._placed(a), names)
+                                      for a in item.arguments)
+                lines.append(f"  {function} {arguments}")
+        return "\n".join(lines)
+
+
+def slot_value(slot: int) -> Linear:
+    return Linear(0, ((slot, 1),))
+
+
+def slot_address(slot: int) -> Linear:
+    return Linear(8 * slot, ((SELF, 1),))
+
+
+def _width(argument: Argument) -> int:
+    return 2 if isinstance(argument, Label) else 2 + 2 * len(argument.symbols)
+
+
+def _words(argument: Argument) -> list[int]:
+    if isinstance(argument, Label):
+        return [argument.word, 0]
+    return [argument.const, len(argument.symbols), *(n for term in argument.symbols for n in term)]
+
+
+def _form_text(form: Any, names: dict[int, str]) -> str:
+    terms = [names.get(s, f"%{s}") if c == 1 else f"{c} {names.get(s, f'%{s}')}" for s, c in form.symbols]
+    if form.const or not terms:
+        terms.append(str(form.const))
+    return " + ".join(terms)

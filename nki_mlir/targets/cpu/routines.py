@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Nests as compiled functions. One that any kernel of this process has used is not compiled again.
+
+A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols; it gives 0.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Mask
+from nki_mlir.targets.cpu.contraction import Contraction, product_of
+from nki_mlir.targets.cpu.jit import code_context, compile_functions, lower
+from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.limits import Limits
+from nki_mlir.targets.cpu.loops import Loops
+from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.targets.cpu.schedule import schedule
+
+Routine = Nest | Limits
+
+_SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
+  %fine = llvm.mlir.constant(0 : i64) : i64
+  llvm.return %fine : i64
+}}
+"""
+_addresses: dict[Routine, int] = {}
+_lock = threading.Lock()
+
+
+def name_of(routine: Routine) -> str:
+    """A symbol that says what it does and is different for different routines."""
+    digest = hashlib.sha256(repr(routine).encode()).hexdigest()[:10]
+    return f"{routine.title}_{digest}"
+
+
+def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
+    """Where the routines' code is. Those that are new are compiled together."""
+    wanted = list(dict.fromkeys(routines))
+    with _lock:
+        new = [r for r in wanted if r not in _addresses]
+        if new:
+            names = [name_of(r) for r in new]
+            found = compile_functions(vector_code(new), names)
+            _addresses.update((r, found[name]) for r, name in zip(new, names))
+        return {r: _addresses[r] for r in wanted}
+
+
+def vector_code(routines: Sequence[Routine]) -> Any:
+    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers."""
+    with code_context(), ir.Location.unknown():
+        module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines))
+        for function, routine in zip(list(module.body.operations), routines):
+            _emit(function.operation, routine)
+        return module
+
+
+def llvm_code(routines: Sequence[Routine]) -> Any:
+    """The same in the LLVM dialect, which is what the engine compiles."""
+    module = vector_code(routines)
+    with code_context(), ir.Location.unknown():
+        lower(module)
+    return module
+
+
+def _emit(function: Any, routine: Routine) -> None:
+    block = function.regions[0].blocks[0]
+    code = Code()
+    code.entry = ir.InsertionPoint.at_block_begin(block)
+    fine, leave = list(block.operations)
+    with ir.InsertionPoint(leave):
+        words = block.arguments[0]
+        if isinstance(routine, Limits):
+            symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
+            leave.operation.operands[0] = routine.emit(code, symbols)
+            return
+        count = len(routine.operands)
+        pointers = [code.word(words, k, code.pointer) for k in range(count)]
+        symbols = [code.word(words, count + k, code.i64_type) for k in range(routine.symbols)]
+        _loops(code, routine, symbols).emit(pointers)
+
+
+def _loops(code: Code, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
+    product = product_of(nest)
+    if product is not None:
+        return Contraction(code, nest, product)
+    return Loops(code, nest, schedule(nest), symbols)
+
+
+__all__ = ["Mask", "Routine", "addresses", "llvm_code", "name_of", "vector_code"]

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How a nest is run: the order of its loops, the axis that goes into lanes, and what is kept in registers."""
+
+from dataclasses import dataclass
+
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
+from nki_mlir.targets.cpu.nests import Nest, Operand, Step
+
+# Operators of which several partial results may be kept and combined at the end.
+ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
+                         "logical_and", "logical_or"})
+LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
+UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value."""
+
+    output: int
+    step: Step
+    value: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``order`` are the axes from the outermost loop to the innermost, parallel ones before reduced ones.
+
+    ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty where the vector axis is
+    reduced: each lane then has its own partial results.
+    """
+
+    order: tuple[int, ...]
+    vector: int | None
+    lanes: int
+    carried: tuple[int, ...] = ()
+    folds: tuple[Fold, ...] = ()
+    unroll: int = 1
+
+
+def schedule(nest: Nest) -> Schedule:
+    """The cheapest vector axis, by what its loads and stores cost."""
+    parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
+    reduced = sorted(nest.reduced)
+    carried = () if nest.mask else tuple(
+        k for k, o in enumerate(nest.outputs) if reduced and not any(o.strides[a] for a in reduced))
+    folds = folds_of(nest, carried)
+    candidates = [*parallel, *(reduced if folds is not None and not nest.mask else ())]
+    if not candidates:
+        return Schedule((*parallel, *reduced), None, 1, carried)
+    vector = min(candidates, key=lambda a: _cost(nest, a, carried))
+    lanes = lanes_for(nest, vector)
+    if vector in nest.reduced:
+        order = (*parallel, *(a for a in reduced if a != vector), vector)
+        deep = nest.extents[vector] >= 2 * UNROLLED * lanes and len(nest.steps) <= LIGHT
+        return Schedule(order, vector, lanes, carried, folds or (), UNROLLED if deep else 1)
+    others = [a for a in parallel if a != vector]
+    inside = _inner_axis(nest, vector) if not reduced else None
+    if inside is None:
+        return Schedule((*others, vector, *reduced), vector, lanes, carried)
+    return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
+
+
+def lanes_for(nest: Nest, axis: int) -> int:
+    """Lanes that an axis fills: a register's worth, or the next power of two above a short axis."""
+    most = host.lanes()
+    if not nest.steps and all(abs(o.strides[axis]) <= 1 for o in nest.operands):
+        most = most * 4 // max(o.dtype.itemsize for o in nest.operands)         # a copy: whole registers of bytes
+    extent = nest.extents[axis]
+    return min(most, 1 << (extent - 1).bit_length())
+
+
+def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
+    """The carried outputs as folds by associative operators; None if one is not."""
+    found = []
+    for output in carried:
+        old = nest.first_output + output
+        step = nest.step(nest.results[output])
+        if (step is None or step.kind != "alu" or step.name not in ASSOCIATIVE or step.operands.count(old) != 1
+                or nest.uses(old) != 1):
+            return None
+        found.append(Fold(output, step, next(v for v in step.operands if v != old)))
+    return tuple(found)
+
+
+def identity(nest: Nest, fold: Fold) -> float:
+    """The value that changes nothing when it is folded in."""
+    dtype = nest.outputs[fold.output].dtype
+    value = ALU[fold.step.name].identity(dtype)
+    assert value is not None
+    return value
+
+
+def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:
+    """Instructions an element, roughly."""
+    lanes, extent = lanes_for(nest, axis), nest.extents[axis]
+    total = 0.1 * len(nest.steps) + sum(_access_cost(o, axis, lanes) for o in nest.inputs)
+    depth = 1
+    for a in nest.reduced:
+        depth *= nest.extents[a]
+    for k, output in enumerate(nest.outputs):
+        if k not in carried:
+            total += 1.2 * _access_cost(output, axis, lanes)
+        elif axis not in nest.reduced:
+            total += 2 * _access_cost(output, axis, lanes) / depth
+        else:
+            total += 12 / extent * lanes                # partial results are combined at the end of each row
+    return total * -(-extent // lanes) / extent
+
+
+def _access_cost(operand: Operand, axis: int, lanes: int) -> float:
+    step = operand.strides[axis]
+    if step in (0, 1):
+        return 0.25 + 0.75 * step
+    return float(step) if 1 < step <= MOST_SHUFFLED else float(lanes)
+
+
+def _inner_axis(nest: Nest, vector: int) -> int | None:
+    """For a transpose, the axis along which its source lies: inside of the vector loop it reuses cache lines."""
+    for operand in nest.inputs:
+        if abs(operand.strides[vector]) > MOST_SHUFFLED:
+            for axis, step in enumerate(operand.strides):
+                if step == 1 and axis != vector:
+                    return axis
+    return None

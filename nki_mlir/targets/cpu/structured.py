@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads ``linalg.generic`` and ``linalg.fill`` of the waist into nests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import Linear, Mask
+from nki_mlir.dialects.attributes import read_linear, read_mask
+from nki_mlir.dialects.places import place_of
+from nki_mlir.scalar.dtypes import BY_MLIR, DType
+from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
+
+
+@dataclass(frozen=True)
+class Structured:
+    """An operation as a nest and the SSA values it works on: views, then the symbols, in the nest's order."""
+
+    nest: Nest
+    views: tuple[Any, ...]              # of the inputs, then of the outputs
+    symbols: tuple[Any, ...]
+    limits: Mask                        # over the operation's own axes
+    mask: Mask                          # as above, before the nest was simplified
+    extents: tuple[int, ...]
+
+
+class Reader:
+    """Reads operations. What only depends on types and attributes is looked at once."""
+
+    def __init__(self) -> None:
+        self.layouts: dict[Any, tuple[DType, tuple[int, ...], tuple[int, ...]]] = {}
+        self.maps: dict[Any, tuple[tuple[int, ...], ...]] = {}
+        self.kinds: dict[Any, tuple[int, frozenset[int]]] = {}
+        self.masks: dict[Any, Mask] = {}
+        self.simple: dict[Nest, Nest] = {}
+
+    def read(self, op: Any) -> Structured:
+        """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``."""
+        return self._fill(op) if op.name == "linalg.fill" else self._generic(op)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+    def layout(self, kind: Any) -> tuple[DType, tuple[int, ...], tuple[int, ...]]:
+        """Element type, extents and strides of a memref type."""
+        if kind not in self.layouts:
+            memref = ir.MemRefType(kind)
+            strides, _ = memref.get_strides_and_offset()
+            self.layouts[kind] = BY_MLIR[str(memref.element_type)], tuple(memref.shape), tuple(strides)
+        return self.layouts[kind]
+
+    def _operand(self, value: Any, axes: Sequence[int], rank: int) -> Operand:
+        dtype, _, steps = self.layout(value.type)
+        strides = [0] * rank
+        for axis, step in zip(axes, steps):
+            strides[axis] += step
+        return Operand(dtype, tuple(strides))
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def _fill(self, op: Any) -> Structured:
+        value, target = op.operands
+        dtype, extents, strides = self.layout(target.type)
+        body = _Body(0, (), self)
+        body.yielded = [body.value(value)]
+        steps, results = body.finish(1)
+        nest = Nest(extents, frozenset(), (), 0, (Operand(dtype, strides),), steps, results)
+        return Structured(self._simplified(nest), (target,), (), (), (), extents)
+
+    def _generic(self, op: Any) -> Structured:
+        attributes = op.attributes
+        operands = list(op.operands)
+        axes = self._axes(attributes["indexing_maps"])
+        rank, reduced = self._iterators(attributes["iterator_types"])
+        count, _ = attributes["operandSegmentSizes"]
+        inputs = [k for k in range(count) if _is_view(operands[k])]
+        symbols = [k for k in range(count) if k not in inputs]
+        outputs = list(range(count, len(operands)))
+        extents = [0] * rank
+        for k in (*inputs, *outputs):
+            for axis, extent in zip(axes[k], self.layout(operands[k].type)[1]):
+                extents[axis] = extent
+        block = op.regions[0].blocks[0]
+        arguments = list(block.arguments)
+        body = _Body(len(inputs), [operands[k] for k in symbols], self)
+        for number, k in enumerate((*inputs, *symbols)):
+            body.values[arguments[k]] = number
+        body.read(op, [arguments[k] for k in outputs])
+        mask, limits = (self._mask(attributes[name]) if name in attributes else () for name in ("nki.mask", "nki.limits"))
+        steps, results = body.finish(len(outputs))
+        nest = Nest(tuple(extents), reduced, tuple(self._operand(operands[k], axes[k], rank) for k in inputs),
+                    len(body.symbols), tuple(self._operand(operands[k], axes[k], rank) for k in outputs),
+                    steps, results, mask)
+        views = tuple(operands[k] for k in (*inputs, *outputs))
+        return Structured(self._simplified(nest), views, tuple(body.symbols), limits, mask, tuple(extents))
+
+    def _simplified(self, nest: Nest) -> Nest:
+        if nest not in self.simple:
+            self.simple[nest] = simplified(nest)
+        return self.simple[nest]
+
+    def _axes(self, maps: Any) -> tuple[tuple[int, ...], ...]:
+        if maps not in self.maps:
+            self.maps[maps] = tuple(tuple(ir.AffineDimExpr(e).position for e in m.value.results) for m in maps)
+        return self.maps[maps]
+
+    def _iterators(self, kinds: Any) -> tuple[int, frozenset[int]]:
+        """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
+        if kinds not in self.kinds:
+            names = [part for part in str(kinds).split(",") if "<" in part]
+            self.kinds[kinds] = len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
+        return self.kinds[kinds]
+
+    def _mask(self, attribute: Any) -> Mask:
+        if attribute not in self.masks:
+            self.masks[attribute] = read_mask(attribute)
+        return self.masks[attribute]
+
+
+class _Body:
+    """The scalar operations of one body. Values are numbered provisionally: old values of outputs are below -1."""
+
+    def __init__(self, inputs: int, symbols: Sequence[Any], reader: Reader) -> None:
+        self.inputs, self.symbols, self.reader = inputs, list(symbols), reader
+        self.values: dict[Any, int] = {}
+        self.steps: list[Step] = []
+        self.yielded: list[int] = []
+        self.base = 1 << 20                 # provisional numbers of steps, so that symbols can still be added
+
+    def read(self, op: Any, outputs: Sequence[Any]) -> None:
+        for k, argument in enumerate(outputs):
+            self.values[argument] = -1 - k
+        inner: list[Any] = []
+
+        def visit(one: Any) -> Any:
+            inner.append(one)
+            return ir.WalkResult.ADVANCE
+        op.walk(visit, ir.WalkOrder.PRE_ORDER)
+        for one in inner[1:]:
+            if one.name == "linalg.yield":
+                self.yielded = [self.value(v) for v in one.operands]
+            else:
+                self.add(one.results[0], self.step(one))
+
+    def add(self, result: Any, step: Step) -> int:
+        self.steps.append(step)
+        self.values[result] = self.base + len(self.steps) - 1
+        return self.values[result]
+
+    def value(self, value: Any) -> int:
+        """A value's number; one from outside of the body is computed in it too, or becomes a symbol if it is an index."""
+        known = self.values.get(value)
+        if known is not None:
+            return known
+        owner = value.owner
+        if not isinstance(owner, ir.Block) and (owner.name == "arith.constant" or str(value.type) != "index"):
+            return self.add(value, self.step(owner))
+        self.symbols.append(value)
+        self.values[value] = self.inputs + len(self.symbols) - 1
+        return self.values[value]
+
+    def step(self, op: Any) -> Step:
+        operands = tuple(self.value(v) for v in op.operands)
+        dtype = _dtype(op.results[0].type)
+        match op.name:
+            case "scalar.convert":
+                return Step("convert", dtype, operands)
+            case "scalar.alu" | "scalar.activation":
+                return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
+            case "arith.constant":
+                number = op.attributes["value"].value
+                return Step("form", None, (), "", Linear(number)) if dtype is None else Step(
+                    "constant", dtype, (), "", number)
+            case "linalg.index":
+                return Step("index", None, (), "", op.attributes["dim"].value)
+            case "affine.apply":
+                mapping = op.attributes["map"].value
+                form = read_linear(mapping.results[0])
+                places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
+                return Step("form", None, operands, "", Linear(form.const, tuple(sorted(places))))
+            case "arith.index_cast" if dtype is not None:
+                return Step("cast", dtype, operands)
+        raise Unsupported(feature=f"'{op.name}' in a linalg body on the CPU",
+                          instead="use scalar.*, arith.constant, linalg.index, affine.apply").located(place_of(op))
+
+    def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+        """Steps and results with final numbers."""
+        return tuple(self.moved(outputs)), tuple(self.final(v, outputs) for v in self.yielded)
+
+    def moved(self, outputs: int) -> list[Step]:
+        return [Step(s.kind, s.dtype, tuple(self.final(v, outputs) for v in s.operands), s.name, s.number)
+                for s in self.steps]
+
+    def final(self, number: int, outputs: int) -> int:
+        first = self.inputs + len(self.symbols)
+        if number < 0:
+            return first - 1 - number
+        return first + outputs + number - self.base if number >= self.base else number
+
+
+def _is_view(value: Any) -> bool:
+    return isinstance(value.type, ir.MemRefType)
+
+
+def _dtype(kind: Any) -> DType | None:
+    """The element type; None for an index."""
+    text = str(kind)
+    return None if text == "index" else BY_MLIR[text]
