@@ -11,7 +11,7 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
 MODES = ("error", "skip")
 
@@ -118,10 +118,10 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         places, rows = checked_rows(index, dst, self.mode)
         made = dst.copy()
-        values = convert(src, self.dst.dtype, self.src.dtype)
-        for place, row in zip(places, rows):
+        values = convert(src, self.dst.dtype if self.rmw == "bypass" else FLOAT32, self.src.dtype)
+        for place, row in zip(places, rows):        # a sum is rounded once
             made[row] = values[place] if self.rmw == "bypass" else convert(
-                ALU[self.rmw].numpy(made[row].astype(np.float32), values[place].astype(np.float32)), self.dst.dtype)
+                ALU[self.rmw].numpy(made[row].astype(np.float32), values[place]), self.dst.dtype)
         return made
 
 

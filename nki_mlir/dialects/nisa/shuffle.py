@@ -8,10 +8,17 @@ import numpy as np
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
+from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
 
 QUADRANT, KEEP, GROUP = 32, 255, 16
+
+
+class GatherOutOfBounds(OutOfBounds):
+    message = "index {index} is out of bounds for size {size}"
+    why = "local_gather reads that many elements of each partition"
+    fix = "correct the indices, or give the number of valid ones"
 
 
 class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.VECTOR,), mnemonic="STREAM_SHUFFLE",
@@ -81,6 +88,8 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
             indices = columns[g:g + GROUP].flatten(order="F").astype(np.int64)
             count = len(indices) if self.valid < 0 else self.valid
             places = indices[:count, None] + np.arange(self.elements)
+            if places.size and places.max() >= flat.shape[1]:
+                raise GatherOutOfBounds(index=int(places.max()), size=flat.shape[1])
             made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
         return made.reshape(self.dst.shape)
 

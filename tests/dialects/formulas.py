@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What every operation means, written a second time: plain NumPy in float64, from the documents, not the classes.
+
+A formula gets the operation (for its attributes) and its sources as float64 arrays, before anything was written, and
+gives the new value of the first destination, or of each destination in a tuple.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.op import Op
+
+BINARY: dict[str, Callable] = {
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b, "average": lambda a, b: (a + b) / 2,
+    "maximum": lambda a, b: np.where(a > b, a, b), "minimum": lambda a, b: np.where(a < b, a, b),
+    "abs_max": lambda a, b: np.where(abs(a) > abs(b), a, b), "abs_min": lambda a, b: np.where(abs(a) < abs(b), a, b),
+    "mod": lambda a, b: a - np.floor(a / b) * b, "fmod": lambda a, b: a - np.trunc(a / b) * b,
+    "power": lambda a, b: np.exp(b * np.log(a)),
+    "equal": lambda a, b: a == b, "not_equal": lambda a, b: a != b, "greater": lambda a, b: a > b,
+    "greater_equal": lambda a, b: a >= b, "less": lambda a, b: a < b, "less_equal": lambda a, b: a <= b,
+    "logical_and": lambda a, b: (a != 0) & (b != 0), "logical_or": lambda a, b: (a != 0) | (b != 0),
+    "logical_xor": lambda a, b: (a != 0) != (b != 0)}
+BITS: dict[str, Callable[[int, int], int]] = {
+    "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
+    "left_shift": lambda a, b: a << b, "right_shift": lambda a, b: a >> b, "arith_shift_right": lambda a, b: a >> b}
+UNARY: dict[str, Callable] = {
+    "abs": abs, "negative": lambda a: -a, "square": lambda a: a * a, "reciprocal": lambda a: 1 / a,
+    "rsqrt": lambda a: 1 / np.sqrt(a), "relu": lambda a: np.where(a > 0, a, 0), "bypass": lambda a: a,
+    "logical_not": lambda a: a == 0, "exp": np.exp, "tanh": np.tanh, "sqrt": np.sqrt,
+    "sigmoid": lambda a: 1 / (1 + np.exp(-a)), "silu": lambda a: a / (1 + np.exp(-a)),
+    "log": np.log, "sin": np.sin, "erf": np.vectorize(math.erf)}
+REDUCED: dict[str, Callable] = {
+    "add": np.sum, "maximum": np.max, "minimum": np.min, "multiply": np.prod, "average": np.mean,
+    "logical_and": lambda a, **k: np.all(a != 0, **k), "logical_or": lambda a, **k: np.any(a != 0, **k)}
+
+
+def apply(name: str, a: Any, b: Any, reverse: bool = False) -> Any:
+    """One step of a two-step instruction."""
+    if name in UNARY:
+        return UNARY[name](a)
+    if name in BITS:
+        return np.vectorize(lambda x, y: BITS[name](int(x), int(y)))(a, b).astype(np.float64)
+    return BINARY[name](b, a) if reverse else BINARY[name](a, b)
+
+
+def grid(op: Op, label: str) -> list[np.ndarray]:
+    return list(np.indices(getattr(op, label).shape))
+
+
+def affine(form: Any, axes: list[np.ndarray]) -> np.ndarray:
+    return sum((c * axes[axis] for axis, c in form.axes), np.full(axes[0].shape, form.const))
+
+
+def two_steps(op: Any, x: dict) -> np.ndarray:
+    value = apply(op.op0, x["src"], x.get("operand0", op.imm0), op.reverse0)
+    return apply(op.op1, value, x.get("operand1", op.imm1), op.reverse1)
+
+
+def activated(op: Any, x: dict) -> np.ndarray:
+    return UNARY[op.fn](x["src"] * x.get("scale", op.imm) + x.get("bias", 0.0))
+
+
+def rows(name: str, value: np.ndarray) -> np.ndarray:
+    return REDUCED[name](value, axis=tuple(range(1, value.ndim)), keepdims=True)
+
+
+def product(op: Any, x: dict) -> np.ndarray:
+    made = np.einsum("km,kn->mn", x["stationary"], x["moving"])
+    return made + x["dst"] if op.accumulate else made
+
+
+def scan(op: Any, x: dict) -> np.ndarray:
+    carry, made = x.get("initial", np.full((len(x["data0"]), 1), op.imm)), []
+    for i in range(x["data0"].shape[1]):
+        carry = apply(op.op0, x["data0"][:, i:i + 1], carry, op.reverse0)
+        carry = apply(op.op1, carry, x["data1"][:, i:i + 1], op.reverse1)
+        made.append(carry)
+    return np.concatenate(made, 1)
+
+
+def halves(op: Any, x: dict) -> np.ndarray:
+    made = []
+    for part in (x["src"][:, 0::2], x["src"][:, 1::2]):
+        n = part.shape[1]
+        count = np.full(len(part), float(n))
+        made += [count, part.mean(1), part.var(1) * n] if n else [count, count, count]
+    return np.stack(made, 1)
+
+
+def merged(op: Any, x: dict) -> np.ndarray:
+    """As if all groups were one: moments add up."""
+    count, mean, spread = (x["src"][..., k] for k in range(3))
+    first = (count * mean).sum(1) / count.sum(1)
+    second = (spread + count * mean ** 2).sum(1) / count.sum(1)
+    return np.stack([first, second - first ** 2], 1)
+
+
+def places(op: Any, x: dict) -> np.ndarray:
+    """Where each value occurs; the k-th equal value, the k-th time; all ones where it does not."""
+    index = getattr(op, "dst_idx", op.dst)
+    found = np.full(x["vals"].shape, 2 ** index.dtype.bits - 1)
+    for p, row in enumerate(x["data"]):
+        free = list(row)
+        for j, wanted in enumerate(x["vals"][p]):
+            if wanted in free:
+                found[p, j] = free.index(wanted)
+                free[found[p, j]] = None
+    return found
+
+
+def replaced(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
+    made, where = x["data"].copy(), places(op, x)
+    for p, j in np.argwhere(where < x["data"].shape[1]):
+        made[p, where[p, j]] = op.imm
+    return made, where
+
+
+def accumulating(op: Any, x: dict, value: np.ndarray) -> tuple[np.ndarray, ...]:
+    start = {"add": 0.0, "maximum": -np.inf}[op.reduce_op]
+    after = x["accumulator"] if op.reduce_cmd in ("idle", "reduce") else np.full_like(x["accumulator"], start)
+    if "reduce" in op.reduce_cmd:
+        after = BINARY[op.reduce_op](after, rows(op.reduce_op, value))
+    return (value, after, after) if op.reduce_res is not None else (value, after)
+
+
+def in_range(op: Any, x: dict) -> tuple[np.ndarray, ...]:
+    place = op.base + np.arange(x["src"].shape[1])
+    inside = BINARY[op.comp0](place, x["bound0"]) & BINARY[op.comp1](place, x["bound1"])
+    return accumulating(op, x, np.where(inside, x["src"], op.fill))
+
+
+def runs(op: Any, x: dict) -> np.ndarray:
+    (ids,) = x["segment_ids"]
+    made = []
+    for i, own in enumerate(ids):
+        low = high = i
+        while low > 0 and ids[low - 1] == own:
+            low -= 1
+        while high < len(ids) and ids[high] == own:
+            high += 1
+        made.append((low, high) if own else (len(ids), -1))
+    return np.array(made, np.float64).T[None]
+
+
+def shuffled(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].copy()
+    for p in range(len(made)):
+        source = op.shuffle[p % 32]
+        if source != 255 and p // 32 * 32 + source < len(made):
+            made[p] = x["src"][p // 32 * 32 + source]
+    return made
+
+
+def gathered_locally(op: Any, x: dict) -> np.ndarray:
+    """In each group of 16 partitions: index j is in partition j % 16, column j // 16."""
+    made = np.zeros((len(x["src"]), x["index"].shape[1] * 16, op.elements))
+    for p in range(len(made)):
+        for j in range(made.shape[1]):
+            start = int(x["index"][p // 16 * 16 + j % 16, j // 16])
+            made[p, j] = x["src"][p, start:start + op.elements]
+    return made.reshape(op.dst.shape)
+
+
+def scattered(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].copy()
+    for p, row in enumerate(x["index"].astype(int).ravel()):
+        made[row] = made[row] + x["src"][p] if op.rmw == "add" else x["src"][p]
+    return made
+
+
+def dynamic_source(op: Any, x: dict) -> np.ndarray:
+    axes = grid(op, "dst")
+    return x["src"][axes[0], int(x["offset"].item()) + affine(op.position, axes)]
+
+
+def dynamic_target(op: Any, x: dict) -> np.ndarray:
+    axes, made = grid(op, "src"), x["dst"].copy()
+    made[axes[0], int(x["offset"].item()) + affine(op.position, axes)] = x["src"]
+    return made
+
+
+FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
+    "nki.binary": lambda o, x: apply(o.op, x["lhs"], x["rhs"]),
+    "nki.binary_scalar": lambda o, x: apply(o.op, x["src"], o.scalar, o.reverse),
+    "nki.unary": lambda o, x: UNARY[o.fn](x["src"]),
+    "nki.select": lambda o, x: np.where(x["condition"] != 0, x["on_true"], x["on_false"]),
+    "nki.matmul": product, "nisa.nc_matmul": product,
+    **dict.fromkeys(("nki.load", "nki.store", "nki.copy", "nisa.tensor_copy", "nisa.dma_copy"), lambda o, x: x["src"]),
+    **dict.fromkeys(("nki.transpose", "nisa.nc_transpose"), lambda o, x: x["src"].T),
+    **dict.fromkeys(("nki.memset", "nisa.memset"), lambda o, x: np.full(o.dst.shape, o.value)),
+    **dict.fromkeys(("nki.iota", "nisa.iota"), lambda o, x: affine(o.expression, grid(o, "dst"))),
+    "nki.reduce": lambda o, x: REDUCED[o.op](x["src"], axis=o.axes, keepdims=True),
+    "nisa.tensor_reduce": lambda o, x: REDUCED[o.op](x["src"], axis=o.axes, keepdims=True) * (-1 if o.negate else 1),
+    "nisa.tensor_tensor": lambda o, x: apply(o.op, x["lhs"], x["rhs"]),
+    "nisa.tensor_scalar": two_steps,
+    "nisa.scalar_tensor_tensor": lambda o, x: apply(
+        o.op1, apply(o.op0, x["src"], x.get("operand0", o.imm0), o.reverse0), x["rhs"], o.reverse1),
+    "nisa.activation": activated,
+    "nisa.reciprocal": lambda o, x: 1 / x["src"],
+    "nisa.tensor_copy_predicated": lambda o, x: np.where((x["predicate"] != 0) != o.reverse_pred, x["src"], x["dst"]),
+    "nisa.affine_select": lambda o, x: np.where(
+        (affine(o.predicate, grid(o, "dst")) == 0) if o.equal else (affine(o.predicate, grid(o, "dst")) >= 0),
+        x["src"], o.value),
+    "nisa.tensor_partition_reduce": lambda o, x: REDUCED[o.op](x["src"], axis=0, keepdims=True),
+    "nisa.activation_reduce": lambda o, x: (activated(o, x), rows(o.reduce_op, activated(o, x))),
+    "nisa.tensor_scalar_reduce": lambda o, x: (
+        value := apply(o.op0, x["src"], x.get("operand0", o.imm0), o.reverse0), rows(o.reduce_op, value)),
+    "nisa.tensor_tensor_scan": scan, "nisa.bn_stats": halves, "nisa.bn_aggr": merged,
+    "nisa.max8": lambda o, x: np.sort(x["src"], 1)[:, ::-1][:, :8],
+    "nisa.nc_find_index8": places, "nisa.nc_match_replace8": replaced,
+    "nisa.activation_accumulate": lambda o, x: accumulating(o, x, activated(o, x)),
+    "nisa.select_reduce": lambda o, x: accumulating(
+        o, x, np.where((x["predicate"] != 0) != o.reverse_pred, x["on_true"], x.get("on_false", o.imm))),
+    "nisa.range_select": in_range, "nisa.sequence_bounds": runs, "nisa.nc_stream_shuffle": shuffled,
+    "nisa.local_gather": gathered_locally,
+    "nisa.gather_flattened": lambda o, x: np.stack([row[i.astype(int).clip(0, len(row) - 1)]
+                                                    for row, i in zip(x["src"], x["index"])]),
+    "nisa.dma_transpose": lambda o, x: x["src"].transpose(o.permutation),
+    "nisa.dma_gather": lambda o, x: x["src"][x["index"].astype(int).ravel()],
+    "nisa.dma_scatter": scattered,
+    "nisa.tensor_copy_dynamic_src": dynamic_source, "nisa.tensor_copy_dynamic_dst": dynamic_target,
+}

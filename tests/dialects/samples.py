@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One valid operation of each class, in any size, on arrays or in IR.
+
+A tile is written ``sbuf PxFxf32``: its memory, its extents (numbers, or letters that ``sizes`` gives), its dtype.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.mlir_ops import new_context, write_op
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, DType
+from nki_mlir.targets.interpreter.execute import compile_op
+
+catalogue.load()
+
+SIZES = {"P": 4, "F": 6, "G": 3, "K": 8}
+ROW = Linear(0, (), ((0, 2), (1, 1)))           # 2 * p + f
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How to make an operation of a class: tiles as text, attributes; ``sizes`` it is tried in."""
+
+    name: str
+    tiles: dict[str, str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[dict[str, int], ...] = ({"P": 1, "F": 1}, {"P": 127, "F": 5}, {"P": 128, "F": 512})
+
+    def make(self, handles: dict[str, Any] | None = None, sizes: dict[str, int] | None = None, **changes: Any) -> Op:
+        """The operation. ``changes`` replaces tiles (text or ``Tile``, None leaves one out) and attributes."""
+        cls = REGISTRY[self.name]
+        tiles = self.tiles | {k: v for k, v in changes.items() if k in {f.name for f in cls.tiles}}
+        other = {k: v for k, v in changes.items() if k not in tiles}
+        made = {name: tile(text, name, (handles or {}).get(name), sizes) if isinstance(text, str) else text
+                for name, text in tiles.items()}
+        return cls(**made, **(self.attributes | other))
+
+
+def tile(text: str, label: str = "", handle: Any = None, sizes: dict[str, int] | None = None) -> Tile:
+    """A whole buffer as a tile."""
+    space, _, rest = text.partition(" ")
+    *extents, element = rest.split("x")
+    shape = tuple(int(e) if e.isdigit() else (SIZES | (sizes or {}))[e] for e in extents)
+    dtype = BY_MLIR[element]
+    return Tile(object() if handle is None else handle, space, shape, dtype, whole(space, shape, dtype), label)
+
+
+def whole(space: str, shape: tuple[int, ...], dtype: DType) -> Access:
+    """The pattern of all elements in order."""
+    steps, step = [], 1
+    for extent in reversed(shape):
+        steps.append((step, extent))
+        step *= extent
+    dims = tuple(reversed(steps))
+    if space == HBM:
+        return Access(dtype, None, Linear(), dims)
+    return Access(dtype, Linear(), Linear(), ((1, shape[0]), *dims[1:]))
+
+
+A = "sbuf PxFxf32"
+COLUMN = "sbuf Px1xf32"
+SQUARE = ({"P": 1, "F": 1}, {"P": 127, "F": 5}, {"P": 128, "F": 128})
+ROWS = ({"P": 1, "F": 8}, {"P": 127, "F": 9}, {"P": 128, "F": 512})
+
+
+def column(text: str = COLUMN, label: str = "", sizes: dict[str, int] | None = None) -> Tile:
+    """One value a partition, read by all ``F`` elements of the free axis."""
+    made = tile(text, label, None, sizes)
+    access = Access(made.dtype, Linear(), Linear(), ((1, made.shape[0]), (0, (SIZES | (sizes or {}))["F"])))
+    return Tile(made.handle, made.space, made.base_shape, made.dtype, access, label)
+
+
+_GIVEN = [
+    Sample("nki.binary", {"dst": A, "lhs": A, "rhs": A}, {"op": "subtract"}),
+    Sample("nki.binary_scalar", {"dst": A, "src": A}, {"op": "subtract", "scalar": 1.5, "reverse": True}),
+    Sample("nki.unary", {"dst": A, "src": A}, {"fn": "exp"}),
+    Sample("nki.select", {"dst": A, "condition": "sbuf PxFxui8", "on_true": A, "on_false": A}),
+    Sample("nki.matmul", {"dst": "psum GxFxf32", "stationary": "sbuf PxGxf32", "moving": A}, {"accumulate": False},
+           ({"P": 1, "F": 1, "G": 1}, {"P": 127, "F": 5, "G": 127}, {"P": 128, "F": 512, "G": 128})),
+    Sample("nki.load", {"dst": A, "src": "hbm PxFxf32"}),
+    Sample("nki.store", {"dst": "hbm PxFxf32", "src": A}),
+    Sample("nki.copy", {"dst": A, "src": A}),
+    Sample("nki.transpose", {"dst": "sbuf FxPxf32", "src": A}, sizes=SQUARE),
+    Sample("nki.memset", {"dst": A}, {"value": 2.5}),
+    Sample("nki.iota", {"dst": "sbuf PxFxi32"}, {"expression": ROW}),
+    Sample("nki.device_print", {"src": A}, {"prefix": "tile"}),
+    Sample("nki.reduce", {"dst": COLUMN, "src": A}, {"op": "add", "axes": (1,)}),
+    Sample("nisa.tensor_tensor", {"dst": A, "lhs": A, "rhs": "psum PxFxf32"}, {"op": "multiply"}),
+    Sample("nisa.tensor_scalar", {"dst": A, "src": A},
+           {"op0": "subtract", "imm0": 0.5, "op1": "multiply", "imm1": 3.0}),
+    Sample("nisa.scalar_tensor_tensor", {"dst": A, "src": A, "rhs": A},
+           {"op0": "multiply", "imm0": 0.5, "op1": "subtract"}),
+    Sample("nisa.activation", {"dst": A, "src": A}, {"fn": "exp", "imm": 0.5}),
+    Sample("nisa.reciprocal", {"dst": A, "src": A}),
+    Sample("nisa.tensor_copy_predicated", {"dst": A, "src": A, "predicate": "sbuf PxFxui8"}),
+    Sample("nisa.affine_select", {"dst": A, "src": A}, {"predicate": Linear(-2, (), ((0, 1), (1, -1))), "value": -1.0}),
+    Sample("nisa.nc_matmul", {"dst": "psum GxFxf32", "stationary": "sbuf PxGxf32", "moving": A}, {},
+           ({"P": 1, "F": 1, "G": 1}, {"P": 127, "F": 5, "G": 127}, {"P": 128, "F": 512, "G": 128})),
+    Sample("nisa.nc_transpose", {"dst": "psum FxPxf32", "src": A}, {"engine": "tensor"}, SQUARE),
+    Sample("nisa.tensor_copy", {"dst": A, "src": "psum PxFxf32"}),
+    Sample("nisa.memset", {"dst": A}, {"value": 2.5}),
+    Sample("nisa.iota", {"dst": "sbuf PxFxi32"}, {"expression": ROW}),
+    Sample("nisa.dma_copy", {"dst": A, "src": "hbm PxFxf32"}),
+    Sample("nisa.tensor_reduce", {"dst": COLUMN, "src": A}, {"op": "add", "axes": (1,), "negate": True}),
+    Sample("nisa.tensor_partition_reduce", {"dst": "sbuf 1xFxf32", "src": A}, {"op": "add"}),
+    Sample("nisa.activation_reduce", {"dst": A, "reduce_res": COLUMN, "src": A}, {"fn": "exp", "imm": 0.5}),
+    Sample("nisa.tensor_scalar_reduce", {"dst": A, "reduce_res": COLUMN, "src": A},
+           {"op0": "multiply", "imm0": 0.5, "reduce_op": "maximum"}),
+    Sample("nisa.tensor_tensor_scan", {"dst": A, "data0": A, "data1": A},
+           {"op0": "multiply", "op1": "add", "imm": 0.5}),
+    Sample("nisa.bn_stats", {"dst": "sbuf Px6xf32", "src": A}),
+    Sample("nisa.bn_aggr", {"dst": "sbuf Px2xf32", "src": "sbuf PxGx3xf32"}, {},
+           ({"P": 1, "G": 1}, {"P": 127, "G": 5}, {"P": 128, "G": 64})),
+    Sample("nisa.max8", {"dst": "sbuf Px8xf32", "src": "sbuf PxKxf32"}, {},
+           ({"P": 1, "K": 8}, {"P": 127, "K": 9}, {"P": 128, "K": 512})),
+    Sample("nisa.nc_find_index8", {"dst": "sbuf Px8xui32", "data": "sbuf PxKxf32", "vals": "sbuf Px8xf32"}, {},
+           ({"P": 1, "K": 8}, {"P": 127, "K": 9}, {"P": 128, "K": 512})),
+    Sample("nisa.nc_match_replace8",
+           {"dst": "sbuf PxKxf32", "dst_idx": "sbuf Px8xui32", "data": "sbuf PxKxf32", "vals": "sbuf Px8xf32"},
+           {"imm": -9.0}, ({"P": 1, "K": 8}, {"P": 127, "K": 9}, {"P": 128, "K": 512})),
+    Sample("nisa.activation_accumulate", {"dst": A, "accumulator": COLUMN, "reduce_res": COLUMN, "src": A},
+           {"fn": "exp", "reduce_op": "add", "reduce_cmd": "reduce"}),
+    Sample("nisa.select_reduce", {"dst": A, "accumulator": COLUMN, "predicate": "sbuf PxFxui8", "on_true": A},
+           {"imm": -1.0, "reduce_cmd": "reset_reduce"}),
+    Sample("nisa.range_select", {"dst": A, "accumulator": COLUMN, "src": A, "bound0": COLUMN, "bound1": COLUMN},
+           {"comp0": "greater_equal", "comp1": "less", "fill": -5.0, "reduce_cmd": "reset_reduce"}),
+    Sample("nisa.sequence_bounds", {"dst": "sbuf 1x2xFxf32", "segment_ids": "sbuf 1xFxi32"}),
+    Sample("nisa.nc_stream_shuffle", {"dst": A, "src": A}, {"shuffle": (1, 0, 255, *range(3, 32))}),
+    Sample("nisa.local_gather", {"dst": "sbuf 16x16xf32", "src": "sbuf 16xFxf32", "index": "sbuf 16x1xui16"}, {},
+           ({"F": 1}, {"F": 5}, {"F": 512})),
+    Sample("nisa.gather_flattened", {"dst": "sbuf PxGxf32", "src": A, "index": "sbuf PxGxui32"}, {},
+           ({"P": 1, "F": 1, "G": 1}, {"P": 127, "F": 5, "G": 3}, {"P": 128, "F": 512, "G": 7})),
+    Sample("nisa.dma_transpose", {"dst": "sbuf GxPxFxf32", "src": "hbm PxGxFxf32"}, {"permutation": (1, 0, 2)}),
+    Sample("nisa.dma_gather", {"dst": A, "src": "hbm KxFxf32", "index": "sbuf Px1xi32"}),
+    Sample("nisa.dma_scatter", {"dst": "hbm KxFxf32", "src": A, "index": "sbuf Px1xi32"}, {"rmw": "add"}),
+    Sample("nisa.tensor_copy_dynamic_src", {"dst": "sbuf PxGxf32", "src": "sbuf PxKxf32", "offset": "sbuf 1x1xi32"},
+           {"position": Linear(0, (), ((1, 2),))}, ({"P": 1}, {"P": 127}, {"P": 128})),
+    Sample("nisa.tensor_copy_dynamic_dst", {"dst": "sbuf PxKxf32", "src": "sbuf PxGxf32", "offset": "sbuf 1x1xi32"},
+           {"position": Linear(0, (), ((1, 2),))}, ({"P": 1}, {"P": 127}, {"P": 128})),
+    Sample("nisa.random_seed", {"state": "sbuf 1x2xui32", "seed": "sbuf 1x1xui32"}),
+    Sample("nisa.rand", {"dst": A, "state": "sbuf 1x2xui32"}),
+    Sample("nisa.dropout", {"dst": A, "state": "sbuf 1x2xui32", "src": A}, {"imm": 0.5}),
+]
+SAMPLES = {s.name: s for s in _GIVEN}
+
+
+# -- on arrays ---------------------------------------------------------------------------------------------------------
+def values(t: Tile, seed: int = 0) -> np.ndarray:
+    """An array for a tile's buffer: moderate numbers, no zero among floats."""
+    rng = np.random.default_rng((seed, *t.base_shape))
+    if t.base_dtype is BOOL:
+        return rng.integers(0, 2, t.base_shape).astype(np.bool_)
+    if t.base_dtype.is_integer:
+        return rng.integers(0, 4, t.base_shape).astype(t.base_dtype.numpy)
+    plain = rng.uniform(0.25, 2.0, t.base_shape) * rng.choice([-1.0, 1.0], t.base_shape)
+    return convert(plain.astype(np.float32), t.base_dtype)
+
+
+def arrays_of(op: Op) -> dict[str, np.ndarray]:
+    """An array for each tile, different ones."""
+    return {f.name: values(t, seed) for seed, (f, t) in enumerate(op.operands())}
+
+
+def run(op: Op, arrays: dict[str, np.ndarray], symbols: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+    """Execute on copies of the arrays; all buffers afterwards."""
+    after = {name: array.copy() for name, array in arrays.items()}
+    compile_op(op)([after[f.name] for f, _ in op.operands()], symbols)
+    return after
+
+
+# -- in IR -------------------------------------------------------------------------------------------------------------
+@cache
+def context() -> Any:
+    return new_context()
+
+
+def module_text(op: Op) -> str:
+    """A module whose one function has the operation's buffers as arguments and performs it."""
+    with context(), ir.Location.unknown():
+        make = Attributes()
+        module = ir.Module.create()
+        kinds = [make.memref(t.base_shape, t.base_dtype, t.space) for _, t in op.operands()]
+        signature = ir.TypeAttr.get(ir.FunctionType.get(kinds, []))
+        function = ir.Operation.create("func.func", regions=1, ip=ir.InsertionPoint(module.body), attributes={
+            "sym_name": ir.StringAttr.get("kernel"), "function_type": signature})
+        block = function.regions[0].blocks.append(*kinds)
+        with ir.InsertionPoint(block):
+            for (_, t), value in zip(op.operands(), block.arguments):
+                object.__setattr__(t, "handle", value)
+            write_op(op, make)
+            ir.Operation.create("func.return")
+        return str(module)
+
+
+def tile_operations(module: Any) -> Iterator[Any]:
+    """The tile operations of a module's functions, outermost ones only."""
+    for function in module.body.operations:
+        for block in function.operation.regions[0].blocks:
+            yield from (o.operation for o in block.operations if o.operation.name in REGISTRY)

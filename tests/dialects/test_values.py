@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every operation against an independent float64 formula: sizes, dtypes, every attribute that changes the meaning."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import Constraint, Linear
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.verifier import verify
+from nki_mlir.scalar.dtypes import ALL, BOOL, FLOAT32, INT32, DType
+
+from .formulas import BINARY, BITS, FORMULAS, UNARY
+from .samples import SAMPLES, A, arrays_of, column, run, tile
+
+RANDOM = ("nisa.random_seed", "nisa.rand", "nisa.dropout")
+TESTED = sorted(set(REGISTRY) - set(RANDOM) - {"nki.device_print"})
+NARROW = [d for d in ALL if d.bits <= 32 and d is not BOOL]
+
+
+def test_formulas__cover_every_op() -> None:
+    assert sorted(FORMULAS) == TESTED, "give each op class a formula in formulas.py"
+
+
+def expected(op: Op, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Float64 values of each destination."""
+    sources = {}
+    for field, t in op.operands():
+        spread = arrays[field.name].astype(np.float64)
+        sources[field.name] = np.broadcast_to(spread, t.shape) if spread.shape != t.shape else spread
+    with np.errstate(all="ignore"):
+        made = FORMULAS[op.full_name()](op, sources)
+    made = made if isinstance(made, tuple) else (made,)
+    names = [f.name for f, _ in op.operands() if f.writes]
+    assert len(made) == len(names)
+    return {name: np.asarray(value, np.float64) for name, value in zip(names, made)}
+
+
+def compare(got: np.ndarray, wanted: np.ndarray, dtype: DType, terms: int = 1) -> None:
+    """Rounded once to the destination; float32 inside, ``terms`` of it summed up."""
+    assert got.shape == wanted.shape
+    if dtype.is_integer:
+        limits = np.iinfo(np.uint8 if dtype is BOOL else dtype.numpy)
+        high = 1 if dtype is BOOL else limits.max
+        np.testing.assert_array_equal(got.astype(np.float64), np.clip(np.rint(wanted), limits.min, high))
+        return
+    scale = np.abs(wanted).max(initial=1.0)         # a sum may cancel
+    inside = 2.0 ** -23 * (2 + terms ** 0.5) * (scale if terms > 1 else 1.0)
+    step = 2.0 ** -(dtype.mantissa + 1)
+    least = {"float8_e4m3": 2.0 ** -9, "float8_e4m3fn": 2.0 ** -9, "float8_e5m2": 2.0 ** -16}.get(dtype.name, 1e-37)
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=step * 1.01 + 2.0 ** -22, atol=inside + least)
+
+
+# Arrays that mean something: counts are positive, indices lie in their rows, half of the searched values exist.
+MEANT = {"nisa.bn_aggr": lambda a: {"src": abs(a["src"])},
+         "nisa.local_gather": lambda a: {"index": a["index"] % max(1, a["src"].shape[1] - 1)},
+         "nisa.nc_find_index8": lambda a: {"vals": searched(a)},
+         "nisa.nc_match_replace8": lambda a: {"vals": searched(a)}}
+CONTRACTED = ("nki.matmul", "nisa.nc_matmul", "nisa.tensor_partition_reduce")
+
+
+def searched(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    return np.where(np.arange(8) % 2, arrays["vals"], arrays["data"][:, :8])
+
+
+def check(op: Op, changed: dict[str, np.ndarray] | None = None) -> None:
+    verify(op)
+    name = op.full_name()
+    arrays = arrays_of(op)
+    arrays |= (MEANT[name](arrays) if name in MEANT else {}) | (changed or {})
+    after = run(op, arrays)
+    sums = op.iteration().reduced or name == "nisa.tensor_tensor_scan"
+    summed = [t.partitions if name in CONTRACTED else t.free_elements for f, t in op.operands() if f.reads]
+    for label, wanted in expected(op, arrays).items():
+        compare(after[label], wanted, getattr(op, label).dtype, max(summed) if sums else 1)
+
+
+SIZED = [(name, sizes) for name in TESTED for sizes in SAMPLES[name].sizes]
+
+
+def case_id(value: Any) -> str:
+    return "x".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize(("name", "sizes"), SIZED, ids=case_id)
+def test_value__in_edge_sizes(name: str, sizes: dict[str, int]) -> None:
+    check(SAMPLES[name].make(sizes=sizes))
+
+
+def retyped(name: str, dtype: DType, writes: bool) -> Op | None:
+    """The sample with its float32 sources (or destinations) in another dtype; None where that is refused."""
+    sample = SAMPLES[name]
+    fields = {f.name: f for f in REGISTRY[name].tiles}
+    tiles = {label: text.removesuffix("xf32") + f"x{dtype.mlir}" for label, text in sample.tiles.items()
+             if text.endswith("xf32") and fields[label].writes is writes}
+    same = {"op": "add"} if sample.attributes.get("op") in ("subtract", "multiply") else {}
+    op = sample.make(**tiles, **same)
+    try:
+        verify(op)
+    except KernelError:
+        return None
+    return op if tiles else None
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("name", TESTED)
+def test_value__of_sources_in_each_dtype(name: str, dtype: DType) -> None:
+    op = retyped(name, dtype, writes=False)
+    if op is None:
+        pytest.skip(f"{name} does not take {dtype}")
+    if name in ("nisa.reciprocal",) and dtype.is_integer:
+        check(op, {"src": np.arange(1, 25).reshape(4, 6).astype(dtype.numpy)})
+    else:
+        check(op)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("name", TESTED)
+def test_value__of_destinations_in_each_dtype(name: str, dtype: DType) -> None:
+    op = retyped(name, dtype, writes=True)
+    if op is None:
+        pytest.skip(f"{name} does not write {dtype}")
+    check(op)
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("fn", BINARY)
+@pytest.mark.parametrize(("name", "field"), [("nki.binary", "op"), ("nki.binary_scalar", "op"),
+                                             ("nisa.tensor_tensor", "op"), ("nisa.tensor_scalar", "op0")])
+def test_binary_functions(name: str, field: str, fn: str) -> None:
+    op = SAMPLES[name].make(**{field: fn})
+    arrays = arrays_of(op)
+    if fn == "power":                               # real numbers only
+        arrays = {k: abs(v) for k, v in arrays.items()}
+    check(op, arrays)
+
+
+@pytest.mark.parametrize("fn", BITS)
+@pytest.mark.parametrize("dtype", ["i8", "ui8", "i16", "i32", "ui32"])
+def test_bit_functions(fn: str, dtype: str) -> None:
+    tiles = dict.fromkeys(("dst", "lhs", "rhs"), f"sbuf PxFx{dtype}")
+    check(SAMPLES["nki.binary"].make(**tiles, op=fn))
+    check(SAMPLES["nisa.tensor_tensor"].make(**tiles, op=fn))
+    pair = {"dst": f"sbuf PxFx{dtype}", "src": f"sbuf PxFx{dtype}"}
+    check(SAMPLES["nki.binary_scalar"].make(**pair, op=fn, scalar=2.0, reverse=False))
+    check(SAMPLES["nisa.tensor_scalar"].make(**pair, op0=fn, imm0=1.0, op1="bitwise_xor", imm1=3.0))
+    check(SAMPLES["nisa.scalar_tensor_tensor"].make(**pair, rhs=pair["src"], op0=fn, imm0=1.0, op1="bitwise_or"))
+
+
+@pytest.mark.parametrize("fn", UNARY)
+def test_unary_functions(fn: str) -> None:
+    op = SAMPLES["nki.unary"].make(fn=fn)
+    arrays = {"src": abs(arrays_of(op)["src"])} if fn in ("sqrt", "rsqrt", "log") else {}
+    check(op, arrays)
+    if fn in ("abs", "negative", "square", "relu", "bypass", "logical_not"):
+        check(SAMPLES["nisa.tensor_scalar"].make(op0=fn, op1="multiply", imm1=2.0))
+
+
+@pytest.mark.parametrize("fn", ["add", "maximum", "minimum", "multiply", "average", "logical_and", "logical_or"])
+@pytest.mark.parametrize(("axes", "dst"), [((1,), "sbuf Px1xGx2xf32"), ((2, 3), "sbuf PxFx1x1xf32"),
+                                           ((1, 2, 3), "sbuf Px1x1x1xf32")], ids=str)
+def test_reductions(fn: str, axes: tuple[int, ...], dst: str) -> None:
+    check(SAMPLES["nki.reduce"].make(dst=dst, src="sbuf PxFxGx2xf32", axes=axes, op=fn))
+    check(SAMPLES["nisa.tensor_reduce"].make(dst=dst, src="sbuf PxFxGx2xf32", axes=axes, op=fn, negate=False))
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("nki.binary_scalar", {"op": "divide", "reverse": False}),
+    ("nki.matmul", {"accumulate": True}),
+    ("nki.matmul", {"stationary": "sbuf PxGxbf16", "moving": "sbuf PxFxbf16"}),
+    ("nisa.nc_matmul", {"accumulate": True}),
+    ("nki.select", {"condition": "sbuf PxFxf32"}),
+    ("nki.memset", {"dst": "sbuf PxFxi32", "value": 16777217.0}),
+    ("nki.memset", {"dst": "sbuf PxFxui8", "value": -3.0}),
+    ("nki.memset", {"dst": "sbuf PxFxi1", "value": 7.0}),
+    ("nki.iota", {"dst": A, "expression": Linear(5, (), ((0, -1), (1, 3)))}),
+    ("nisa.tensor_scalar", {"reverse0": True, "reverse1": True}),
+    ("nisa.tensor_scalar", {"operand0": column(), "operand1": column()}),
+    ("nisa.tensor_scalar", {"operand1": column(), "engine": "gpsimd"}),
+    ("nisa.scalar_tensor_tensor", {"operand0": column(), "reverse0": True, "op0": "subtract"}),
+    ("nisa.scalar_tensor_tensor", {"reverse1": True}),
+    ("nisa.activation", {"bias": column(), "fn": "tanh"}),
+    ("nisa.activation", {"bias": column(), "scale": column(), "fn": "sigmoid"}),
+    ("nisa.activation_reduce", {"bias": column(), "fn": "square"}),
+    ("nisa.tensor_copy_predicated", {"reverse_pred": True}),
+    ("nisa.affine_select", {"equal": True}),
+    ("nisa.tensor_copy", {"engine": "scalar"}),
+    ("nisa.tensor_copy", {"engine": "gpsimd", "src": A}),
+    ("nisa.nc_transpose", {"engine": "vector", "dst": "sbuf FxPxf32"}),
+    ("nisa.dma_copy", {"dst": "hbm PxFxbf16", "src": A}),
+    ("nisa.tensor_partition_reduce", {"op": "maximum"}),
+    ("nisa.tensor_scalar_reduce", {"operand0": column(), "op0": "subtract", "reverse0": True, "reduce_op": "add"}),
+    ("nisa.tensor_tensor_scan", {"initial": "sbuf Px1xf32", "op0": "subtract", "reverse0": True, "reverse1": True,
+                                 "op1": "subtract"}),
+    ("nisa.nc_match_replace8", {"dst_idx": "sbuf Px8xui16"}),
+    *(("nisa.activation_accumulate", {"reduce_cmd": command, "fn": "exp", "bias": column()})
+      for command in ("idle", "reset", "reduce", "reset_reduce")),
+    ("nisa.select_reduce", {"reverse_pred": True, "on_false": "sbuf Px1xf32", "reduce_res": "sbuf Px1xf32",
+                            "reduce_cmd": "reduce"}),
+    ("nisa.range_select", {"comp0": "equal", "comp1": "less_equal", "base": -1.0, "reduce_cmd": "idle"}),
+    ("nisa.dma_scatter", {"rmw": "bypass"}),
+    ("nisa.dma_gather", {"mode": "skip"}),
+    ("nisa.dma_transpose", {"dst": "sbuf FxGxPxf32", "permutation": (2, 1, 0)}),
+    ("nisa.local_gather", {"dst": "sbuf 16x16x2xf32", "elements": 2}),
+    ("nisa.tensor_copy_dynamic_src", {"position": Linear(1, (), ((1, 1),))}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), VARIANTS, ids=lambda v: v if isinstance(v, str) else ",".join(v))
+def test_attributes_and_optional_tiles(name: str, changes: dict[str, Any]) -> None:
+    check(SAMPLES[name].make(**changes))
+
+
+# -- what a mask leaves ------------------------------------------------------------------------------------------------
+LOWER = Constraint(Linear(0, (), ((0, 1), (1, -1))))                    # p - f >= 0, no box
+CORNER = (Constraint(Linear(2, (), ((0, -1),))), Constraint(Linear(3, (), ((1, -1),))))     # p <= 2, f <= 3
+MASKED = ["nki.binary", "nki.binary_scalar", "nki.unary", "nki.select", "nki.load", "nki.store", "nki.copy",
+          "nki.memset", "nki.iota", "nisa.tensor_tensor", "nisa.tensor_scalar", "nisa.scalar_tensor_tensor",
+          "nisa.activation", "nisa.reciprocal", "nisa.tensor_copy_predicated", "nisa.affine_select",
+          "nisa.tensor_copy", "nisa.memset", "nisa.iota", "nisa.dma_copy"]
+
+
+@pytest.mark.parametrize("mask", [(LOWER,), CORNER], ids=["triangle", "box"])
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_elements__are_neither_read_nor_written(name: str, mask: tuple[Constraint, ...]) -> None:
+    op = SAMPLES[name].make(mask=mask)
+    arrays = arrays_of(op)
+    p, f = np.indices((4, 6))
+    active = p >= f if mask == (LOWER,) else (p <= 2) & (f <= 3)
+    for field, t in op.operands():
+        if field.role.__name__ == "In" and t.dtype is FLOAT32:      # would show wherever it is read
+            arrays[field.name][~active] = np.nan
+    after = run(op, arrays)
+    (target,) = (name for name, _ in op.targets())
+    wanted = expected(op, arrays)[target]
+    compare(after[target][active], wanted[active], getattr(op, target).dtype)
+    assert np.array_equal(after[target][~active], arrays[target][~active])
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+def test_random_numbers__follow_the_state() -> None:
+    op = SAMPLES["nisa.rand"].make(sizes={"P": 128, "F": 512})
+    state = run(SAMPLES["nisa.random_seed"].make(), {"state": np.zeros((1, 2), np.uint32),
+                                                     "seed": np.full((1, 1), 42, np.uint32)})["state"]
+    first = run(op, {"dst": np.zeros((128, 512), np.float32), "state": state})
+    again = run(op, {"dst": np.zeros((128, 512), np.float32), "state": state})
+    second = run(op, {"dst": first["dst"], "state": first["state"]})
+    assert np.array_equal(first["dst"], again["dst"])
+    assert not np.array_equal(first["dst"], second["dst"])
+    assert first["dst"].min() >= 0 and first["dst"].max() < 1
+    assert abs(first["dst"].mean() - 0.5) < 0.01 and abs(first["dst"].var() - 1 / 12) < 0.002
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_dropout__zeroes_that_share_and_rescales_nothing(probability: float) -> None:
+    op = SAMPLES["nisa.dropout"].make(sizes={"P": 128, "F": 512}, imm=probability)
+    arrays = arrays_of(op)
+    after = run(op, arrays)["dst"]
+    dropped = after == 0
+    assert abs(dropped.mean() - probability) < 0.01
+    assert np.array_equal(after[~dropped], arrays["src"][~dropped])
+
+
+def test_device_print__hands_over_the_tile() -> None:
+    from nki_mlir.dialects.nki.movement import print_sink
+    seen: list[tuple[str, np.ndarray]] = []
+    token = print_sink.set(lambda prefix, value: seen.append((prefix, value)))
+    try:
+        op = SAMPLES["nki.device_print"].make(src="sbuf PxFxi32")
+        arrays = {"src": np.arange(24, dtype=np.int32).reshape(4, 6)}
+        run(op, arrays)
+    finally:
+        print_sink.reset(token)
+    ((prefix, value),) = seen
+    assert prefix == "tile" and value.dtype == INT32.numpy and np.array_equal(value, arrays["src"])
+
+
+def test_copy__that_overlaps_reads_first() -> None:
+    buffer = np.arange(24, dtype=np.float32).reshape(4, 6)
+    base = tile("sbuf 4x6xf32", "src")
+    left, right = (type(base)(base.handle, "sbuf", (4, 6), FLOAT32, base.access.box((0, k), (4, 5)), label)
+                   for k, label in ((0, "src"), (1, "dst")))
+    op = SAMPLES["nki.copy"].make(dst=right, src=left)
+    from nki_mlir.targets.interpreter.execute import compile_op
+    compile_op(op)([buffer, buffer], ())
+    assert np.array_equal(buffer[:, 1:], np.arange(24).reshape(4, 6)[:, :5])
