@@ -178,23 +178,21 @@ class MlirBuilder(Builder):
         operands = [t.handle for _, t in op.operands()] + list(op.symbols)
         self._op(op.full_name(), operands, attributes=op_attributes(op, self.make))
 
-    def take_back(self, result: View) -> Op | None:
+    def take_back(self, result: View) -> bool:
         """Undo the operation that made ``result`` if it was the last one, so that it can write elsewhere.
 
         The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
         """
-        op = self.last
         key = ("result", *user_location()[:3])
-        if op is None or key in self.plan.reasons or not self.trace.ends_with_allocation_and_op():
-            return None
-        written = op.targets()
-        if len(written) != 1 or written[0][1].handle != result.buffer.handle or written[0][1].shape != result.shape:
-            return None
-        self.trace.erase(2)         # the operation and, just before it, the allocation of its buffer
+        if self.last is None or key in self.plan.reasons:
+            return False
+        (_, written), = self.last.targets()
+        if written.handle is not result.buffer.handle or not self.trace.erase_last_result():
+            return False
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)
         self.last = None
-        return op
+        return True
 
     # -- structure -----------------------------------------------------------------------------------------------------
     def open_loop(self, span: range, site: Site, parallel: bool) -> Index:

@@ -33,23 +33,28 @@ class Trace:
     def block(self, arguments: Sequence[Any]) -> None:
         self.entries.append(Emitted("block", values=list(arguments)))
 
-    def ends_with_allocation_and_op(self) -> bool:
-        """Whether the last operation's destination was allocated just before it."""
-        if len(self.entries) < 2:
-            return False
-        allocation, last = self.entries[-2:]
-        return (allocation.name == "memref.alloc" and allocation.op is not None and last.op is not None
-                and len(last.operands) > 0 and last.operands[0] == allocation.values[0])
+    def erase_last_result(self) -> bool:
+        """Erase the last operation and the allocation of its destination just before it, where that is how it was.
 
-    def erase(self, count: int) -> None:
-        """Erase the last ``count`` operations. Touching an erased one later would abort the process: none is kept."""
-        for at in range(len(self.entries) - 1, -1, -1):
-            if self.entries[at].op is not None and count:
-                self.entries[at].op.erase()
-                self.entries[at] = Emitted("taken back")
-                count -= 1
-            if not count:
-                return
+        Index arithmetic may stand behind them: Python computes a value before the subscripts of its target.
+        """
+        at = len(self.entries) - 1
+        while at >= 0 and self.entries[at].name == "affine.apply":
+            at -= 1
+        if at < 1:
+            return False
+        allocation, last = self.entries[at - 1:at + 1]
+        if not (allocation.name == "memref.alloc" and allocation.op is not None and last.op is not None
+                and len(last.operands) > 0 and last.operands[0] == allocation.values[0]):
+            return False
+        for place in (at, at - 1):
+            self._erase(place)
+        return True
+
+    def _erase(self, at: int) -> None:
+        """Touching an erased operation later would abort the process: none is kept."""
+        self.entries[at].op.erase()
+        self.entries[at] = Emitted("taken back")
 
     def mark(self) -> int:
         return len(self.entries)
@@ -66,5 +71,7 @@ class Trace:
 
     def erase_from(self, mark: int) -> None:
         """Undo everything emitted since the mark."""
-        self.erase(sum(e.op is not None for e in self.entries[mark:]))
+        for at in range(len(self.entries) - 1, mark - 1, -1):
+            if self.entries[at].op is not None:
+                self._erase(at)
         del self.entries[mark:]

@@ -8,6 +8,7 @@ from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, expand_ellipsis
+from nki_mlir.language import assignment
 from nki_mlir.language import operations as ops
 
 
@@ -147,7 +148,7 @@ def copy_dynamic_src(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any 
 
 def copy_dynamic_dst(dst: Any, src: Any, *, mask: Any = None, engine: str = "unknown") -> Any:
     if not isinstance(dst, DynamicView):
-        ops.assign(dst, src, mask)
+        assignment.assign(dst, src, mask)
         return dst
     ops.emit(indirect.TensorCopyDynamicDstOp, {"dst": dst.source, "src": src, "offset": dst.offset}, mask,
              position=dst.position.spread(src.shape), engine=engine)

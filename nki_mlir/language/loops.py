@@ -8,6 +8,7 @@ from typing import Any
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import assignment
 from nki_mlir.language import operations as ops
 from nki_mlir.scalar.tokens import alu_token
 
@@ -23,7 +24,7 @@ class LoopReduction:
 
     def write(self, target: View) -> None:
         """target = value in the first iteration, op(target, value) in the others."""
-        decide(self.first, lambda: ops.assign(target, self.value, self.mask),
+        decide(self.first, lambda: assignment.assign(target, self.value, self.mask),
                lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
 
 

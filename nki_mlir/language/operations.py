@@ -6,7 +6,8 @@ few. Nothing here knows which builder runs.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -169,56 +170,22 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
                    explicit_dtype=dtype is not None)
 
 
-def assign(target: Any, value: Any, mask: Any = None) -> None:
-    """``t[...] = value``: the operation that made the value writes to the target where that is possible."""
-    if isinstance(value, Mask) or value is None:
-        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
-    if not isinstance(value, View):
-        if isinstance(value, Index) and not value.is_constant:
-            emit(movement.IotaOp, {"dst": target}, mask, expression=value.spread(target.shape))
-        elif target.buffer.on_chip:
-            memset(target, value, mask)
-        else:
-            store(target, value, mask=mask)
-        return
-    if redirect(value, target, mask):
-        return
-    if not target.buffer.on_chip:
-        store(target, value, mask=mask)
-    elif not value.buffer.on_chip:
-        emit(movement.LoadOp, {"dst": target, "src": value}, mask)
-    else:
-        value = located(match_destination, value, target, "assignment")
-        emit(movement.CopyOp, {"dst": partition_first(target), "src": partition_first(value)}, mask)
+@dataclass(slots=True)
+class Made:
+    """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
 
+    ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.
+    """
 
-def redirect(value: View, target: View, mask: Any) -> bool:
-    """Let the operation that just made ``value`` write to ``target`` itself: one instruction, one rounding."""
-    builder = active()
-    if mask is not None or not target.buffer.on_chip or target.shape != value.shape or target.mask is not None:
-        return False
-    last = builder.properties.get("last_result")
-    if last is None or last[0] is not value or builder.last is not last[1]:
-        return False
-    _, _, cls, views, own_mask, attributes, explicit_dtype = last
-    if explicit_dtype and target.dtype is not value.dtype:
-        return False                    # round to the asked dtype first, then convert
-    if target.buffer.space != value.buffer.space and target.buffer.space not in cls.destinations:
-        return False
-    if builder.symbolic:
-        if builder.take_back(value) is None:
-            return False
-    elif target.dtype is value.dtype and own_mask is None:
-        return False                    # executed already: a copy gives the same bits
-    emit(cls, views | {"dst": target}, own_mask, **attributes)
-    return True
-
-
-def remember(result: View, cls: Any, views: dict[str, Any], mask: Any, attributes: dict[str, Any],
-             explicit_dtype: bool) -> None:
-    """Keep how ``result`` was made, so that an assignment that follows at once can redirect it."""
-    builder = active()
-    builder.properties["last_result"] = (result, builder.last, cls, views, mask, attributes, explicit_dtype)
+    result: Any
+    operand: Any
+    op: Any                     # None where the mask was false everywhere
+    cls: Any
+    views: dict[str, Any]
+    mask: Any
+    attributes: dict[str, Any]
+    explicit_dtype: bool
+    dropped: tuple[int, ...] = ()
 
 
 def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
@@ -229,23 +196,9 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
         return destination
     result = new_tensor(shape, dtype, space)
     emit(cls, {"dst": result, **views}, mask, **attributes)
-    remember(result, cls, views, mask, attributes, explicit_dtype)
-    return result
-
-
-def accumulate(target: Any, value: Any) -> Any:
-    """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
-    last = builder.properties.get("last_result")
-    product = (isinstance(value, View) and last is not None and last[0] is value and builder.last is last[1]
-               and "accumulate" in last[2].attributes and target.buffer.space == PSUM
-               and target.shape == value.shape)
-    if product and builder.symbolic and builder.take_back(value) is not None:
-        _, _, cls, views, mask, attributes, _ = last
-        emit(cls, views | {"dst": target}, mask, **(attributes | {"accumulate": True}))
-        return target
-    binary("add", target, value, destination=target)
-    return target
+    builder.properties["made"] = Made(result, result, builder.last, cls, views, mask, attributes, explicit_dtype)
+    return result
 
 
 # -- computing ---------------------------------------------------------------------------------------------------------
@@ -253,8 +206,9 @@ def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
     """A number or index expression as a tile that broadcasts against ``like``."""
     shape = (like.shape[0], *(1 for _ in like.shape[1:]))
     if isinstance(value, Index) and not value.is_constant:
-        made = new_tensor(shape, dtype or dtype_of_number(0))
-        emit(movement.IotaOp, {"dst": made}, expression=value.spread(shape))
+        index = tile_index(value) if value.shape else value.spread(shape)
+        made = new_tensor(index.shape, dtype or dtype_of_number(0))
+        emit(movement.IotaOp, {"dst": made}, expression=index)
         return made
     return filled(shape, value, dtype or dtype_of_number(value))
 
@@ -369,19 +323,18 @@ def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, k
     return drop_axes(result, axes, keepdims)
 
 
-def drop_axes(result: Any, axes: Sequence[int], keepdims: bool) -> Any:
+def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """Without the reduced axes, but with two dimensions at least."""
     if keepdims:
         return result
-    shape = tuple(n for k, n in enumerate(result.shape) if k not in axes)
     dims = tuple(d for k, d in enumerate(result.dims) if k not in axes)
-    if len(shape) < 2:
+    if len(dims) < 2:
         dims += (result.dims[axes[0]],)
-    made = result.like(dims=dims)
-    last = active().properties.get("last_result")
-    if last is not None and last[0] is result and made.shape == result.shape:
-        active().properties["last_result"] = (made, *last[1:])
-    return made
+    held = result.like(dims=dims)
+    made = active().properties["made"]
+    if made.result is result:
+        made.result, made.dropped = held, axes if held.shape != result.shape else ()
+    return held
 
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Any:

@@ -10,7 +10,7 @@ from nki_mlir.frontend.errors import AnnotationMismatch, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import indirect
+from nki_mlir.language import assignment, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.scalar.dtypes import dtype_of
@@ -100,10 +100,10 @@ class Tensor(View):
             raise indirect.PlainDynamicCopy().located(user_location())
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
-            ops.assign(target, value)
+            assignment.assign(target, value)
 
     def __iadd__(self, value: Any) -> "Tensor":
-        return ops.accumulate(self, value)
+        return assignment.accumulate(self, value)
 
     def _inplace(self, op: str, value: Any) -> "Tensor":
         ops.binary(op, self, value, destination=self)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``t[...] = value`` and ``t += value``: where it can, the operation that made the value writes the target itself.
+
+That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture takes
+the first operation back, eager execution lets it stand.
+"""
+
+from typing import Any
+
+from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.nki import movement
+from nki_mlir.dialects.verifier import ShapeMismatch
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations as ops
+
+
+def assign(target: Any, value: Any, mask: Any = None) -> None:
+    """``t[...] = value``."""
+    if isinstance(value, Mask) or value is None:
+        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
+    if not isinstance(value, View):
+        if isinstance(value, Index) and not value.is_constant:
+            index = value if value.shape else value.spread((1,) * target.ndim)
+            made = ops.compute(movement.IotaOp, index.shape, ops.dtype_of_number(0), {}, expression=index)
+            assign(target, made, mask)
+        elif target.buffer.on_chip:
+            ops.memset(target, value, mask)
+        else:
+            ops.store(target, value, mask=mask)
+        return
+    if redirect(value, target, mask):
+        return
+    if not target.buffer.on_chip:
+        ops.store(target, value, mask=mask)
+    elif not value.buffer.on_chip:
+        ops.emit(movement.LoadOp, {"dst": target, "src": value}, mask)
+    else:
+        value = ops.located(ops.match_destination, value, target, "assignment")
+        ops.emit(movement.CopyOp, {"dst": ops.partition_first(target), "src": ops.partition_first(value)}, mask)
+
+
+def just_made(value: Any) -> ops.Made | None:
+    """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
+    builder = active()
+    made: ops.Made | None = builder.properties.get("made")
+    if made is None or made.result is not value or builder.last is not made.op:
+        return None
+    if made.op is not None and len(made.op.targets()) != 1:
+        return None
+    return made
+
+
+def redirect(value: View, target: View, mask: Any) -> bool:
+    """Let the operation that just made ``value`` write to ``target`` itself."""
+    if mask is not None or not target.buffer.on_chip or target.shape != value.shape or target.mask is not None:
+        return False
+    made = just_made(value)
+    if made is None or (made.explicit_dtype and target.dtype is not value.dtype):
+        return False                    # an asked dtype is rounded to first, then converted
+    if target.buffer.space != value.buffer.space and target.buffer.space not in made.cls.destinations:
+        return False
+    builder = active()
+    taken = builder.symbolic and builder.take_back(made.operand)
+    if not taken and target.dtype is value.dtype and made.mask is None:
+        return False                    # it stands already: a copy gives the same bits
+    if made.dropped:
+        target = target.with_unit_dims(made.dropped, made.operand.ndim)
+    ops.emit(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
+    return True
+
+
+def accumulate(target: Any, value: Any) -> Any:
+    """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
+    builder = active()
+    made = just_made(value) if isinstance(value, View) else None
+    if (made is not None and "accumulate" in made.cls.attributes and target.buffer.space == PSUM
+            and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
+        ops.emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
+    else:
+        ops.binary("add", target, value, destination=target)
+    return target
+
+
+def in_place(op: str, target: Any, value: Any) -> Any:
+    """``t -= value`` and its like: the result is converted to t's dtype."""
+    ops.binary(op, target, value, destination=target)
+    return target
+
+
