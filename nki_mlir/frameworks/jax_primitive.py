@@ -5,6 +5,8 @@ On the CPU it lowers to a typed FFI custom call that runs the compiled kernel in
 the documented custom call of Neuron graphs, whose ``backend_config`` is the kernel itself.
 """
 
+import atexit
+import contextlib
 import warnings
 from collections.abc import Sequence
 from functools import cache
@@ -119,7 +121,16 @@ def _register() -> Handler | None:
         return None
     stages = {stage: jax.ffi.pycapsule(made.address) for stage in ("instantiate", "execute")}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    atexit.register(_finish, made)
     return made
+
+
+def _finish(made: Handler) -> None:
+    """Let what was dispatched and is still held come to its end, then stop: XLA's threads cannot enter a dying Python."""
+    for array in jax.live_arrays():
+        with contextlib.suppress(Exception):
+            array.block_until_ready()
+    made.close()
 
 
 def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:

@@ -9,12 +9,14 @@
 //   buffers      {i64 dtype, i64 elements} of each operand, then of each result
 //   order        for each slot of the entry's data: which of operands ++ results it is
 //   clear        for each result: how many bytes are set to zero before the call
+//   state        {i64 handlers that are running, i64 whether the process is exiting}
 //   help         ptr (ptr frame, i64 number, i32 status): the text of a failure (status != 0), or, with status 0, makes
 //                the callee that the frame's attributes describe known and returns null, or says why it cannot
 
 module {
   llvm.mlir.global internal constant @no_number("the custom call has no kernel_id\00")
   llvm.mlir.global internal constant @unknown("the custom call names a kernel that this process does not know\00")
+  llvm.mlir.global internal constant @exiting("a kernel was to start while the process exits\00")
   llvm.mlir.global internal constant @buffers("the custom call's operands or results are not those of its kernel\00")
 
   llvm.func internal @pointer_at(%base: !llvm.ptr, %offset: i64) -> !llvm.ptr {
@@ -350,6 +352,37 @@ module {
     llvm.store %zero, %traits : i32, !llvm.ptr
     llvm.return %null : !llvm.ptr
   ^work:
+    %done = llvm.call @guarded(%frame) : (!llvm.ptr) -> !llvm.ptr
+    llvm.return %done : !llvm.ptr
+  }
+
+  // Entries and help may be Python, which cannot be called once the interpreter has begun to exit: counted first, so
+  // that whoever sets the mark and then waits for the count to be 0 knows that no more calls come.
+  llvm.func internal @guarded(%frame: !llvm.ptr) -> !llvm.ptr {
+    %up = arith.constant 1 : i64
+    %down = arith.constant -1 : i64
+    %open = arith.constant 0 : i64
+    %state_address = arith.constant $STATE : i64
+    %running = llvm.inttoptr %state_address : i64 to !llvm.ptr
+    %exits = llvm.getelementptr %running[8] : (!llvm.ptr) -> !llvm.ptr, i8
+    %before = llvm.atomicrmw add %running, %up seq_cst : !llvm.ptr, i64
+    %mark = llvm.load %exits atomic seq_cst {alignment = 8 : i64} : !llvm.ptr -> i64
+    %may_run = arith.cmpi eq, %mark, %open : i64
+    llvm.cond_br %may_run, ^run, ^refuse
+  ^run:
+    %result = llvm.call @staged(%frame) : (!llvm.ptr) -> !llvm.ptr
+    llvm.br ^leave(%result : !llvm.ptr)
+  ^refuse:
+    %cancelled = arith.constant 1 : i32                 // CANCELLED
+    %text = llvm.mlir.addressof @exiting : !llvm.ptr
+    %error = llvm.call @failure(%frame, %text, %cancelled) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
+    llvm.br ^leave(%error : !llvm.ptr)
+  ^leave(%value: !llvm.ptr):
+    %after = llvm.atomicrmw add %running, %down seq_cst : !llvm.ptr, i64
+    llvm.return %value : !llvm.ptr
+  }
+
+  llvm.func internal @staged(%frame: !llvm.ptr) -> !llvm.ptr {
     %at_stage = arith.constant 32 : i64
     %stage = llvm.call @i32_at(%frame, %at_stage) : (!llvm.ptr, i64) -> i32
     %first_stage = arith.constant 0 : i32               // XLA_FFI_ExecutionStage_INSTANTIATE

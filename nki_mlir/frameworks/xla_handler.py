@@ -9,6 +9,7 @@ an export) be verified, and its kernel be compiled, when it is instantiated.
 import ctypes
 import re
 import threading
+import time
 from math import prod
 from pathlib import Path
 from string import Template
@@ -51,6 +52,7 @@ class Handler:
 
     def __init__(self, minor: int) -> None:
         self.table = np.zeros((BUCKETS, 2), np.int64)
+        self.state = np.zeros(2, np.int64)      # handlers that are running, whether the process is exiting
         self.callees: dict[int, Callee] = {}
         self.kept: list[Any] = []               # everything that addresses were taken of
         self.lock = threading.RLock()
@@ -61,7 +63,7 @@ class Handler:
     def compile(self, minor: int) -> int:
         text = Template((Path(__file__).parent / "xla_handler.mlir").read_text()).substitute(
             BUCKETS=BUCKETS, BUCKET_MASK=BUCKETS - 1, MINOR=minor, TABLE=self.table.ctypes.data,
-            HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
+            STATE=self.state.ctypes.data, HELP=ctypes.cast(self.help, ctypes.c_void_p).value)
         with ir.Context(), ir.Location.unknown():
             module = ir.Module.parse(text)
             load("passmanager").PassManager.parse(
@@ -109,6 +111,12 @@ class Handler:
         made = np.array(values, np.int64)
         self.kept.append(made)
         return made
+
+    def close(self) -> None:
+        """No kernel starts any more, and none is running when this returns: Python is about to exit."""
+        self.state[1] = 1
+        while self.state[0]:
+            time.sleep(0.001)                   # lets their threads have the interpreter
 
     # -- what the handler asks Python ----------------------------------------------------------------------------------
     def answer(self, frame: int, number: int, status: int) -> int | None:

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels on PyTorch tensors: eagerly, in ``torch.autograd.Function``, under ``torch.compile`` and ``torch.export``.
+
+Tensors are CPU tensors and used where they are; every other argument is a compile-time constant. A parameter that the
+kernel writes is updated in place and returned. Results do not require grad, whatever the inputs do: to differentiate,
+call the kernel in the ``forward`` of a ``torch.autograd.Function`` and give it a ``backward``.
+
+``call`` is traced by Dynamo, which takes ``plan_traced`` as a constant: capture runs while the graph is being made, on
+shapes, dtypes and constants alone, so a compiled graph has one operator per kernel and is specialised to its shapes.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves
+from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.scalar.dtypes import DType
+
+
+class NotOnCpu(NkiMlirError, ValueError):
+    code = "NKI-TORCH-DEVICE"
+    message = "a tensor on device {device} is passed to kernel {name}; kernels run on the CPU here"
+    fix = "move it first: x.cpu()"
+
+
+class _Place:
+    """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
+
+
+def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    """The kernel's results as tensors, in the structure in which it returns them."""
+    tensors: list[torch.Tensor] = []
+
+    def take(value: Any) -> Any:
+        tensors.append(torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+        return (_Place, len(tensors) - 1)
+    positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
+    # len(range(n)) is n as a number, which Dynamo needs to be told of a size that it treats as a symbol.
+    kinds = tuple([(tuple([len(range(n)) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
+    if torch.compiler.is_dynamo_compiling():
+        plan = plan_traced(kernel.func, kernel.grid, kernel.mode, kernel.target, kernel.executor, kernel.by_reference,
+                           kernel.options, positional, named, kinds)
+    else:
+        plan = plan_of(kernel, positional, named, kinds)
+    name, updated, others, returned, single = plan
+    if updated:
+        made = torch.ops.nki.call_([tensors[n] for n in updated], [tensors[n] for n in others], name)
+    else:
+        made = torch.ops.nki.call([tensors[n] for n in others], name)
+    results = [tensors[n] if kind == "tensor" else made[n] for kind, n in returned]
+    return results[0] if single else tuple(results)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, np.ndarray))
+
+
+# -- planning ----------------------------------------------------------------------------------------------------------
+# The operator's ``kernel``; the tensors of the call that are updated, and the others; for each result of the kernel
+# ("tensor", n), one that was updated, or ("made", n), a result of the operator; whether there is one result. A tuple,
+# because it is a constant to Dynamo.
+Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[tuple[str, int], ...], bool]
+
+_PLANS: dict[Any, Plan] = {}
+
+
+def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple) -> Plan:
+    """The plan of a call, made once for its shapes and constants."""
+    on = kernel.executor or default_executor()
+    exporting = torch.compiler.is_exporting()
+    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constant_key(positional),
+           constant_key(named), kinds)
+    if key not in _PLANS:
+        _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
+    return _PLANS[key]
+
+
+def plan_traced(func: Any, grid: tuple[int, ...], mode: str, target: str | None, executor: str | None,
+                by_reference: bool | None, options: dict[str, Any], positional: tuple, named: dict[str, Any],
+                kinds: tuple) -> Plan:
+    """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code."""
+    kernel = Kernel(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
+    try:
+        return plan_of(kernel, positional, named, kinds)
+    except NkiMlirError as error:
+        if error.at is not None and Path(error.at.file).is_relative_to(Path(torch.__file__).parent):
+            error.at = kernel.location          # the caller's line is not on the stack
+        raise
+
+
+plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
+
+
+@cache
+def _specializations(function: Any) -> dict[Any, Any]:
+    return {}
+
+
+def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple, exporting: bool) -> Plan:
+    for _, _, device in kinds:
+        if device not in ("cpu", "meta"):
+            raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
+    bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
+    callee = callee_for(kernel, bound, lambda spec, place: False)
+    layout_of(callee)
+    record, form = callee.record, callee.record.form
+    tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
+    operand = {result: operand for operand, result in form.aliases.items()}
+    made = [n for n in range(len(form.results)) if n not in operand]
+    returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", made.index(n)) for n in form.returned)
+    return (record.config if exporting else callee.key, tuple(tensor[k] for k in form.aliases),
+            tuple(t for k, t in enumerate(tensor) if k not in form.aliases), returned, record.structure == "one")
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and value[0] is _Place
+
+
+def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:
+    shape, dtype, _ = kind
+    if dtype not in NKI_DTYPE:
+        known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)
+        raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel; the language has {known}").located(
+            user_location())
+    return shape, NKI_DTYPE[dtype]

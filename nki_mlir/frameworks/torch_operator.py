@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_`` for kernels that update inputs.
+
+``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory is
+passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results are
+detached, as those of the device's own operator are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.registry import Callee, callee_from, callees
+from nki_mlir.language.kernel import default_executor
+from nki_mlir.scalar import dtypes
+
+NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
+             torch.float8_e4m3fn: dtypes.FLOAT8_E4M3FN, torch.float8_e5m2: dtypes.FLOAT8_E5M2,
+             torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
+             torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
+             torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
+TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
+
+
+class NoTorchDtype(NkiMlirError, TypeError):
+    code = "NKI-TORCH-DTYPE"
+    message = "output {name} of kernel {kernel} has dtype {dtype}, which PyTorch does not have"
+    fix = "make the output in another dtype, for example float8_e4m3fn or bfloat16"
+
+
+class UnknownCallee(NkiMlirError, LookupError):
+    code = "NKI-TORCH-KERNEL"
+    message = "an operator nki::call names a kernel that this process does not know"
+    fix = "trace the program again in this process, or export it with torch.export, which puts the kernel into it"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How tensors of the operators map to buffers of a callee.
+
+    ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors or results) and its place there.
+    """
+
+    order: tuple[tuple[str, int], ...]
+    results: tuple[tuple[tuple[int, ...], torch.dtype, bool], ...]      # shape, dtype, whether zero at first
+
+
+@cache
+def layout_of(callee: Callee) -> Layout:
+    """The layout; raises ``NoTorchDtype``."""
+    record, form = callee.record, callee.record.form
+    aliased = list(form.aliases)
+    plain = [k for k in range(len(form.operands)) if k not in aliased]
+    made = [n for n in range(len(form.results)) if n not in form.aliases.values()]
+    results = []
+    for n in made:
+        spec = record.results[n]
+        if spec.dtype not in TORCH_DTYPE:
+            raise NoTorchDtype(name=spec.name, kernel=record.name, dtype=spec.dtype)
+        results.append((spec.shape, TORCH_DTYPE[spec.dtype], record.starts_from_zero(form.results[n])))
+    order = []
+    for kind, group in (("input", record.inputs), ("shared", record.shared)):
+        for place in range(len(group)):
+            source, n = form.source((kind, place))
+            if source == "operand":
+                order.append(("tensors", plain.index(n)))
+            elif n in made:
+                order.append(("results", made.index(n)))
+            else:
+                order.append(("updated", aliased.index(form.operands.index(place))))
+    return Layout(tuple(order), tuple(results))
+
+
+@cache
+def _callee_in(config: str) -> Callee:
+    return callee_from(config, default_executor())
+
+
+def callee_named(kernel: str) -> Callee:
+    """The callee of an operator's ``kernel``."""
+    found = callees().get(kernel)
+    if found is not None:
+        return found
+    if len(kernel) == 64:           # a key; configs are longer
+        raise UnknownCallee()
+    return _callee_in(kernel)
+
+
+# -- implementations ---------------------------------------------------------------------------------------------------
+def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    return update_on_cpu((), tensors, kernel)
+
+
+def update_on_cpu(updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    callee = callee_named(kernel)
+    layout = layout_of(callee)
+    results = [torch.zeros(shape, dtype=dtype) if zero else torch.empty(shape, dtype=dtype)
+               for shape, dtype, zero in layout.results]
+    used = {"updated": [t.contiguous() for t in updated], "tensors": [t.contiguous() for t in tensors],
+            "results": results}
+    callee.entry([used[group][n].data_ptr() for group, n in layout.order])
+    for given, own in zip(updated, used["updated"]):
+        if own is not given:
+            given.copy_(own)
+    return results
+
+
+def call_abstractly(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    return update_abstractly((), tensors, kernel)
+
+
+def update_abstractly(updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
+                      kernel: str) -> list[torch.Tensor]:
+    first = (*updated, *tensors)[0]
+    return [first.new_empty(shape, dtype=dtype) for shape, dtype, _ in layout_of(callee_named(kernel)).results]
+
+
+def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> Any:
+    """``torch.vmap``: one call after the other, because a kernel is compiled for its shapes."""
+    runs = []
+    for k in range(info.batch_size):
+        slices = [t if axis is None else t.select(axis, k) for t, axis in zip(tensors, axes[0])]
+        runs.append(torch.ops.nki.call(slices, kernel))
+    stacked = [torch.stack(parts) for parts in zip(*runs)]
+    return stacked, [0] * len(stacked)
+
+
+def _define() -> torch.library.Library:
+    library = torch.library.Library("nki", "DEF")
+    library.define("call(Tensor[] tensors, str kernel) -> Tensor[]")
+    library.define("call_(Tensor(a!)[] updated, Tensor[] tensors, str kernel) -> Tensor[]")
+    for name, run, abstract in (("call", call_on_cpu, call_abstractly), ("call_", update_on_cpu, update_abstractly)):
+        library.impl(name, run, "CPU")
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(f"nki::{name}", abstract, lib=library)
+    torch.library.register_vmap("nki::call", call_batched, lib=library)
+    return library
+
+
+once("torch_library", _define)          # an operator can be defined once in a process
