@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every rule of every operation, violated once, with the whole sentence that says so.
+
+What the classes ask of their ``Check`` is written down first; each of those rules is then broken. Rules with a text of
+their own have an entry in ``OWN``, and a test sees to it that none is missing.
+"""
+
+from typing import Any
+
+import pytest
+
+from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.verifier import Check, verify, verify_bounds
+from nki_mlir.scalar.dtypes import ALL, BY_MLIR
+
+from .samples import SAMPLES, A, column, tile
+
+Rule = tuple[str, str, tuple]           # op, kind of rule, its arguments
+BIT_TILES = "sbuf PxFxi32"
+
+
+class Listening(Check):
+    """Writes down the rules it is asked for, then checks them."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self.heard: list[tuple[str, tuple]] = []
+
+    def spaces(self, *arguments: Any) -> None:
+        self.heard.append(("spaces", arguments))
+        super().spaces(*arguments)
+
+    def same_shape(self, *arguments: Any) -> None:
+        self.heard.append(("same_shape", arguments))
+        super().same_shape(*arguments)
+
+    def dtype(self, *arguments: Any) -> None:
+        self.heard.append(("dtype", arguments))
+        super().dtype(*arguments)
+
+    def integers(self, *arguments: Any) -> None:
+        self.heard += [("integers", (label,)) for label in arguments]
+        super().integers(*arguments)
+
+    def one_of(self, attribute: str, allowed: Any) -> None:
+        self.heard.append(("one_of", (attribute, tuple(allowed))))
+        super().one_of(attribute, allowed)
+
+    def shape(self, *arguments: Any) -> None:
+        self.heard.append(("shape", arguments))
+        super().shape(*arguments)
+
+    def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
+        self.heard.append(("at_most", (label, dim, limit)))
+        super().at_most(label, dim, extent, limit)
+
+
+def full(name: str, **changes: Any) -> Op:
+    """The sample with its optional tiles, too."""
+    optional = {f.name: column() for f in REGISTRY[name].tiles
+                if f.optional and f.reads and f.name not in SAMPLES[name].tiles}
+    if name == "nisa.tensor_tensor_scan":
+        optional = {"initial": "sbuf Px1xf32"}
+    return SAMPLES[name].make(**(optional | changes))
+
+
+def bit_changes(name: str) -> dict[str, Any] | None:
+    """Attributes and tiles that make a bit operation of the sample; None where the class has none."""
+    cls = REGISTRY[name]
+    fields = [f for f in ("op", "op0", "op1") if f in cls.attributes]
+    tiles = {label: text.rpartition("x")[0] + "xi32" for label, text in SAMPLES[name].tiles.items()}
+    negate = {"negate": False} if "negate" in cls.attributes else {}
+    changes = {**tiles, **dict.fromkeys(fields, "bitwise_and"), **negate}
+    try:
+        verify(SAMPLES[name].make(**changes))
+    except Exception:
+        return None
+    return changes if fields else None
+
+
+def rules_of(op: Op) -> list[Rule]:
+    check = Listening(op)
+    op.verify(check)
+    return [(op.full_name(), kind, arguments) for kind, arguments in check.heard]
+
+
+def all_rules() -> list[Rule]:
+    found: dict[Rule, None] = {}
+    for name in sorted(REGISTRY):
+        found |= dict.fromkeys(rules_of(full(name)))
+        if (changes := bit_changes(name)) is not None:
+            found |= dict.fromkeys(r for r in rules_of(SAMPLES[name].make(**changes)) if r[1] == "integers")
+    return list(found)
+
+
+RULES = all_rules()
+
+
+def headline(op: Op) -> str:
+    """The finding of an operation; fails where there is none."""
+    with pytest.raises(Exception) as caught:
+        verify(op)
+    return caught.value.headline        # type: ignore[attr-defined]
+
+
+def rule_id(value: Any) -> str:
+    return "-".join([value[0], value[1], str(value[2][0])]) if isinstance(value, tuple) and len(value) == 3 else ""
+
+
+def of_kind(kind: str) -> Any:
+    return pytest.mark.parametrize("rule", [r for r in RULES if r[1] == kind], ids=rule_id)
+
+
+def in_space(t: Tile, space: str) -> Tile:
+    return tile(f"{space} {'x'.join(map(str, t.shape))}x{t.dtype.mlir}", t.label)
+
+
+@of_kind("spaces")
+def test_memory(rule: Rule) -> None:
+    name, _, (label, *excluded) = rule
+    own = name.partition(".")[2]
+    found = getattr(full(name), label)
+    for space in {"hbm", "sbuf", "psum"} - set(excluded):
+        first = next(r for r in RULES if r[:2] == (name, "spaces") and r[2][0] == label and space not in r[2])
+        allowed = first[2][1:]
+        assert headline(full(name, **{label: in_space(found, space)})) == (
+            f"Expected operand '{label}' of '{own}' to be in address space '{'|'.join(allowed)}', "
+            f"but got a tile in '{space}' instead.")
+
+
+def resized(t: Tile, axis: int) -> Tile:
+    extents = [n + (k == axis % len(t.shape)) for k, n in enumerate(t.shape)]
+    return tile(f"{t.space} {'x'.join(map(str, extents))}x{t.dtype.mlir}", t.label)
+
+
+@of_kind("same_shape")
+def test_shapes_that_differ(rule: Rule) -> None:
+    name, _, labels = rule
+    own, first = name.partition(".")[2], getattr(full(name), labels[0])
+    for label in labels[1:]:
+        found = getattr(full(name), label)
+        wider = resized(found, -1)
+        assert headline(full(name, **{label: wider})) == (
+            f"'{own}' needs operands of one shape, got {labels[0]}{list(first.shape)} and {label}{list(wider.shape)}")
+        if first.on_chip and found.on_chip and name != "nisa.nc_match_replace8":     # its vals are looked at first
+            taller = resized(found, 0)
+            shapes = {k: list((taller if k == label else getattr(full(name), k)).shape) for k in labels}
+            assert headline(full(name, **{label: taller})) == (
+                "number of partitions (dimension 0 size of a tile) mismatch in parameters "
+                f"({', '.join(f'{k}{v}' for k, v in shapes.items())}) of '{own}'")
+
+
+@of_kind("shape")
+def test_shapes_that_follow(rule: Rule) -> None:
+    name, _, (label, expected) = rule
+    wrong = resized(getattr(full(name), label), -1)
+    assert headline(full(name, **{label: wrong})) == (
+        f"operand '{label}' of '{name.partition('.')[2]}' has shape {list(wrong.shape)}, "
+        f"which must be {list(expected)}")
+
+
+def retyped(t: Tile, dtype: Any) -> Tile:
+    return Tile(t.handle, t.space, t.base_shape, dtype, Access(dtype, t.access.partition, t.access.free, t.access.dims),
+                t.label)
+
+
+@of_kind("dtype")
+def test_dtypes(rule: Rule) -> None:
+    name, _, (label, *allowed) = rule
+    wrong = next(d for d in ALL if d not in allowed)
+    assert headline(full(name, **{label: retyped(getattr(full(name), label), wrong)})) == (
+        f"operand '{label}' of '{name.partition('.')[2]}' has dtype {wrong}, "
+        f"which must be {' or '.join(map(str, allowed))}")
+
+
+@of_kind("integers")
+def test_bit_operations_on_floats(rule: Rule) -> None:
+    name, _, (label,) = rule
+    changes = bit_changes(name)
+    assert changes is not None
+    wrong = retyped(getattr(SAMPLES[name].make(**changes), label), BY_MLIR["bf16"])
+    assert headline(SAMPLES[name].make(**(changes | {label: wrong}))) == (
+        f"operand '{label}' of '{name.partition('.')[2]}' has dtype bfloat16, which must be an integer type")
+
+
+@of_kind("one_of")
+def test_names_that_mean_nothing(rule: Rule) -> None:
+    name, _, (attribute, _) = rule
+    first = next(r for r in RULES if r[:2] == (name, "one_of") and r[2][0] == attribute)
+    allowed = first[2][1]
+    assert headline(full(name, **{attribute: "nonsense"})) == (
+        f"attribute '{attribute}' of '{name.partition('.')[2]}' is 'nonsense', "
+        f"which must be one of {', '.join(map(str, allowed))}")
+
+
+@pytest.mark.parametrize("name", [n for n in sorted(REGISTRY) if REGISTRY[n].engines])
+def test_engine_that_cannot_run_it(name: str) -> None:
+    able = [e.value for e in REGISTRY[name].engines]
+    for engine in {"tensor", "vector", "scalar", "gpsimd", "sync", "warp"} - set(able):
+        assert headline(full(name, engine=engine)) == (
+            f"attribute 'engine' of '{name.partition('.')[2]}' is '{engine}', "
+            f"which must be one of unknown, {', '.join(able)}")
+
+
+# -- rules with their own text -----------------------------------------------------------------------------------------
+P129 = "sbuf 129x4xf32"
+OWN: list[tuple[str, dict[str, Any], str]] = [
+    ("nki.binary_scalar", {"op": "select"}, "attribute 'op' of 'binary_scalar' is 'select', which must be one of "),
+    ("nki.matmul", {"moving": "sbuf 5xFxf32"}, "'matmul': contracts axis 0 of both operands, got [4, 3] and [5, 6]"),
+    ("nki.matmul", {"stationary": "sbuf Px129xf32"},
+     "size of dimension 1 in 'stationary[4, 129]' of 'matmul' exceed architecture limitation of 128."),
+    ("nki.matmul", {"moving": "sbuf Px513xf32"},
+     "size of dimension 1 in 'moving[4, 513]' of 'matmul' exceed architecture limitation of 512."),
+    ("nki.matmul", {"moving": "sbuf PxFxi32"}, "'matmul': multiplies floats, 'moving' is int32"),
+    ("nki.matmul", {"stationary": "sbuf PxGxui8"}, "'matmul': multiplies floats, 'stationary' is uint8"),
+    ("nki.transpose", {"src": "sbuf PxFx2xf32"}, "'transpose': transposes 2-D tiles, got [4, 6, 2]"),
+    ("nki.transpose", {"src": "sbuf Px129xf32"},
+     "size of dimension 1 in 'src[4, 129]' of 'transpose' exceed architecture limitation of 128."),
+    ("nki.reduce", {"axes": (0,)}, "'reduce': reduces free axes, not [0] of [4, 6]"),
+    ("nki.reduce", {"axes": (2,)}, "'reduce': reduces free axes, not [2] of [4, 6]"),
+    ("nki.reduce", {"axes": (-1,)}, "'reduce': reduces free axes, not [-1] of [4, 6]"),
+    ("nisa.tensor_tensor", {"lhs": "psum PxFxf32"}, "'tensor_tensor': at most one of lhs and rhs may be in PSUM"),
+    ("nisa.tensor_tensor", {"engine": "gpsimd"},
+     "Expected operand 'rhs' of 'tensor_tensor' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+    ("nisa.tensor_scalar", {"op0": "bitwise_and"},
+     "'tensor_scalar': op0 and op1 must both be bit operations or both arithmetic"),
+    ("nisa.tensor_scalar", {"engine": "gpsimd", "src": "psum PxFxf32"},
+     "Expected operand 'src' of 'tensor_scalar' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+    ("nisa.scalar_tensor_tensor", {"src": "psum PxFxf32", "rhs": "psum PxFxf32"},
+     "'scalar_tensor_tensor': at most one of src and rhs may be in PSUM"),
+    ("nisa.scalar_tensor_tensor", {"op1": "left_shift"},
+     "'scalar_tensor_tensor': op0 and op1 must both be bit operations or both arithmetic"),
+    ("nisa.tensor_copy_predicated", {"src": "psum PxFxf32", "predicate": "psum PxFxf32"},
+     "'tensor_copy_predicated': at most one of src and predicate may be in PSUM"),
+    ("nisa.tensor_copy", {"engine": "gpsimd"},
+     "Expected operand 'src' of 'tensor_copy' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+    ("nisa.memset", {"engine": "gpsimd", "dst": "psum PxFxf32"},
+     "Expected operand 'dst' of 'memset' to be in address space 'sbuf', but got a tile in 'psum' instead."),
+    ("nisa.nc_matmul", {"dst": "psum Gx513xf32", "moving": "sbuf Px513xf32"},
+     "size of dimension 1 in 'moving[4, 513]' of 'nc_matmul' exceed architecture limitation of 512."),
+    ("nisa.nc_matmul", {"moving": "sbuf 5xFxf32"},
+     "'nc_matmul': contracts axis 0 of both operands, got [4, 3] and [5, 6]"),
+    ("nisa.nc_matmul", {"stationary": "sbuf Px129xf32"},
+     "size of dimension 1 in 'stationary[4, 129]' of 'nc_matmul' exceed architecture limitation of 128."),
+    ("nisa.nc_matmul", {"moving": "sbuf PxFxi32"}, "'nc_matmul': multiplies floats, 'moving' is int32"),
+    ("nisa.nc_transpose", {"src": "sbuf PxFx2xf32"}, "'nc_transpose': transposes 2-D tiles, got [4, 6, 2]"),
+    ("nisa.nc_transpose", {"src": "sbuf Px129xf32"},
+     "size of dimension 1 in 'src[4, 129]' of 'nc_transpose' exceed architecture limitation of 128."),
+    ("nisa.nc_transpose", {"engine": "vector", "src": "sbuf 33x4xf32"},
+     "size of dimension 0 in 'src[33, 4]' of 'nc_transpose' exceed architecture limitation of 32."),
+    ("nisa.nc_transpose", {"engine": "tensor", "dst": "sbuf FxPxf32"},
+     "Expected operand 'dst' of 'nc_transpose' to be in address space 'psum', but got a tile in 'sbuf' instead."),
+    ("nisa.tensor_reduce", {"axes": (0, 1)}, "'tensor_reduce': reduces free axes, not [0, 1] of [4, 6]"),
+    ("nisa.tensor_reduce", {"dst": "sbuf Px1xi32", "src": BIT_TILES, "op": "bitwise_or"},
+     "'tensor_reduce': negate is for arithmetic reductions"),
+    ("nisa.tensor_scalar_reduce", {"op0": "bitwise_or", "dst": BIT_TILES, "src": BIT_TILES},
+     "'tensor_scalar_reduce': op0 must be arithmetic"),
+    ("nisa.tensor_tensor_scan", {"op0": "bitwise_or", "data0": BIT_TILES, "data1": BIT_TILES},
+     "'tensor_tensor_scan': op0 and op1 must be arithmetic"),
+    ("nisa.tensor_tensor_scan", {"data0": "psum PxFxf32", "data1": "psum PxFxf32"},
+     "'tensor_tensor_scan': at most one of data0 and data1 may be in PSUM"),
+    ("nisa.tensor_tensor_scan", {"initial": A}, "'tensor_tensor_scan': initial is a number or one value a partition"),
+    ("nisa.bn_stats", {"src": "sbuf Px513xf32"},
+     "size of dimension 1 in 'src[4, 513]' of 'bn_stats' exceed architecture limitation of 512."),
+    ("nisa.bn_aggr", {"src": "sbuf Px4xf32"}, "'bn_aggr': takes triples, got 4 values a partition"),
+    ("nisa.max8", {"src": "sbuf Px7xf32"}, "'max8': takes 8 to 16384 values a partition in src, got 7"),
+    ("nisa.nc_find_index8", {"data": "sbuf Px16385xf32"},
+     "'nc_find_index8': takes 8 to 16384 values a partition in data, got 16385"),
+    ("nisa.nc_match_replace8", {"data": "sbuf Px7xf32"},
+     "'nc_match_replace8': takes 8 to 16384 values a partition in data, got 7"),
+    ("nisa.activation_accumulate", {"accumulator": A}, "'activation_accumulate': accumulator is one value a partition"),
+    ("nisa.select_reduce", {"accumulator": A}, "'select_reduce': accumulator is one value a partition"),
+    ("nisa.select_reduce", {"on_true": "psum PxFxf32", "predicate": "psum PxFxui8"},
+     "'select_reduce': at most one of on_true and predicate may be in PSUM"),
+    ("nisa.range_select", {"accumulator": A}, "'range_select': accumulator is one value a partition"),
+    ("nisa.sequence_bounds", {"segment_ids": "sbuf 2xFxi32"}, "'sequence_bounds': segment_ids have one partition"),
+    ("nisa.nc_stream_shuffle", {"shuffle": (0,) * 31}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+    ("nisa.nc_stream_shuffle", {"shuffle": (32,) * 32}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
+    ("nisa.nc_stream_shuffle", {"src": "sbuf PxFxbf16"},
+     "'nc_stream_shuffle': dst and src have one dtype and one free shape"),
+    ("nisa.local_gather", {"index": "sbuf 32x1xui16"},
+     "'local_gather': src and index have one number of partitions, a multiple of 16"),
+    ("nisa.local_gather", {"elements": 3}, "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
+    ("nisa.local_gather", {"dst": "sbuf 16x16xbf16"}, "'local_gather': dst and src have one dtype"),
+    ("nisa.dma_transpose", {"permutation": (0, 0, 1)},
+     "'dma_transpose': permutes the axes of src, got [0, 0, 1] for 3 axes"),
+    ("nisa.dma_gather", {"index": "sbuf Px2xi32"}, "'dma_gather': the index tile is [N, 1]"),
+    ("nisa.dma_gather", {"dst": "sbuf 3xFxf32"}, "'dma_gather': moves rows of [8, 6] by 4 indices, got [3, 6]"),
+    ("nisa.dma_scatter", {"index": "sbuf Px2xi32"}, "'dma_scatter': the index tile is [N, 1]"),
+    ("nisa.dma_scatter", {"src": "sbuf Px7xf32"}, "'dma_scatter': moves rows of [8, 6] by 4 indices, got [4, 7]"),
+    ("nisa.tensor_copy_dynamic_src", {"src": "sbuf 3xKxf32"},
+     "'tensor_copy_dynamic_src': dst and src have one number of partitions"),
+    ("nisa.tensor_copy_dynamic_dst", {"src": "sbuf 3xGxf32"},
+     "'tensor_copy_dynamic_dst': dst and src have one number of partitions"),
+    ("nisa.random_seed", {"seed": "sbuf 2x1xui32"}, "'random_seed': the seed is one value"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "text"), OWN, ids=lambda v: v if isinstance(v, str) and v in REGISTRY else "")
+def test_rule_with_its_own_text(name: str, changes: dict[str, Any], text: str) -> None:
+    found = headline(SAMPLES[name].make(**changes))
+    assert found == text or (text.endswith("one of ") and found.startswith(text))
+
+
+class Wording(Check):
+    """Writes down the texts of rules of one class alone."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(op)
+        self.texts: list[str] = []
+
+    def rule(self, holds: bool, what: str) -> None:
+        self.texts.append(what)
+        super().rule(holds, what)
+
+    def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
+        self.texts.append(f"'{label}")
+        super().at_most(label, dim, extent, limit)
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_own_texts__are_all_violated(name: str) -> None:
+    check = Wording(full(name))
+    full(name).verify(check)
+    said = " ".join(text for op, _, text in OWN if op == name)
+    for text in check.texts:
+        words = text.split(", got")[0].split(", not")[0].split(" by ")[0].split("[")[0]
+        assert words in said or "both be bit" in words or "'" in words, f"no entry in OWN violates: {text}"
+
+
+# -- rules that all operations share -----------------------------------------------------------------------------------
+def with_access(text: str, label: str, **changes: Any) -> Tile:
+    base = tile(text, label)
+    values = {"partition": base.access.partition, "free": base.access.free, "dims": base.access.dims} | changes
+    return Tile(base.handle, base.space, base.base_shape, base.dtype, Access(base.dtype, **values), label)
+
+
+SHARED: list[tuple[str, dict[str, Any], str]] = [
+    ("nki.copy", {"dst": P129, "src": P129}, "number of partitions 129 exceed architecture limitation of 128."),
+    ("nki.copy", {"src": with_access("sbuf 129x6xf32", "src", dims=((1, 4), (1, 6)))},
+     "number of partitions 129 exceed architecture limitation of 128."),
+    ("nki.copy", {"src": with_access("sbuf 8x6xf32", "src", dims=((2, 4), (1, 6)))},
+     "operand 'src' steps through partitions by 2"),
+    ("nki.copy", {"src": with_access("sbuf 8x6xf32", "src", partition=Linear(7), dims=((-1, 4), (1, 6)))},
+     "operand 'src' steps through partitions by -1"),
+    ("nki.copy", {"dst": with_access(A, "dst", dims=((0, 4), (1, 6)))}, "operand 'dst' steps through partitions by 0"),
+    ("nki.copy", {"dst": with_access("sbuf 4x1xf32", "dst", dims=((1, 4), (0, 6)))},
+     "the destination dst[4, 6] float32 in sbuf of 'copy' names the same element more than once"),
+    ("nki.store", {"dst": with_access("hbm 6xf32", "dst", dims=((0, 4), (1, 6)))},
+     "the destination dst[4, 6] float32 in hbm of 'store' names the same element more than once"),
+    ("nki.matmul", {"dst": "psum GxFx2xf32", "moving": "sbuf PxFx2xf32"}, ""),
+    ("nki.matmul", {"dst": "psum 2x513xf32", "stationary": "sbuf Px2xf32", "moving": "sbuf Px513xf32"},
+     "size of dimension 1 in 'moving[4, 513]' of 'matmul' exceed architecture limitation of 512."),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "text"), SHARED)
+def test_rule_of_all_operations(name: str, changes: dict[str, Any], text: str) -> None:
+    op = SAMPLES[name].make(**changes)
+    if text:
+        assert headline(op) == text
+    else:
+        verify(op)
+
+
+def test_broadcast__is_for_sources() -> None:
+    verify(SAMPLES["nki.copy"].make(src=with_access(A, "src", dims=((0, 4), (1, 6)))))
+    verify(SAMPLES["nki.copy"].make(src=with_access("sbuf 4x1xf32", "src", dims=((1, 4), (0, 6)))))
+
+
+BOUNDS: list[tuple[str, dict[str, Any], str]] = [
+    (A, {"free": Linear(1)}, "`src` on dimension 1 (free): index range [1, 6] exceed dimension size of 6"),
+    (A, {"free": Linear(-1)}, "`src` on dimension 1 (free): index range [-1, 4] exceed dimension size of 6"),
+    (A, {"free": Linear(0, ((0, 2),))}, "`src` on dimension 1 (free): index range [0, 11] exceed dimension size of 6"),
+    (A, {"dims": ((1, 4), (-1, 6))}, "`src` on dimension 1 (free): index range [-5, 0] exceed dimension size of 6"),
+    (A, {"partition": Linear(1)}, "`src` on dimension 0: index range [1, 4] exceed dimension size of 4"),
+    (A, {"partition": Linear(0, ((0, 1),))}, "`src` on dimension 0: index range [0, 6] exceed dimension size of 4"),
+    ("hbm 4x6xf32", {"free": Linear(1)},
+     "`src` on dimension 0 (flat): index range [1, 24] exceed dimension size of 24"),
+]
+
+
+@pytest.mark.parametrize(("text", "changes", "found"), BOUNDS)
+def test_bounds(text: str, changes: dict[str, Any], found: str) -> None:
+    name = "nki.load" if text.startswith("hbm") else "nki.copy"
+    op = SAMPLES[name].make(src=with_access(text, "src", **changes), ranges=((0, 3),))
+    verify(op)
+    with pytest.raises(IndexError) as caught:
+        verify_bounds(op, lambda form: form.interval(op.ranges))
+    assert caught.value.headline == f"Out-of-bound access for tensor {found}"       # type: ignore[attr-defined]
+    assert isinstance(caught.value, SyntaxError)
+
+
+def test_whole_text_of_a_finding() -> None:
+    with pytest.raises(SyntaxError) as caught:
+        verify(SAMPLES["nki.copy"].make(dst=P129, src=P129))
+    assert str(caught.value) == (
+        "error: number of partitions 129 exceed architecture limitation of 128. "
+        "[err_num_partition_exceed_arch_limit]\n"
+        "  why: axis 0 of an on-chip tile is its partition axis, and the memories have 128 partitions\n"
+        "  fix: work on 128 rows at a time in a loop over nl.affine_range")
