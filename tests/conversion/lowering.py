@@ -79,12 +79,15 @@ def run_module(module: Any, op: Op, values: Sequence[int]) -> list[np.ndarray]:
 
 
 def equal(a: np.ndarray, b: np.ndarray, dtype: DType, bound: float = 0.0, signed_zero: bool = True) -> bool:
-    """The same bytes, read as ``dtype``: NaN equals NaN; floats may differ by ``bound`` relative to the largest."""
+    """The same bytes, read as ``dtype``, NaN equal to NaN. With a ``bound``, relative to the largest value, a float32
+    may differ by it, and what is rounded to another dtype by one step of that.
+    """
     if a.tobytes() == b.tobytes():
         return True
     left, right = (np.ndarray(x.nbytes // dtype.itemsize, dtype.numpy, x) for x in (a, b))
     if not dtype.is_float:
-        return False
+        return bool(bound) and bool(np.all(np.abs(left.astype(np.float64) - right.astype(np.float64)) <= 1))
+    bound = bound and max(bound, 2.0 ** -dtype.mantissa)
     left, right = left.astype(np.float64), right.astype(np.float64)
     if signed_zero and not np.array_equal(np.signbit(left[left == 0]), np.signbit(right[left == 0])):
         return False

@@ -167,4 +167,4 @@ def _reduce_scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, bo
     pattern, place, _ = patterns[name]
     dims = [(0, 1) if k in reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
     target = pattern.box(arrays[place], values, [d[0] for d in dims], [d[1] for d in dims])
-    np.copyto(target, convert(np.asarray(value), tile.dtype), where=touched)
+    np.copyto(target, convert(np.asarray(value), tile.dtype, _made(value, op.compute)), where=touched)
