@@ -75,6 +75,9 @@ class Builder:
     def perform(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
         raise InternalError("a builder must perform operations")
 
+    def promote(self, buffer: Buffer) -> None:
+        """A private HBM tensor is returned: it becomes an output."""
+
     def facts(self) -> tuple[Index, ...]:
         """What is known to be ``>= 0`` where the next operation stands: conditions of enclosing ``if``s."""
         return ()

@@ -9,7 +9,6 @@ swallow exceptions. Each attempt fixes at least one more loop or grid axis, so i
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -21,7 +20,7 @@ from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.tracing import Runtime
-from nki_mlir.frontend.wrapping import wrap
+from nki_mlir.frontend.wrapping import name_of, wrap
 
 
 @dataclass
@@ -61,10 +60,10 @@ class Captured:
         return next(v for fixed, v in self.variants.items() if all(point[axis] == n for axis, n in fixed))
 
 
-Body = Callable[[MlirBuilder, FunctionType], tuple[list[Buffer], Any]]
+Body = Callable[[MlirBuilder, Callable], tuple[list[Buffer], Any]]
 
 
-def capture(function: FunctionType, body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
+def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture until no request is left.
 
@@ -93,10 +92,10 @@ def capture(function: FunctionType, body: Body, grid: tuple[int, ...] = (), *, t
             return Captured(variants, attempts, plan.reasons)
 
 
-def _attempt(wrapped: FunctionType, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
              target: str) -> tuple[Variant | None, dict]:
     with shared_context(), ir.Location.unknown():
-        builder = MlirBuilder(wrapped.__name__, grid, plan, point, target)
+        builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)
         token = current.set(builder)
         try:
             outputs, structure = body(builder, wrapped)

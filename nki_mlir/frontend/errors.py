@@ -102,6 +102,12 @@ class ImmutableParameter(KernelError):
     fix = "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it, or annotate it nt.mutable_tensor"
 
 
+class MutableNotReturned(KernelError):
+    code = "err_mutable_parameter_not_returned"
+    message = "the mutable parameter {name} is written, but not returned"
+    fix = "return it with the kernel's results"
+
+
 class OutputNotWritten(KernelError):
     code = "err_tensor_output_not_written_to"
     message = "{what}"

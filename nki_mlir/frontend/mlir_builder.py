@@ -110,7 +110,7 @@ class MlirBuilder(Builder):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False, partition_dim: int = 0,
                  name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         name = self.new_name(name)
-        if shared:
+        if shared or (space == "hbm" and ("output", *user_location()[:3]) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
@@ -131,6 +131,10 @@ class MlirBuilder(Builder):
         buffer.handle = op.results[0]
         self.first_uses.whole[buffer] = False       # reads as zero
         return buffer
+
+    def promote(self, buffer: Buffer) -> None:
+        self.requests.setdefault(("output", *buffer.place[:3]), "it is returned")
+        raise NeedsValue
 
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)

@@ -53,6 +53,7 @@ class Buffer:
     handle: Any = None          # an array (eager) or an SSA value (capture)
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
+    place: Any = None           # where the kernel made it, for tensors in HBM
 
     @property
     def on_chip(self) -> bool:

@@ -6,6 +6,7 @@ against Python state that the single run would get wrong; what they find is reco
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -15,7 +16,7 @@ from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import is_library, user_location, variables
 from nki_mlir.frontend.state import changes, snapshot
 from nki_mlir.frontend.tensor import View
-from nki_mlir.frontend.wrapping import RUNTIME, wrap
+from nki_mlir.frontend.wrapping import underlying, wrap
 
 
 class NkiRange:
@@ -81,12 +82,13 @@ class Runtime:
     def callee(function: Any) -> Any:
         if function is isinstance:
             return _isinstance
-        if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
-            return MethodType(Runtime.callee(function.__func__), function.__self__)
-        if (type(function) is FunctionType and RUNTIME not in function.__code__.co_freevars
-                and not is_library(function.__code__.co_filename)):
+        if type(function) in _WRAPPED and (inner := underlying(function)) is not None and not is_library(
+                inner.__code__.co_filename):
             return wrap(function, False, Runtime)
         return function
+
+
+_WRAPPED = (FunctionType, MethodType, partial)
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:

@@ -9,8 +9,9 @@ import ast
 import inspect
 import itertools
 import textwrap
-from functools import cache
-from types import CellType, CodeType, FunctionType
+from collections.abc import Callable
+from functools import cache, partial
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
@@ -125,8 +126,45 @@ def _nested(code: CodeType, name: str) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
 
 
-def wrap(function: FunctionType, is_kernel: bool, runtime: Any) -> FunctionType:
+def wrap(function: Callable, is_kernel: bool, runtime: Any) -> Callable:
+    """The callable with its function's code wrapped: methods and partial applications stay such."""
+    match function:
+        case FunctionType():
+            return _wrap_function(function, is_kernel, runtime)
+        case MethodType():
+            return MethodType(wrap(function.__func__, is_kernel, runtime), function.__self__)
+        case partial():
+            return partial(wrap(function.func, is_kernel, runtime), *function.args, **function.keywords)
+    method = getattr(type(function), "__call__", None)
+    if not isinstance(function, type) and isinstance(method, FunctionType):
+        return MethodType(wrap(method, is_kernel, runtime), function)
+    return function
+
+
+def underlying(function: Callable) -> FunctionType | None:
+    """The Python function that a callable ends in; None for built-in ones."""
+    while True:
+        match function:
+            case FunctionType():
+                return function
+            case MethodType():
+                function = function.__func__
+            case partial():
+                function = function.func
+            case _:
+                method = getattr(type(function), "__call__", None)
+                return method if isinstance(method, FunctionType) else None
+
+
+def name_of(function: Callable) -> str:
+    inner = underlying(function)
+    return inner.__name__ if inner is not None else type(function).__name__
+
+
+def _wrap_function(function: FunctionType, is_kernel: bool, runtime: Any) -> FunctionType:
     """The function with its code wrapped: same globals, defaults and closure cells."""
+    if RUNTIME in function.__code__.co_freevars:
+        return function
     code = _wrapped_code(function.__code__, is_kernel)
     if code is None:
         return function

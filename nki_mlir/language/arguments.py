@@ -16,6 +16,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -148,7 +149,7 @@ def bind(function: Any, arguments: tuple, keywords: dict[str, Any], is_tensor: C
     try:
         bound = signature.bind(*arguments, **keywords)
     except TypeError as error:
-        raise BadArgument(what=f"{function.__name__}{signature}: {error}").located(user_location()) from None
+        raise BadArgument(what=f"{name_of(function)}{signature}: {error}").located(user_location()) from None
     bound.apply_defaults()
     values = dict(bound.arguments)
     made = Bound(list(values), values)

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,10 +18,12 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.errors import ImmutableParameter, NestedGrid, OutputNotWritten
+from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import raised_at, user_location
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.wrapping import name_of, underlying, wrap
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of
+from nki_mlir.language.results import Traced, assemble, check_written, traced
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -122,7 +123,7 @@ class Kernel:
 
     @property
     def __name__(self) -> str:                  # type: ignore[override]
-        return self.func.__name__
+        return name_of(self.func)
 
     @property
     def __doc__(self) -> str | None:            # type: ignore[override]
@@ -169,71 +170,46 @@ class Kernel:
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.dialects.kernel_function import the_kernel
         from nki_mlir.frontend.capture import capture
+        programs: list[Traced] = []
 
-        def body(builder: Any, wrapped: FunctionType) -> tuple[list[Buffer], Any]:
+        def body(builder: Any, wrapped: Callable) -> tuple[list[Buffer], Any]:
             parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
-            results = self.trace(builder, wrapped, bound, parameters)
-            return self.outputs(builder, results, parameters)
-        assert isinstance(self.func, FunctionType)
+            programs.append(self.trace(builder, wrapped, bound, parameters))
+            return programs[-1].buffers, programs[-1].structure
         captured = capture(self.func, body, self.grid, target=self.platform,
                            unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
-        first = next(iter(captured.variants.values()))
-        described = the_kernel(first.module)
+        check_written(programs)
+        variants = list(captured.variants.values())
+        described = the_kernel(variants[0].module)
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
+        outputs, structure = variants[0].outputs, variants[0].structure
+        if structure is None:           # the parameters that some program wrote, in their order
+            written = {o.argument: o for v in variants for o in v.outputs}
+            outputs = [written[k] for k in sorted(written)]
+            structure = "one" if len(outputs) == 1 else "tuple"
         results = []
-        for output in first.outputs:
+        for output in outputs:
             argument = described.arguments[output.argument]
             place = {"shared": argument.place} if argument.kind == "shared" else {"input": argument.place}
             results.append(Result(output.name, output.shape, output.dtype, **place))
-        return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, first.structure,
-                              captured)
+        return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure, captured)
 
-    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Any:
+    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
         """Run the function's Python on a builder, which is current."""
-        annotations = getattr(self.func, "__annotations__", {})
-        mutable = {n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a))}
+        annotations = getattr(underlying(self.func), "__annotations__", {})
+        roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
+        mutable = {path for n in roots for path, _ in leaves_of(bound.values[n], bound.is_tensor, n)}
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
         positional, keywords = bound.with_tensors([Tensor.whole(p) for p in parameters])
-        return function(*positional, **keywords)
-
-    def outputs(self, builder: Builder, results: Any, parameters: list[Buffer]) -> tuple[list[Buffer], Any]:
-        """The buffers that a kernel returned, or wrote where it returns nothing; checks that each was written."""
-        flat: list[Any] = []
-        structure: Any = "one"
-        if results is None:
-            flat = [p for p in parameters if p in builder.written]
-            structure = "one" if len(flat) == 1 else "tuple"
-            if not flat:
-                raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters")
-        else:
-            if isinstance(results, (tuple, list)):
-                structure = "tuple"
-            returned = list(results) if isinstance(results, (tuple, list)) else [results]
-            flat = [self._returned(r) for r in returned]
-            mutable = builder.properties.get("mutable", ())
-            for parameter in parameters:
-                if parameter in builder.written and parameter not in flat and parameter.name not in mutable:
-                    raise ImmutableParameter(name=parameter.name).located(builder.written[parameter])
-        for buffer in flat:
-            if buffer not in builder.written and buffer.role == "output":
-                raise OutputNotWritten(what=f"the output {buffer.name} is never written").located(
-                    self.location)
-        return flat, structure
-
-    def _returned(self, value: Any) -> Buffer:
-        if not isinstance(value, View):
-            raise BadArgument(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(
-                self.location)
-        if value.buffer.space != "hbm" or value.buffer.role == "local":
-            raise BadArgument(what=f"the kernel returns {value.buffer.name}, a tensor in {value.buffer.space}; outputs "
-                                   "are made with buffer=nl.shared_hbm").located(self.location)
-        return value.buffer
+        returned = function(*positional, **keywords)
+        immutable = self.by_reference is not True and self.mode != "trace"
+        return traced(builder, returned, parameters, mutable, immutable, self.location)
 
     @property
     def location(self) -> Any:
         from nki_mlir.diagnostics import Location
-        code = self.func.__code__
-        return Location(code.co_filename, code.co_firstlineno, 0)
+        inner = underlying(self.func)
+        return Location(inner.__code__.co_filename, inner.__code__.co_firstlineno, 0) if inner is not None else None
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
@@ -245,8 +221,7 @@ class Kernel:
         spec = self.specialize(bound)
         shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
         spec.program(on)(inputs, shared)
-        made = [self._take(r, bound, inputs, shared) for r in spec.results]
-        return made[0] if spec.structure == "one" else tuple(made)
+        return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
 
     def _take(self, result: Result, bound: Bound, inputs: list[np.ndarray], shared: list[np.ndarray]) -> np.ndarray:
         if result.shared is not None:
@@ -254,30 +229,38 @@ class Kernel:
         assert result.input is not None
         given, used = bound.tensors[result.input], inputs[result.input]
         if given is not used:
-            given[...] = used
+            given[...] = used.reshape(given.shape)
         return given
 
     def _run_eager(self, bound: Bound, inputs: list[np.ndarray]) -> Any:
         shared: list[np.ndarray] = []
-        flat: list[Buffer] = []
-        structure: Any = None
+        programs: list[Traced] = []
         for point in np.ndindex(*self.grid):
             builder = EagerBuilder(self.grid, point, shared, self.platform)
             parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
             token = current.set(builder)
             try:
-                results = self.trace(builder, self.func, bound, parameters)
-                flat, structure = self.outputs(builder, results, parameters)
+                programs.append(self.trace(builder, self.func, bound, parameters))
             except NkiMlirError as error:
                 raise error.located(raised_at(error.__traceback__)) from None
             finally:
                 current.reset(token)
-        for given, used in zip(bound.tensors, inputs):
-            if given is not used and any(b.handle is used for b in flat):
-                given[...] = used
-        back = {id(used): given for given, used in zip(bound.tensors, inputs)}
-        made = [back.get(id(b.handle), b.handle) for b in flat]
-        return made[0] if structure == "one" else tuple(made)
+        check_written(programs)
+        places = {id(array): k for k, array in enumerate(inputs)}
+        handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
+        if structure is None:
+            written = {places[id(b.handle)] for p in programs for b in p.buffers}
+            handles = [inputs[k] for k in sorted(written)]
+            structure = "one" if len(handles) == 1 else "tuple"
+        return assemble(structure, [self._given(bound, places, h) for h in handles])
+
+    @staticmethod
+    def _given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:
+        """The caller's array where an input was updated."""
+        given = bound.tensors[places[id(used)]] if id(used) in places else used
+        if given is not used:
+            given[...] = used.reshape(given.shape)
+        return given
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
@@ -287,9 +270,8 @@ class Kernel:
         if self.has_grid and prod(self.grid) != 1:
             raise NestedGrid(name=self.__name__).located(user_location())
         function = self.func
-        if builder.symbolic and isinstance(function, FunctionType):
+        if builder.symbolic and self.rolls:
             from nki_mlir.frontend.tracing import Runtime
-            from nki_mlir.frontend.wrapping import wrap
             function = wrap(function, True, Runtime)
         builder.inlined += 1
         try:

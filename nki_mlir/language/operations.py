@@ -68,6 +68,8 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
         attributes = {**(attributes or {}), "nki.addresses": addresses}
     buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
                               partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
+    if space == HBM:
+        buffer.place = user_location()
     return TENSOR.whole(buffer)
 
 

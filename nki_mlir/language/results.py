@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel gives back: returned tensors in the structure they were returned in, or the parameters it wrote.
+
+The structure is text: ``one``, ``tuple``, or a Python literal whose integers count the results, for example
+``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``.
+"""
+
+import ast
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope, OutputNotWritten
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.language.arguments import BadArgument
+
+
+@dataclass
+class Traced:
+    """What one program of a grid gave back. ``structure`` is None where it returned nothing."""
+
+    buffers: list[Buffer]
+    structure: str | None
+    unwritten: dict[str, Any] = field(default_factory=dict)     # outputs that it does not write, with their place
+
+
+def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
+           at: Any) -> Traced:
+    """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
+    written = [p for p in parameters if p in builder.written]
+    if returned is None:
+        return Traced(written, None)
+    buffers: list[Buffer] = []
+    structure = _structure(builder, returned, buffers, at)
+    for parameter in written:
+        if parameter.name in mutable and parameter not in buffers:
+            raise MutableNotReturned(name=parameter.name).located(builder.written[parameter])
+        if parameter.name not in mutable and immutable:
+            raise ImmutableParameter(name=parameter.name).located(builder.written[parameter])
+    made = [b for b in buffers if b.role != "input" and b not in builder.written]
+    return Traced(buffers, structure, {b.name: b.place or at for b in made})
+
+
+def _structure(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> str:
+    tree = _tree(builder, value, buffers, at)
+    if tree == 0:
+        return "one"
+    return "tuple" if isinstance(value, (tuple, list)) and list(tree) == list(range(len(tree))) else repr(tree)
+
+
+def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
+    match value:
+        case View():
+            buffers.append(_output(builder, value, at))
+            place = len(buffers) - 1
+            shape = value.shape
+            return place if shape == value.buffer.shape else f"{place}:{'x'.join(map(str, shape))}"
+        case tuple():
+            return tuple(_tree(builder, v, buffers, at) for v in value)
+        case list():
+            return [_tree(builder, v, buffers, at) for v in value]
+        case dict():
+            return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
+    raise BadArgument(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
+
+
+def _output(builder: Any, view: View, at: Any) -> Buffer:
+    buffer = view.buffer
+    if buffer.on_chip:
+        raise BadArgument(what=f"the kernel returns {buffer.name}, a tensor in {buffer.space}; outputs are made with "
+                               "buffer=nl.shared_hbm").located(at)
+    if view.dtype is not buffer.dtype or not is_whole(view):
+        raise BadArgument(what=f"the kernel returns a part of {buffer.name}; outputs are whole tensors").located(at)
+    if buffer.role == "local":
+        if math.prod(builder.grid) != 1:
+            raise BadArgument(what=f"the kernel returns {buffer.name}, of which each program of the grid has its own; "
+                                   "outputs are made with buffer=nl.shared_hbm").located(at)
+        if builder.symbolic and buffer.scope is not builder.scopes[0]:
+            raise OutOfScope(name=buffer.name).located(at)
+        builder.promote(buffer)
+    return buffer
+
+
+def is_whole(view: View) -> bool:
+    """Whether an HBM view has all elements of its buffer in their order."""
+    steps = [d.free for d in view.dims if d.count != 1]
+    inner = [math.prod(view.shape[k + 1:]) for k, d in enumerate(view.dims) if d.count != 1]
+    return steps == inner and math.prod(view.shape) == math.prod(view.buffer.shape) and view.free.key == Index().key
+
+
+def check_written(programs: Sequence[Traced]) -> None:
+    """Each output is written by one program at least, and there is one output at least."""
+    if not any(p.buffers for p in programs):
+        raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters")
+    never = set.intersection(*(set(p.unwritten) for p in programs))
+    for name in sorted(never):
+        error: KernelError = OutputNotWritten(what=f"the output {name} is never written")
+        raise error.located(programs[0].unwritten.get(name))
+
+
+def assemble(structure: str, values: Sequence[Any]) -> Any:
+    """The results in the structure in which the kernel returned them."""
+    if structure == "one":
+        return values[0]
+    return tuple(values) if structure == "tuple" else _put(ast.literal_eval(structure), values)
+
+
+def _put(tree: Any, values: Sequence[Any]) -> Any:
+    match tree:
+        case int():
+            return values[tree]
+        case str():
+            place, shape = tree.split(":")
+            return values[int(place)].reshape(tuple(int(n) for n in shape.split("x")))
+        case dict():
+            return {k: _put(v, values) for k, v in tree.items()}
+    return type(tree)(_put(v, values) for v in tree)
