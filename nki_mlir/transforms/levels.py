@@ -19,6 +19,7 @@ class Level(Enum):
     NKI = ("nki", ("nki.", "nisa.", *STRUCTURE))
     WAIST = ("waist", ("linalg.", "nisa.", "nki.device_print", *STRUCTURE, *VIEWS))
     NISA = ("nisa", ("nisa.", "nki.device_print", *STRUCTURE))
+    ISA = ("isa", ("isa.", "builtin.module"))
 
     @property
     def title(self) -> str:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The Neuron core: instruction streams as assembly text and binary, and their simulation.
+
+``load`` runs a captured kernel on the simulator; ``emit`` is the last step of ``nki-opt --lower-to-isa``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.isa.program import Program, instruction_counts
+
+__all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "load"]
+
+
+def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+    """A captured kernel as ``run(inputs, shared)``: one program for the whole grid, simulated from its binary."""
+    from nki_mlir.targets.neuron.container import decode_program, encode_program
+    from nki_mlir.targets.neuron.simulator import simulate
+    program = decode_program(encode_program(compile_captured(captured, grid)))
+
+    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        simulate(program, inputs, shared)
+    return run
+
+
+def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
+    """The program of a captured kernel; its modules, of any level above, are left as they are."""
+    from nki_mlir.bindings import ir
+    from nki_mlir.targets.neuron.emission import emit_variants
+    from nki_mlir.transforms.passes import run_passes
+    from nki_mlir.transforms.pipelines import passes_to
+    lowered: dict[int, Any] = {}
+    for variant in captured.variants.values():
+        module = variant.module
+        if id(module) in lowered:
+            continue
+        with module.context, ir.Location.unknown():
+            copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+            run_passes(copy, passes_to("nisa", copy))
+            lowered[id(module)] = copy
+    return emit_variants({fixed: lowered[id(v.module)] for fixed, v in captured.variants.items()}, grid).program
+
+
+def emit(module: Any, form: str = "asm") -> str | bytes:
+    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
+    from nki_mlir.targets.neuron.emission import emit_module
+    program = emit_module(module).program
+    if form == "bin":
+        from nki_mlir.targets.neuron.container import encode_program
+        return encode_program(program)
+    if form == "mlir":
+        from nki_mlir.dialects.isa.ops import program_text
+        return program_text(program)
+    from nki_mlir.targets.neuron.assembly import print_program
+    return print_program(program)
+
+
+def assemble(text: str, file: str = "<assembly>") -> bytes:
+    """Assembly text as a binary container; errors name the file, line and column."""
+    from nki_mlir.targets.neuron.container import encode_program
+    from nki_mlir.targets.neuron.parser import parse_program
+    return encode_program(parse_program(text, file))
+
+
+def disassemble(data: bytes) -> str:
+    """A binary container as the text that assembles to it."""
+    from nki_mlir.targets.neuron.assembly import print_program
+    from nki_mlir.targets.neuron.container import decode_program
+    return print_program(decode_program(data))

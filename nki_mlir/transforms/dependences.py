@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which earlier instructions an instruction must come after: read after write, write after read, write after write.
+
+Accesses are noted in program order. An access is forgotten once another implies it: a write that covers it, or an equal
+access of the same engine or queue, which completes later. Memory is cut into buckets, so that only what lies near is
+compared.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.transforms.kernel_code import Buffer, Step
+from nki_mlir.transforms.regions import Region, region_of
+
+BUCKETS = 64                    # a memory is cut into about so many
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """One access that later ones may depend on."""
+
+    region: Region
+    node: int
+    seen: int = -1              # the query that looked at it last
+    live: bool = True
+
+
+class Dependences:
+    """Accesses of straight-line code so far. ``sizes`` gives the bytes of each memory that is written at all."""
+
+    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
+        self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
+        self.buckets: dict[tuple[Hashable, int], tuple[list[Access], list[Access]]] = {}     # reads, writes
+        self.latest: dict[tuple, Access] = {}
+        self.queries = 0
+
+    def add(self, node: int, stream: Hashable, reads: Sequence[Region], writes: Sequence[Region]) -> list[int]:
+        """Note the accesses of a node; the nodes before it that it depends on, each once.
+
+        Nodes of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
+        """
+        found: set[int] = set()
+        for region in reads:
+            self._earlier(region, False, found)
+        for region in writes:
+            self._earlier(region, True, found)
+        for region in reads:
+            self._note(region, node, False, stream)
+        for region in writes:
+            self._note(region, node, True, stream)
+        found.discard(node)
+        return sorted(found)
+
+    def _bucket_range(self, region: Region) -> range:
+        width = self.widths[region.memory]
+        return range(region.low // width, (region.high - 1) // width + 1)
+
+    def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
+        """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
+        if region.memory not in self.widths:
+            return
+        self.queries += 1
+        for number in self._bucket_range(region):
+            for entries in self.buckets.get((region.memory, number), ())[0 if writes else 1:]:
+                forgotten = False
+                for access in entries:
+                    if access.live and access.seen != self.queries:
+                        access.seen = self.queries
+                        if access.region.overlaps(region):
+                            found.add(access.node)
+                            access.live = not (writes and region.covers(access.region))
+                    forgotten |= not access.live
+                if forgotten:
+                    entries[:] = [a for a in entries if a.live]
+
+    def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+        if region.memory not in self.widths:
+            return
+        key = region, writes, stream
+        before = self.latest.get(key)
+        if before is not None and before.live:
+            before.node = node                      # it completes after the one before
+            return
+        access = self.latest[key] = Access(region, node)
+        for number in self._bucket_range(region):
+            self.buckets.setdefault((region.memory, number), ([], []))[int(writes)].append(access)
+
+
+# -- what steps touch --------------------------------------------------------------------------------------------------
+Place = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
+Touched = tuple[list[Region], list[Region]]     # read, written
+
+
+def own_memory(buffer: Buffer) -> Place:
+    """Before allocation each buffer is a memory of its own; those whose address the kernel chose may share bytes."""
+    return physical(buffer) if buffer.fixed else (buffer, 0, 0)
+
+
+def physical(buffer: Buffer) -> Place:
+    """After allocation."""
+    if buffer.space == HBM:
+        return buffer, 0, 0
+    assert buffer.address is not None
+    return (buffer.space, *buffer.address)
+
+
+def touched(step: Step, place: Callable[[Buffer], Place]) -> Touched:
+    """The regions that a step reads and those it writes."""
+    op = step.op
+
+    def region(tile: Any) -> Region:
+        return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
+
+    return [region(t) for _, t in op.sources()], [region(t) for _, t in op.targets()]
+
+
+def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:
+    """The memories that are written at all, with the end of what is touched of them. Others order nothing."""
+    written = {region.memory for _, writes in steps for region in writes}
+    sizes: dict[Hashable, int] = {}
+    for regions in steps:
+        for region in (*regions[0], *regions[1]):
+            if region.memory in written:
+                sizes[region.memory] = max(sizes.get(region.memory, 0), region.high)
+    return sizes

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A nisa-level kernel as records: blocks of steps, loops and branches over buffers. What the emission passes work on.
+
+``read_code`` makes these from a module, ``write_code`` a module from them. Passing records along, several passes run
+over tens of thousands of instructions without building MLIR in between.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import HBM, Linear, Tile
+from nki_mlir.dialects.isa.instruction import ARITHMETIC
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Machine
+from nki_mlir.scalar.dtypes import DType
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class LoopVariable:
+    """An index value that a register holds: a loop's variable, or a program id."""
+
+    name: str
+    low: int                        # least and greatest value
+    high: int
+    axis: int | None = None         # of the grid, for a program id
+
+
+@dataclass(eq=False)
+class Computed:
+    """A value made from others: ``lhs op rhs``, with the operations of the ALU instruction."""
+
+    op: str
+    lhs: "Value"
+    rhs: "Value"
+
+
+Value = int | LoopVariable | Computed
+
+
+def compute(op: str, lhs: Value, rhs: Value) -> Value:
+    """``lhs op rhs``, a number where both are."""
+    if isinstance(lhs, int) and isinstance(rhs, int):
+        return ARITHMETIC[op](lhs, rhs)
+    return Computed(op, lhs, rhs)
+
+
+def value_range(value: Value) -> tuple[int, int]:
+    """An interval that contains the value."""
+    match value:
+        case int():
+            return value, value
+        case LoopVariable():
+            return value.low, value.high
+    low, high = value_range(value.lhs)
+    match value.op, value.rhs:
+        case "mod", int(by):
+            return (low, high) if 0 <= low and high < by else (0, by - 1)
+        case "floordiv", int(by):
+            return low // by, high // by
+    corners = [ARITHMETIC[value.op](a, b) for a in (low, high) for b in value_range(value.rhs)]
+    return min(corners), max(corners)
+
+
+def variables_of(value: Value) -> Iterator[LoopVariable]:
+    match value:
+        case LoopVariable():
+            yield value
+        case Computed():
+            yield from variables_of(value.lhs)
+            yield from variables_of(value.rhs)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class Buffer:
+    """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``place`` and ``data``.
+
+    ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it.
+    """
+
+    name: str
+    space: str
+    shape: tuple[int, ...]
+    dtype: DType
+    role: str = "local"
+    place: int = 0
+    data: bytes = b""
+    address: tuple[int, int] | None = None
+    fixed: bool = False
+    location: Location | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes_per_partition(self) -> int:
+        """All bytes in HBM."""
+        total = self.dtype.itemsize
+        for extent in self.shape if self.space == HBM else self.shape[1:]:
+            total *= extent
+        return total
+
+    @property
+    def partitions(self) -> int:
+        return 1 if self.space == HBM else self.shape[0]
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+@dataclass(eq=False, slots=True)
+class Step:
+    """One instruction: tile handles are ``Buffer``, symbols are ``Value``."""
+
+    op: Op
+    location: Location | None = None
+
+
+@dataclass(eq=False)
+class Loop:
+    variable: LoopVariable
+    span: range
+    body: "Block"
+    location: Location | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Branch:
+    """``then`` where the condition is not 0, else ``otherwise``."""
+
+    condition: Value
+    then: "Block"
+    otherwise: "Block"
+    location: Location | None = None
+
+
+@dataclass(eq=False)
+class Block:
+    """Nodes in order, and the buffers that come into being each time the block is entered."""
+
+    nodes: list[Any] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Code:
+    """A kernel. ``globals`` are the HBM tensors from outside of it: inputs, outputs, constants."""
+
+    name: str
+    machine: Machine
+    globals: list[Buffer]
+    body: Block
+    grid: tuple[int, ...] = ()
+    programs: list[LoopVariable] = field(default_factory=list)      # program ids that the body uses
+    notes: list[str] = field(default_factory=list)
+
+
+def sub_blocks(node: Any) -> list[Block]:
+    match node:
+        case Loop():
+            return [node.body]
+        case Branch():
+            return [node.then, node.otherwise]
+    return []
+
+
+def blocks(block: Block) -> Iterator[Block]:
+    """The block and all inside of it."""
+    yield block
+    for node in block.nodes:
+        for inner in sub_blocks(node):
+            yield from blocks(inner)
+
+
+def runs(block: Block) -> Iterator[list[Step]]:
+    """Each maximal sequence of steps in the block, without those of inner blocks."""
+    run: list[Step] = []
+    for node in block.nodes:
+        if isinstance(node, Step):
+            run.append(node)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def reorder(block: Block, order: Callable[[list[Step]], list[Step]]) -> None:
+    """Replace every run of steps, inner blocks included, by what ``order`` makes of it."""
+    nodes: list[Any] = []
+    run: list[Step] = []
+    for node in [*block.nodes, None]:
+        if isinstance(node, Step):
+            run.append(node)
+            continue
+        nodes += order(run) if run else []
+        run = []
+        if node is not None:
+            nodes.append(node)
+            for inner in sub_blocks(node):
+                reorder(inner, order)
+    block.nodes = nodes
+
+
+def forms(op: Op) -> Iterator[Linear]:
+    """Every linear form of an operation over its symbols."""
+    for _, tile in op.operands():
+        if tile.access.partition is not None:
+            yield tile.access.partition
+        yield tile.access.free
+    for value in op.attribute_values().values():
+        if isinstance(value, Linear):
+            yield value
+    for constraint in (*op.mask, *op.limits):
+        yield constraint.form
+
+
+def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
+    """A copy of the operation with each tile replaced, and other fields as given."""
+    made = object.__new__(type(op))
+    made.__dict__.update(op.__dict__)
+    for f, old in op.operands():
+        made.__dict__[f.name] = tile(old)
+    made.__dict__.update(fields)
+    return made

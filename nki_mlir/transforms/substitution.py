@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers in place of an operation's symbols."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.transforms.kernel_code import Value, changed, value_range
+
+
+def with_values(op: Op, symbols: Sequence[Value]) -> Op:
+    """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
+    left: dict[Any, int] = {}
+    for symbol in symbols:
+        if not isinstance(symbol, int):
+            left.setdefault(symbol, len(left))
+
+    def put(form: Linear) -> Linear:
+        const, terms = form.const, dict[int, int]()
+        for position, c in form.symbols:
+            symbol = symbols[position]
+            if isinstance(symbol, int):
+                const += c * symbol
+            else:
+                terms[left[symbol]] = terms.get(left[symbol], 0) + c
+        return Linear(const, tuple(sorted((k, c) for k, c in terms.items() if c)), form.axes)
+
+    def put_tile(tile: Tile) -> Tile:
+        a = tile.access
+        if not a.free.symbols and (a.partition is None or not a.partition.symbols):
+            return tile
+        access = Access(a.dtype, None if a.partition is None else put(a.partition), put(a.free), a.dims)
+        return Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype, access, tile.label)
+
+    def put_mask(mask: Mask) -> Mask:
+        return tuple(Constraint(put(c.form), c.equal) for c in mask)
+
+    fields: dict[str, Any] = {name: put(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
+    return changed(op, put_tile, symbols=tuple(left), ranges=tuple(value_range(s) for s in left),
+                   mask=put_mask(op.mask), limits=put_mask(op.limits), **fields)

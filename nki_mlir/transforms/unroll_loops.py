@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""unroll-loops: write out loops and the grid's programs, each instruction with numbers in place of loop variables.
+
+before:  grid [2]                                     after:  load A[0]
+         for i = 0 to 3: load A[program, i]                   load A[1] ...   (6 instructions)
+
+Programs of a grid become one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
+decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
+overlap. Masks become boxes; a transfer whose mask is no box becomes its rows. Code over ``limit`` instructions keeps
+its largest outer loops as loops, with a note; those become register loops.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.dialects.access import Constraint, Linear, Tile
+from nki_mlir.dialects.isa.instruction import is_dma
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import Check
+from nki_mlir.transforms.kernel_code import (
+    Block,
+    Branch,
+    Buffer,
+    Code,
+    Computed,
+    Loop,
+    LoopVariable,
+    Step,
+    Value,
+    changed,
+    compute,
+    sub_blocks,
+    variables_of,
+)
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.mask_boxes import box_of, in_box
+from nki_mlir.transforms.passes import Pass
+from nki_mlir.transforms.substitution import with_values
+
+UNROLL_LIMIT = 50_000           # instructions
+
+
+class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
+    limit: int = UNROLL_LIMIT
+
+    def run(self, module: Any) -> None:
+        from nki_mlir.transforms.read_code import read_code
+        from nki_mlir.transforms.write_code import write_code
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                write_code(kernel, unrolled(with_grid(read_code(kernel)), self.limit))
+
+
+def with_grid(code: Code) -> Code:
+    """The code with loops over the grid round its body, in place of program ids."""
+    body = code.body
+    for axis in reversed(range(len(code.grid))):
+        variable = next((p for p in code.programs if p.axis == axis), None)
+        if variable is None:
+            variable = LoopVariable(f"program_id_{axis}", 0, code.grid[axis] - 1)
+        if code.grid[axis] > 1 or variable in code.programs:
+            body = Block([Loop(variable, range(code.grid[axis]), body)])
+        variable.axis = None
+    return Code(code.name, code.machine, code.globals, body, notes=code.notes)
+
+
+def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
+    """The code with all loops written out but those that ``limit`` leaves."""
+    kept = loops_to_keep(code.body, limit)
+    for loop in kept:
+        where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
+        code.notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
+                          f"{limit} instructions")
+    return Code(code.name, code.machine, code.globals, _Unroller(set(kept)).block(code.body, {}, {}), code.grid,
+                code.programs, code.notes)
+
+
+# -- what stays a loop -------------------------------------------------------------------------------------------------
+def loops_to_keep(body: Block, limit: int) -> list[Loop]:
+    """The loops to keep: the largest of those not inside another that is written out, until the rest fits."""
+    needed = {v for v in _variables_of_masks(body)}
+    sizes: dict[Loop | Branch | Block, int] = {}
+    total = _size(body, sizes)
+    kept: list[Loop] = []
+    outer = list(_loops(body))
+    while total > limit:
+        candidates = [loop for loop in outer if loop.variable not in needed and len(loop.span) > 1]
+        if not candidates:
+            break
+        largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
+        kept.append(largest)
+        total -= sizes[largest] - sizes[largest.body]
+        outer.remove(largest)
+        outer += _loops(largest.body)
+    return kept
+
+
+def _loops(block: Block) -> Iterator[Loop]:
+    """The outermost loops of a block."""
+    for node in block.nodes:
+        if isinstance(node, Loop):
+            yield node
+        else:
+            for inner in sub_blocks(node):
+                yield from _loops(inner)
+
+
+def _size(block: Block, sizes: dict) -> int:
+    """Instructions of a block when it is written out; also noted for each loop and block in it."""
+    total = 0
+    for node in block.nodes:
+        if isinstance(node, Step):
+            total += 1
+            continue
+        inner = sum(_size(b, sizes) for b in sub_blocks(node))
+        sizes[node] = inner * len(node.span) if isinstance(node, Loop) else inner
+        total += sizes[node]
+    sizes[block] = total
+    return total
+
+
+def _variables_of_masks(block: Block) -> Iterator[LoopVariable]:
+    """Variables that must be numbers: masks and bounds left to run time depend on them."""
+    for node in block.nodes:
+        if isinstance(node, Step):
+            for constraint in (*node.op.mask, *node.op.limits):
+                for position, _ in constraint.form.symbols:
+                    yield from variables_of(node.op.symbols[position])
+        for inner in sub_blocks(node):
+            yield from _variables_of_masks(inner)
+
+
+# -- writing out -------------------------------------------------------------------------------------------------------
+Values = dict[LoopVariable, Value]
+Buffers = dict[Buffer, Buffer]
+
+
+class _Unroller:
+    def __init__(self, kept: set[Loop]) -> None:
+        self.kept = kept
+        self.known: dict[tuple, Value] = {}
+
+    def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
+        """The block for these values of the variables around it."""
+        made = Block()
+        self.into(made, block, values, buffers, fresh=False)
+        return made
+
+    def into(self, made: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
+        """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
+        if block.buffers and fresh:
+            buffers = buffers | {buffer: replace(buffer) for buffer in block.buffers}
+        made.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
+        for node in block.nodes:
+            match node:
+                case Step():
+                    made.nodes += self.step(node, values, buffers)
+                case Loop() if node in self.kept:
+                    variable = replace(node.variable)
+                    inner = Block()
+                    self.into(inner, node.body, {**values, node.variable: variable}, buffers)
+                    made.nodes.append(Loop(variable, node.span, inner, node.location, node.attributes))
+                case Loop():
+                    for i in node.span:
+                        self.into(made, node.body, {**values, node.variable: i}, buffers)
+                case Branch():
+                    self.branch(made, node, values, buffers)
+
+    def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
+        condition = self.value(node.condition, values)
+        if isinstance(condition, int):
+            return self.into(made, node.then if condition else node.otherwise, values, buffers)
+        then, otherwise = Block(), Block()
+        self.into(then, node.then, values, buffers)
+        self.into(otherwise, node.otherwise, values, buffers)
+        made.nodes.append(Branch(condition, then, otherwise, node.location))
+        return None
+
+    def value(self, value: Value, values: Values) -> Value:
+        """The value with numbers put in. Equal values made from the same variables are one object."""
+        match value:
+            case int():
+                return value
+            case LoopVariable():
+                return values.get(value, value)
+        made = compute(value.op, self.value(value.lhs, values), self.value(value.rhs, values))
+        if isinstance(made, Computed):
+            made = self.known.setdefault((made.op, made.lhs, made.rhs), made)
+        return made
+
+    def step(self, step: Step, values: Values, buffers: Buffers) -> list[Step]:
+        op = step.op
+        if op.symbols or op.mask:
+            op = with_values(op, [self.value(s, values) for s in op.symbols])
+        op = changed(op, lambda tile: moved_to(tile, buffers))
+        try:
+            return [Step(piece, step.location) for piece in without_mask(op)]
+        except KernelError as error:
+            raise error.located(step.location) from None
+        except Unsupported as error:
+            raise error.located(step.location) from None
+
+
+def moved_to(tile: Tile, buffers: Buffers) -> Tile:
+    buffer = buffers.get(tile.handle, tile.handle)
+    return tile if buffer is tile.handle else Tile(buffer, tile.space, tile.base_shape, tile.base_dtype, tile.access,
+                                                   tile.label)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+def without_mask(op: Op) -> list[Op]:
+    """The operation as one or more without a mask; none where no element is active."""
+    if not op.mask and not op.limits:
+        return [op]
+    whole = bounded(op)
+    if whole is None:
+        return []
+    if not whole.mask:
+        pieces = [whole]
+    elif any(form.symbols for c in whole.mask for form in (c.form,)):
+        raise Unsupported(feature=f"a mask of '{op.full_name()}' that depends on a value known at run time only",
+                          instead="mask by a loop variable with constant bounds")
+    else:
+        pieces = list(_rows(whole))
+    for piece in pieces:
+        check = Check(piece)
+        for field, tile in piece.operands():
+            check.bounds(tile, interval_of(piece), field.name)
+    return pieces
+
+
+def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
+    return lambda form: form.interval(op.ranges)
+
+
+def bounded(op: Op) -> Op | None:
+    """The operation on the smallest box that contains what is active; None where nothing is."""
+    box = box_of(op.mask, op.iteration().extents, interval_of(op))
+    return None if box is None else in_box(op, box)
+
+
+def _rows(op: Op) -> Iterator[Op]:
+    """Pieces that are boxes: the operation cut along an axis of its mask into single indices.
+
+    A transfer may be cut anywhere. An engine's access starts at quarters of the partitions only, so that an instruction
+    is cut along free axes, and refused where that leaves a partition start that the engine does not have.
+    """
+    if not op.mask:
+        if not is_dma(type(op)) and any(t.on_chip and not legal_start(t) for _, t in op.operands()):
+            raise Unsupported(feature=f"a mask of '{op.full_name()}' that cuts partitions",
+                              instead="select the elements with affine_select or tensor_copy_predicated")
+        yield op
+        return
+    iteration = op.iteration()
+    axes = sorted({axis for c in op.mask for axis, _ in c.form.axes}, key=lambda axis: (axis == 0, axis))
+    if iteration.reduced & set(axes):
+        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+                          instead="mask the operands when they are loaded")
+    axis = axes[-1] if is_dma(type(op)) else axes[0]
+    for index in range(iteration.extents[axis]):
+        at = Constraint(Linear(-index, (), ((axis, 1),)), equal=True)
+        piece = bounded(changed(op, lambda tile: tile, mask=(*op.mask, at)))
+        if piece is not None:
+            yield from _rows(piece)
+
+
+def legal_start(tile: Tile) -> bool:
+    start, count = tile.access.partition, tile.partitions
+    assert start is not None
+    group = 128 if count > 64 else 64 if count > 32 else 32
+    return start.const % group == 0
