@@ -27,8 +27,13 @@ def reference(image, window):
     return image.reshape(channels, height // window, window, width // window, window).mean((2, 4))
 
 
-if __name__ == "__main__":
+def cases():
     image = np.random.default_rng(0).standard_normal((64, 32, 48)).astype(np.float32)
-    error = np.abs(average_pool2d(image, window=4) - reference(image, 4)).max()
-    print(f"average pool 4x4 of {image.shape}: largest error {error:.1e}")
-    assert error < 1e-6
+    return [(average_pool2d, (image, 4), reference(image, 4), 1e-6)]
+
+
+if __name__ == "__main__":
+    (kernel, arguments, answer, tolerance), = cases()
+    error = np.abs(kernel(*arguments) - answer).max()
+    print(f"average pool 4x4 of {arguments[0].shape}: largest error {error:.1e}")
+    assert error < tolerance

@@ -49,10 +49,14 @@ def random_boxes(rows, boxes, seed):
     return np.concatenate([corner, corner + rng.uniform(1, 56, corner.shape)], -1).astype(np.float32).reshape(rows, -1)
 
 
-if __name__ == "__main__":
+def cases():
     first, second = random_boxes(256, 64, 0), random_boxes(256, 64, 1)
-    out = np.empty((256, 64), np.float32)
-    giou(first, second, out)
-    error = np.abs(out - reference(first, second)).max()
-    print(f"generalised IoU of {out.size} pairs: largest error {error:.1e}")
-    assert error < 1e-5
+    return [(giou, (first, second, np.empty((256, 64), np.float32)), reference(first, second), 1e-5)]
+
+
+if __name__ == "__main__":
+    (kernel, arguments, answer, tolerance), = cases()
+    kernel(*arguments)
+    error = np.abs(arguments[2] - answer).max()
+    print(f"generalised IoU of {answer.size} pairs: largest error {error:.1e}")
+    assert error < tolerance

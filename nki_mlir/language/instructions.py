@@ -42,6 +42,14 @@ class ScaleShape(KernelError):
     fix = "use nl.multiply for a scale of another shape"
 
 
+def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
+    """A [P, 1] operand read by every element of its partition."""
+    if tile is None or tile.shape == shape:
+        return tile
+    flat = tile.reshape((tile.shape[0], *(1 for _ in shape[1:]))) if tile.ndim != len(shape) else tile
+    return flat.broadcast_to(shape)
+
+
 def engine_name(engine: Any) -> str:
     """The IR's name of an engine given as enum member, name or None."""
     if engine is None:
@@ -130,7 +138,8 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     rows = rows_like(reduce_res, source)
     return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
-                       {"reduce_res": rows, "src": source, "bias": bias, "scale": tile}, mask, destination=dst,
+                       {"reduce_res": rows, "src": source, "bias": over_row(bias, source.shape),
+                        "scale": over_row(tile, source.shape)}, mask, destination=dst,
                        explicit_dtype=dtype is not None, fn=activation_token(op).name,
                        reduce_op=alu_token(reduce_op).name, imm=number)
 
@@ -141,7 +150,8 @@ def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, 
     source = ops.located(data.as_tile)
     tile0, imm0 = operand(operand0)
     return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
-                       {"reduce_res": rows_like(reduce_res, source), "src": source, "operand0": tile0}, mask,
+                       {"reduce_res": rows_like(reduce_res, source), "src": source,
+                        "operand0": over_row(tile0, source.shape)}, mask,
                        destination=dst, explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0,
                        reverse0=bool(reverse0), reduce_op=alu_token(reduce_op).name)
 

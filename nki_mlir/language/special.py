@@ -114,8 +114,7 @@ def activation_accumulate(op: Any, data: Any, bias: Any, scale: Any, reduce_op: 
     bias, tile, number = core.activation_operands(bias, scale, partitions)
     shape = source.shape
     views = {"accumulator": registers("scalar", partitions), "reduce_res": reduce_res, "src": source,
-             "bias": None if bias is None else bias.broadcast_to(shape),
-             "scale": None if tile is None else tile.broadcast_to(shape)}
+             "bias": core.over_row(bias, shape), "scale": core.over_row(tile, shape)}
     return ops.compute(selection.ActivationAccumulateOp, shape, dtype or data.dtype, views, mask, destination=dst,
                        explicit_dtype=dtype is not None, fn=activation_token(op).name,
                        reduce_op="add" if reduce_op is None else alu_token(reduce_op).name,

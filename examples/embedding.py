@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gathering rows of a table by an index tensor, and adding gradients back to them.
+
+    python -m nki_mlir examples/embedding.py
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def gather(table, indices):
+    """table [V, D], indices [N, 1] to the rows [N, D]; N a multiple of 128."""
+    count, width = indices.shape[0], table.shape[1]
+    out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+    for i in nl.affine_range(count // 128):
+        index = nl.load(indices[nl.ds(i * 128, 128), :])
+        nl.store(out[nl.ds(i * 128, 128), :], nl.load(table[index[p, 0], f]))
+    return out
+
+
+@nki.jit
+def scatter_add(rows, indices, vocabulary):
+    """zeros [V, D] with rows [N, D] added at indices [N, 1]; equal indices add up."""
+    count, width = rows.shape
+    out = nl.ndarray((vocabulary, width), dtype=rows.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(vocabulary // 128):
+        nl.store(out[nl.ds(i * 128, 128), :], 0.0)
+    f = nl.arange(width)[None, :]
+    for i in nl.sequential_range(count // 128):
+        index = nl.load(indices[nl.ds(i * 128, 128), :])
+        nl.atomic_rmw(out[index, f], nl.load(rows[nl.ds(i * 128, 128), :]), op=np.add)
+    return out
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    table, rows = rng.standard_normal((256, 48)).astype(np.float32), rng.standard_normal((256, 48)).astype(np.float32)
+    indices = rng.integers(0, 256, (256, 1)).astype(np.int32)
+    added = np.zeros((256, 48))
+    np.add.at(added, indices[:, 0], rows.astype(np.float64))
+    return [(gather, (table, indices), table[indices[:, 0]], 0), (scatter_add, (rows, indices, 256), added, 1e-5)]
+
+
+if __name__ == "__main__":
+    for kernel, arguments, answer, tolerance in cases():
+        result = kernel(*arguments)
+        error = np.abs(np.asarray(result, np.float64) - answer).max()
+        print(f"{kernel.__name__}: largest error {error:.1e}")
+        assert error <= tolerance

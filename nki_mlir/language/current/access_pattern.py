@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``.ap``: a view given as ``[stride, count]`` pairs on the storage, with a start that may be known at run time only."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.storage import Indirection
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import dtype_of
+
+
+def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
+                   vector_offset: NkiTensor | None, indirect_dim: int, dtype: Any) -> NkiTensor:
+    """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its start."""
+    kind = tensor.dtype if dtype is None else dtype_of(dtype)
+    require(all(len(pair) == 2 for pair in pattern) and len(pattern) > 0, "a pattern is a list of [stride, count] pairs")
+    strides, counts = [int(p[0]) for p in pattern], [int(p[1]) for p in pattern]
+    require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
+    start = int(offset) if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize
+    row = tensor.storage.row(kind)
+    if tensor.on_chip:
+        require(counts[0] == 1 or strides[0] in (row, 0),
+                f"partition stride {strides[0]} of an on-chip pattern; it must be {row}, the elements of a partition")
+    require(scalar_offset is None or vector_offset is None, "only one of scalar_offset and vector_offset can be given")
+    require(tensor.indirection is None or (scalar_offset is None and vector_offset is None),
+            "ap of a tensor that is already indexed at run time")
+    base = tensor.base if dtype is None or kind.itemsize == tensor.dtype.itemsize else (
+        *tensor.base[:-1], tensor.base[-1] * tensor.dtype.itemsize // kind.itemsize)
+    found = None
+    if scalar_offset is not None:
+        found = _scalar(tensor, scalar_offset, indirect_dim, base)
+    elif vector_offset is not None:
+        require(indirect_dim == 0, "vector_offset is for indirect_dim 0")
+        require(not tensor.on_chip, "vector_offset is for tensors in HBM")
+        require(isinstance(vector_offset, NkiTensor) and vector_offset.dtype.is_integer,
+                "vector_offset is a tensor of integers")
+        found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
+    return NkiTensor(tensor.storage, counts, strides, start, kind, base, found)
+
+
+def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:
+    if not isinstance(value, (NkiTensor, VirtualRegister)):
+        invalid(f"scalar_offset requires scalar argument, got {type(value).__name__}")
+    if isinstance(value, NkiTensor):
+        require(value.size == 1, f"scalar_offset requires scalar argument, got a tensor of shape {list(value.shape)}")
+        require(value.dtype.is_integer, f"scalar_offset requires an integer, got {value.dtype}")
+    require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
+    require(not (tensor.on_chip and dim == 0), "indirect_dim 0 of an on-chip tensor is its partition")
+    return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)

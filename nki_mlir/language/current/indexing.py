@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Subscripts: integers, slices, ``...`` and ``nl.ds``; a register picks one element at run time."""
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.language.current.errors import NkiIndexError, invalid, require, user_location
+from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.storage import Indirection
+from nki_mlir.language.current.tensor import NkiTensor
+
+
+@dataclass(frozen=True)
+class DynamicSlice:
+    """``ds(register, size)``."""
+
+    start: VirtualRegister
+    size: int
+
+
+def ds(start: Any, size: int) -> Any:
+    """The slice ``start : start + size``."""
+    if isinstance(start, VirtualRegister):
+        return DynamicSlice(start, operator.index(size))
+    return slice(start, start + size, 1)
+
+
+def out_of_range(text: str) -> Any:
+    raise NkiIndexError(text).located(user_location())
+
+
+def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
+    """The view. On chip dimension 0 stays, and so does one free dimension."""
+    items = key if isinstance(key, tuple) else (key,)
+    if sum(i is Ellipsis for i in items) > 1:
+        invalid("an index has at most one ...")
+    given = sum(i is not Ellipsis for i in items)
+    if given > tensor.ndim:
+        out_of_range("too many indexes for shape")
+    at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
+    full: list[Any] = [slice(None)] * (tensor.ndim - given)
+    items = (*items[:at], *full, *items[at + 1:])
+    view, dropped = tensor, []
+    for dim, item in enumerate(items):
+        view, drop = _pick(view, dim, item)
+        if drop:
+            dropped.append(dim)
+    least = 2 if tensor.on_chip else 1
+    if tensor.on_chip:
+        dropped = [d for d in dropped if d != 0]
+    kept = [d for d in range(view.ndim) if d not in dropped]
+    while len(kept) < min(least, view.ndim):
+        kept.append(dropped.pop())
+    kept.sort()
+    return view.like(shape=[view.shape[d] for d in kept], strides=[view.strides[d] for d in kept])
+
+
+def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
+    """(the view with one dimension restricted, whether that dimension goes)."""
+    extent = view.shape[dim]
+    match item:
+        case None:
+            return view, False
+        case slice():
+            if item == slice(None):
+                return view, False
+            start, stop, step = _bounds(item, extent)
+            return view.slice(dim, start, stop, step), False
+        case VirtualRegister():
+            return _dynamic(view, dim, item, 1), True
+        case DynamicSlice():
+            return _dynamic(view, dim, item.start, item.size), False
+        case bool() | np.bool_():
+            invalid("a bool is no index")
+        case int() | np.integer():
+            place = int(item) + extent if item < 0 else int(item)
+            if not 0 <= place < extent:
+                out_of_range(f"index {item} of dimension {dim} with size {extent}: index out of range of tensor dimension")
+            return view.slice(dim, place, place + 1), True
+        case tuple() | list():
+            invalid("nested tuple/list indexes not supported")
+        case NkiTensor():
+            invalid("a tensor is no index; use .select, .vector_select or .ap(scalar_offset=..., vector_offset=...)")
+    invalid(f"a {type(item).__name__} is no index")
+
+
+def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
+    start, stop = 0 if item.start is None else int(item.start), extent if item.stop is None else int(item.stop)
+    start, stop = (b + extent if b < 0 else b for b in (start, stop))
+    step = 1 if item.step is None else int(item.step)
+    if step < 1:
+        invalid("slice step cannot be zero or negative")
+    if start < 0 or stop > extent or start >= stop:
+        out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension")
+    return start, stop, step
+
+
+def _dynamic(view: NkiTensor, dim: int, register: VirtualRegister, size: int) -> NkiTensor:
+    require(view.indirection is None, "only one register in an index")
+    require(not (view.on_chip and dim == 0), "the partition dimension cannot be indexed by a register")
+    found = Indirection("scalar", register, view.strides[dim], view.shape[dim] - size + 1, dim)
+    shape = (*view.shape[:dim], size, *view.shape[dim + 1:])
+    return view.like(shape=shape, indirection=found)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From ``NkiTensor`` to operands of the core: views, run-time addresses read and written through temporaries, pairing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.nisa import dynamic_access
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.tensor import Buffer, Dim, View
+from nki_mlir.language import operations as ops
+from nki_mlir.language.current import written
+from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.pairing import aligned, with_rank
+from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
+from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.storage import Indirection, Storage
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import INT32, MICROSCALING, UINT16, UINT32, DType
+
+PARTITIONS = 128
+
+
+# -- allocating --------------------------------------------------------------------------------------------------------
+def carrier(dtype: DType) -> DType:
+    """The element type of memory that holds a dtype: packed small floats are integers there."""
+    if dtype in MICROSCALING and dtype.is_integer:
+        return UINT16 if dtype.itemsize == 2 else UINT32
+    return dtype
+
+
+def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
+             address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
+    """A tensor of its own memory."""
+    builder = active("a tensor creation")
+    attributes = None if address is None else {"nki.address": tuple(address)}
+    buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
+                              name=name, attributes=attributes)
+    return NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
+
+
+def adopt(view: View) -> NkiTensor:
+    """A result of the core's functions."""
+    region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
+    written.note(view)
+    return NkiTensor.of_view(view, region)
+
+
+def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
+    if tensor.indirection is not None or not isinstance(tensor.storage.buffer.handle, np.ndarray):
+        return None
+    flat = tensor.storage.buffer.handle.reshape(-1).view(tensor.dtype.numpy)
+    size = tensor.itemsize
+    return np.ndarray(tuple(tensor.shape), tensor.dtype.numpy, flat, tensor.offset * size,
+                      tuple(s * size for s in tensor.strides)).copy()
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+def core_view(tensor: NkiTensor) -> View:
+    """The view of a tensor without run-time addresses."""
+    buffer, dtype = tensor.storage.buffer, tensor.dtype
+    if not tensor.on_chip:
+        dims = tuple(Dim(0, s, n) for s, n in zip(tensor.strides, tensor.shape))
+        return View(buffer, Index(), Index(tensor.offset), dims, dtype)
+    row = tensor.storage.row(dtype)
+    partition, free = divmod(tensor.offset, row)
+    step, count = tensor.strides[0], tensor.shape[0]
+    if count > 1 and step % row:
+        invalid(f"partition stride {step} of {tensor.name}; it must be {row}, the elements of a partition")
+    first = Dim(1 if count == 1 else step // row, 0, count)
+    rest = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
+    return View(buffer, Index(partition), Index(free), (first, *(rest or (Dim(0, 0, 1),))), dtype)
+
+
+def table_of(tensor: NkiTensor) -> View:
+    """All memory of a tensor: [1, N] in HBM; on chip its own partitions, [P, N]."""
+    buffer = tensor.storage.buffer
+    row = tensor.storage.row(tensor.dtype)
+    if not tensor.on_chip:
+        return View(buffer, Index(), Index(), (Dim(0, 0, 1), Dim(0, 1, row)), tensor.dtype)
+    own = core_view(tensor.like(indirection=None))
+    return View(buffer, own.partition, Index(), (own.dims[0], Dim(0, 1, row)), tensor.dtype)
+
+
+def is_tensor(value: Any, op: str, operand: str) -> NkiTensor:
+    if not isinstance(value, NkiTensor):
+        invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'")
+    if value.on_chip:
+        require(value.shape[0] <= PARTITIONS,
+                f"{op} {operand} partition dimension {value.shape[0]} exceeds maximum {PARTITIONS}")
+    return value
+
+
+# -- run-time addresses ------------------------------------------------------------------------------------------------
+def index_view(found: Indirection) -> View:
+    """The index tile [1, 1] or [N, 1] in int32 or uint32."""
+    if isinstance(found.index, VirtualRegister):
+        return found.index.state
+    index = reading(found.index)
+    if not index.on_chip or index.dtype not in (INT32, UINT32):
+        made = allocate((index.shape[0], index.size // index.shape[0]), INT32)
+        from nki_mlir.language.current.assignment import assign
+        assign(made, index)
+        index = made
+    view = core_view(index)
+    return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
+
+
+def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
+    """Where the elements of a run-time pattern lie in a row of its table."""
+    steps = list(tensor.strides)
+    start = tensor.offset
+    if tensor.on_chip:
+        start, steps[0] = start % tensor.storage.row(tensor.dtype), 0
+    if found.kind == "vector":
+        steps[0] = 0
+    return {"start": start, "steps": tuple(0 if n == 1 else s for s, n in zip(steps, tensor.shape)),
+            "scale": found.scale, "extent": found.extent}
+
+
+def group_size(op: str) -> int:
+    return 32 if op.startswith("nc_matmul") else 16
+
+
+def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = 16) -> None:
+    """dst = the elements that the tensor addresses at run time; dst has the tensor's shape."""
+    found = tensor.indirection
+    assert found is not None
+    if found.kind == "columns":
+        index = core_view(reading(found.index))
+        ops.emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(tensor.like(indirection=None)),
+                                                  "index": index}, group=group)
+        return
+    ops.emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
+             **pattern_attributes(tensor, found))
+
+
+def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass", group: int = 16) -> None:
+    """The elements that the tensor addresses at run time = src."""
+    found = tensor.indirection
+    assert found is not None
+    if found.kind == "columns":
+        index = core_view(reading(found.index))
+        ops.emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(tensor.like(indirection=None)), "src": src,
+                                                   "index": index}, group=group)
+        return
+    ops.emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)}, mode=mode,
+             rmw=rmw, **pattern_attributes(tensor, found))
+
+
+def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
+    """The shape of what a run-time address names."""
+    found = tensor.indirection
+    if found is not None and found.kind == "columns":
+        return tensor.shape[0], found.count
+    return tuple(tensor.shape) if len(tensor.shape) > 1 else (*tensor.shape, 1)
+
+
+def addressed(tensor: NkiTensor) -> NkiTensor:
+    """The tensor with two dimensions at least, as its temporaries have."""
+    if tensor.indirection is not None and tensor.indirection.kind != "columns" and tensor.ndim == 1:
+        return tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
+    return tensor
+
+
+def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
+    """The tensor, or a tile with what it addresses at run time."""
+    if tensor.indirection is None:
+        return tensor
+    made = allocate(moved_shape(tensor), tensor.dtype)
+    read_into(core_view(made), addressed(tensor), group=group_size(op))
+    return made
+
+
+@contextmanager
+def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False) -> Iterator[NkiTensor]:
+    """The tensor to write; what is addressed at run time is written through a temporary when the block ends."""
+    tensor = is_tensor(dst, op, operand)
+    if tensor.indirection is None:
+        yield tensor
+        written.note(core_view(tensor))
+        return
+    made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
+    if reads:
+        read_into(core_view(made), addressed(tensor), group=group_size(op))
+    yield made
+    write_from(addressed(tensor), core_view(made), group=group_size(op))
+
+
+# -- operands of an instruction ----------------------------------------------------------------------------------------
+def paired(op: str, **operands: Any) -> list[View]:
+    """Views of one shape, paired in iteration order; the first operand is the one that is written."""
+    tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
+    (first, head), *others = tensors.items()
+    for label, t in others:
+        require(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip,
+                f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}")
+        require(t.size == head.size, f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
+                                     f"{first} has {head.size // head.shape[0]}")
+    views = aligned([core_view(t) for t in tensors.values()])
+    if views is None:               # extents that do not nest: sources become dense tiles, which split anywhere
+        dense = [head, *(_dense(t) for _, t in others)]
+        views = aligned([core_view(t) for t in dense])
+    if views is None:
+        invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands")
+    return views
+
+
+def _dense(tensor: NkiTensor) -> NkiTensor:
+    if tensor.is_contiguous():
+        return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
+    made = allocate(tensor.shape, tensor.dtype)
+    ops.assign(core_view(made), core_view(tensor))
+    return made.reshape((made.shape[0], made.size // made.shape[0]))
+
+
+def scalar(op: str, label: str, value: Any, beside: View) -> Any:
+    """A scalar operand: a number, or a [P, 1] tile with the rank of the tile it stands beside."""
+    if isinstance(value, VirtualRegister):
+        invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store")
+    if not isinstance(value, NkiTensor):
+        return value
+    tensor = reading(is_tensor(value, op, label), op)
+    require(tensor.size == tensor.shape[0], f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
+    require(tensor.shape[0] == beside.shape[0],
+            f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
+    return with_rank(core_view(tensor), beside.ndim)
+
+
+def tile(op: str, label: str, value: Any) -> View:
+    """One operand by itself, with its own shape."""
+    return core_view(reading(is_tensor(value, op, label), op))
+
+
+def flat_tile(op: str, label: str, value: Any) -> View:
+    """One operand by itself as [P, N]."""
+    view = tile(op, label, value)
+    dense = aligned([view])
+    if dense is None or dense[0].ndim != 2:
+        return core_view(_dense(reading(is_tensor(value, op, label), op)))
+    return dense[0]
+
+
+def new_tile(shape: Any, dtype: DType, space: str = SBUF) -> NkiTensor:
+    return allocate(shape, dtype, psum if space == "psum" else sbuf)
+
+
+__all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "paired", "read_into", "reading",
+           "scalar", "tile", "write_from", "writing"]

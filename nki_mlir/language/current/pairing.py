@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operands of one instruction are paired in iteration order: views brought to one shape where only their counts agree.
+
+Shapes are refined until every view's dimensions are whole groups of the refined ones, then merged again where all views
+are dense. The elements' order never changes.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from nki_mlir.frontend.tensor import Dim, View
+
+ONE = Dim(0, 0, 1)
+
+
+def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
+    """The views with one shape from dimension ``first`` on; None where no strided view has such a shape.
+
+    Element counts must agree. ``first`` is 1 where dimension 0 is the partition of each.
+    """
+    tails = [v.dims[first:] for v in views]
+    cuts = _cuts(tails)
+    if cuts is None:
+        return None
+    split = [_split(dims, cuts) for dims in tails]
+    merged = _merged(split)
+    return [v.like(dims=(*v.dims[:first], *(dims or (ONE,)))) for v, dims in zip(views, merged)]
+
+
+def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:
+    """All places where some view's dimension begins, as products of the extents inside; None if they do not nest."""
+    found = {1}
+    for dims in tails:
+        inside = 1
+        for d in reversed(dims):
+            inside *= d.count
+            found.add(inside)
+    cuts = sorted(found)
+    return cuts if all(b % a == 0 for a, b in zip(cuts, cuts[1:])) else None
+
+
+def _split(dims: Sequence[Dim], cuts: Sequence[int]) -> list[Dim]:
+    made, inside = [], 1
+    for d in reversed(dims):
+        outer = inside * d.count
+        for a, b in zip(cuts, cuts[1:]):
+            if inside <= a and b <= outer:
+                made.append(Dim(d.partition * (a // inside), d.free * (a // inside), b // a))
+        inside = outer
+    return made[::-1]
+
+
+def _merged(split: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
+    """Neighbouring dimensions that are dense in every view become one."""
+    if not split or not split[0]:
+        return [() for _ in split]
+    groups = [[k] for k in range(len(split[0]))]
+    at = 0
+    while at + 1 < len(groups):
+        outer, inner = groups[at][-1], groups[at + 1][0]
+        dense = all(_dense(dims[outer], dims[inner]) for dims in split)
+        if dense:
+            groups[at] += groups.pop(at + 1)
+        else:
+            at += 1
+    return [tuple(Dim(dims[g[-1]].partition, dims[g[-1]].free, prod(dims[k].count for k in g)) for g in groups)
+            for dims in split]
+
+
+def _dense(outer: Dim, inner: Dim) -> bool:
+    return outer.partition == inner.partition * inner.count and outer.free == inner.free * inner.count
+
+
+def with_rank(view: View, rank: int) -> View:
+    """A [P, 1] tile with more dimensions of 1, to stand beside a tile of that rank."""
+    return view.like(dims=(view.dims[0], *(ONE for _ in range(rank - 1))))

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Memory regions, and what fits in them on the kernel's target."""
+
+import enum
+import os
+from typing import Any
+
+from nki_mlir.frontend.builder import current
+from nki_mlir.language.current.errors import invalid
+from nki_mlir.machine import Machine, machine_named
+
+DEFAULT_TARGET = "trn3"         # where nothing runs and nothing is set
+
+
+class MemoryRegion(enum.Enum):
+    """Where a tensor lives."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+    hbm = "private_hbm"
+
+    @property
+    def space(self) -> str:
+        """The core's name of the memory."""
+        return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
+
+
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+hbm = private_hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+
+
+def is_sbuf(buffer: MemoryRegion) -> bool:
+    """Whether a buffer is SBUF."""
+    return buffer is sbuf
+
+
+def is_psum(buffer: MemoryRegion) -> bool:
+    """Whether a buffer is PSUM."""
+    return buffer is psum
+
+
+def is_hbm(buffer: MemoryRegion) -> bool:
+    """Whether a buffer is HBM of either kind."""
+    return buffer in (private_hbm, shared_hbm)
+
+
+def is_on_chip(buffer: MemoryRegion) -> bool:
+    """Whether a buffer is SBUF or PSUM."""
+    return buffer in (sbuf, psum)
+
+
+def region(buffer: Any) -> MemoryRegion:
+    """A ``buffer=`` argument; strings are of older releases."""
+    if not isinstance(buffer, MemoryRegion):
+        invalid(f"expecting 'buffer type', got {buffer!r}; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm")
+    return buffer
+
+
+def target() -> str:
+    builder = current.get()
+    if builder is not None:
+        return builder.target
+    return os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT_TARGET
+
+
+def machine() -> Machine:
+    """The machine of the kernel that runs, or the one that the environment names."""
+    return machine_named(target())
+
+
+class TileSize:
+    """``nl.tile_size``: what fits one instruction, and the memories of the target."""
+
+    pmax = 128
+    psum_bank_fmax = psum_fmax = 512
+    psum_bank_fmax_bytes = 2048
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+    bn_stats_fmax = 512
+    psum_min_align = 4
+    sbuf_min_align = 1
+
+    @property
+    def psum_num_banks(self) -> int:
+        reserved = os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "").lower() == "true"
+        return machine().psum_banks - int(reserved and machine().generation >= 3)
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes of the whole SBUF."""
+        return machine().partitions * machine().sbuf_physical_bytes_per_partition
+
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        """Bytes of a partition that kernels may use."""
+        return machine().sbuf_bytes_per_partition
+
+    total_available_sbuf_size = sbuf_fmax_bytes
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """float32 elements of a partition that kernels may use."""
+        return self.sbuf_fmax_bytes // 4
+
+
+tile_size = TileSize()

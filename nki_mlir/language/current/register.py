@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Registers: 32-bit values of the run time. Each is a [1, 1] tile, so that both builders run them by the same operations."""
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language.current.errors import NkiTypeError, require
+from nki_mlir.scalar.dtypes import INT32
+
+
+class VirtualRegister:
+    """A value that is known while the program runs. ``frozen``: a loop's own, which the body cannot write."""
+
+    __slots__ = ("frozen", "state")
+    __hash__ = object.__hash__
+
+    def __init__(self, state: View | None = None, frozen: bool = False) -> None:
+        self.state = state if state is not None else View.whole(active("a register").allocate((1, 1), INT32, "sbuf"))
+        self.frozen = frozen
+
+    @property
+    def value(self) -> int | None:
+        """The number in it while the kernel is simulated; None while it is captured."""
+        held = self.state.buffer.handle
+        return int(held[0, 0]) if isinstance(held, np.ndarray) else None
+
+    def __bool__(self) -> bool:
+        value = self.value
+        if value is None:
+            raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop or nl.fori_loop"
+                               ).located(user_location())
+        return value != 0
+
+    def _no_number(self, *others: Any) -> NoReturn:
+        raise NkiTypeError("a register is no Python number: its value is known on the device only; use it as "
+                           "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store"
+                           ).located(user_location())
+
+    __int__ = __index__ = __float__ = _no_number        # type: ignore[assignment]
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = _no_number
+
+    def __repr__(self) -> str:
+        value = self.value
+        return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
+
+
+def writable(register: Any, what: str) -> View:
+    """The tile of a register that an instruction writes."""
+    require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}")
+    require(not register.frozen, f"{what}: a loop's own register cannot be written")
+    return register.state

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Allocations, and what makes a view's addresses depend on run-time values."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.language.current.regions import MemoryRegion
+from nki_mlir.scalar.dtypes import DType
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """One allocation: the core's buffer and the region it is in. ``identity``: it holds an identity matrix."""
+
+    buffer: Buffer
+    region: MemoryRegion
+    dtype: DType                        # as the kernel declared it; packed types are kept as integers
+    address: tuple[int, int] | None = None
+    identity: bool = False
+
+    @property
+    def on_chip(self) -> bool:
+        return self.buffer.space != HBM
+
+    def row(self, dtype: DType) -> int:
+        """Elements of a dtype in one partition (in all of an HBM tensor)."""
+        shape = self.buffer.shape[1:] if self.on_chip else self.buffer.shape
+        return prod(shape) * self.buffer.dtype.itemsize // dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Indirection:
+    """A run-time part of a view's addresses.
+
+    ``scalar``: one value is added to every address; ``vector``: one for each row; both times ``scale``. ``columns``: the
+    free elements are picked by offsets that groups of partitions share, ``count`` of them.
+    """
+
+    kind: str
+    index: Any                          # an NkiTensor or a VirtualRegister
+    scale: int = 1
+    extent: int = 0                     # values below this are in bounds
+    dim: int = 0
+    count: int = 0

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Shapes and strides of views: reshaping without moving data, splitting and merging dimensions."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+
+class Shape(tuple):
+    """A shape; equal to lists of the same extents, too."""
+
+    __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: Any) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+
+def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
+    strides, step = [], innermost
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
+    """The shape with one -1 put in for; None where it does not have ``total`` elements."""
+    extents = [int(n) for n in shape]
+    if extents.count(-1) == 1:
+        rest = math.prod(n for n in extents if n != -1)
+        extents[extents.index(-1)] = total // rest if rest and total % rest == 0 else 0
+    return tuple(extents) if math.prod(extents) == total and all(n > 0 for n in extents) else None
+
+
+def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of the same elements in another shape; None where that needs a copy.
+
+    Dimensions that follow each other without a gap are one block; each block must be divided by whole new dimensions.
+    """
+    blocks: list[list[int]] = []                            # [size, innermost stride]
+    for n, step in zip(shape, strides):
+        if n == 1:
+            continue
+        if blocks and blocks[-1][1] == n * step:
+            blocks[-1] = [blocks[-1][0] * n, step]
+        else:
+            blocks.append([n, step])
+    made: list[int] = []
+    left, step = blocks.pop() if blocks else (1, 1)
+    for n in reversed(wanted):
+        if left == 1 and n != 1 and blocks:
+            left, step = blocks.pop()
+        if left % n:
+            return None
+        made.append(step)
+        step, left = step * n, left // n
+    return tuple(reversed(made)) if left == 1 and not blocks else None
+
+
+def flattened(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether neighbours are dense, so that the dimensions merge into one."""
+    return all(strides[k] == shape[k + 1] * strides[k + 1] for k in range(len(shape) - 1))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements are contiguous and in row-major order."""
+    step = 1
+    for n, own in zip(reversed(shape), reversed(strides)):
+        if n != 1 and own != step:
+            return False
+        step *= n
+    return True

@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``NkiTensor``: an allocation seen through shape, strides and offset. Views are free and share the allocation."""
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language.current import strides as layout
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn
+from nki_mlir.language.current.regions import MemoryRegion
+from nki_mlir.language.current.storage import Indirection, Storage
+from nki_mlir.language.current.strides import Shape
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+
+class NkiTensor:
+    """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
+
+    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+    """
+
+    __slots__ = ("__weakref__", "base", "dtype", "indirection", "offset", "shape", "storage", "strides")
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    def __init__(self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType,
+                 base: Sequence[int] | None = None, indirection: Indirection | None = None) -> None:
+        self.storage, self.dtype, self.offset, self.indirection = storage, dtype, offset, indirection
+        self.shape, self.strides = Shape(shape), tuple(strides)
+        self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
+
+    @classmethod
+    def whole(cls, storage: Storage) -> "NkiTensor":
+        shape = storage.buffer.shape
+        return cls(storage, shape, layout.row_major(shape), 0, storage.dtype)
+
+    @classmethod
+    def of_view(cls, view: View, region: MemoryRegion) -> "NkiTensor":
+        """A tensor of the core, whose start is a number."""
+        storage = Storage(view.buffer, region, view.buffer.dtype)
+        row = storage.row(view.dtype) if storage.on_chip else 0
+        strides = [d.partition * row + d.free for d in view.dims]
+        return cls(storage, view.shape, strides, view.partition.const * row + view.free.const, view.dtype)
+
+    def like(self, **changes: Any) -> "NkiTensor":
+        parts = {name: getattr(self, name) for name in
+                 ("storage", "shape", "strides", "offset", "dtype", "base", "indirection")} | changes
+        return NkiTensor(**parts)
+
+    # -- attributes ----------------------------------------------------------------------------------------------------
+    @property
+    def buffer(self) -> MemoryRegion:
+        return self.storage.region
+
+    @property
+    def on_chip(self) -> bool:
+        return self.storage.on_chip
+
+    @property
+    def name(self) -> str:
+        return self.storage.buffer.name
+
+    @property
+    def address(self) -> tuple[int, int] | None:
+        return self.storage.address
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def is_identity(self) -> bool:
+        return self.storage.identity
+
+    @property
+    def sim_value(self) -> np.ndarray | None:
+        """The elements while the kernel is simulated; None while it is captured."""
+        from nki_mlir.language.current.lowering import concrete_value
+        return concrete_value(self)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements are dense and row-major; on chip within each partition."""
+        first = 1 if self.on_chip else 0
+        return layout.is_dense(self.shape[first:], self.strides[first:])
+
+    def is_indirect(self) -> bool:
+        return self.indirection is not None
+
+    def get_pattern(self) -> list[list[int]]:
+        """``[stride, count]`` for each dimension."""
+        return [[s, n] for s, n in zip(self.strides, self.shape)]
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+    def _dim(self, dim: int, upto: int | None = None) -> int:
+        limit = self.ndim if upto is None else upto
+        require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions")
+        return dim % limit
+
+    def _not_indirect_dim(self, dim: int, what: str) -> None:
+        fixed = self.indirection is not None and self.indirection.kind == "vector" and dim == 0
+        require(not fixed, f"{what} of a dimension that is indexed by a tensor")
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
+        """Elements ``start, start + step, ...`` below ``end`` of one dimension."""
+        dim = self._dim(dim)
+        require(0 <= start < end <= self.shape[dim],
+                f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
+                "index out of range of tensor dimension")
+        require(step >= 1, "slice step cannot be zero or negative")
+        self._not_indirect_dim(dim, "a slice")
+        shape, strides = list(self.shape), list(self.strides)
+        offset = self.offset + start * strides[dim]
+        shape[dim] = ceil((end - start) / step)
+        strides[dim] *= step
+        return self.like(shape=shape, strides=strides, offset=offset)
+
+    def select(self, dim: int, index: Any) -> "NkiTensor":
+        """One element of a dimension, which is dropped; ``index`` may be known at run time only."""
+        dim = self._dim(dim)
+        if isinstance(index, (int, np.integer)):
+            require(0 <= index < self.shape[dim], f"index {index} of dimension {dim} with size {self.shape[dim]}: "
+                                                  "index out of range of tensor dimension")
+            picked = self.slice(dim, int(index), int(index) + 1)
+            return picked if self.on_chip and dim == 0 else picked._dropped(dim)
+        self._not_indirect(f"select({dim}, ...)")
+        require(not (self.on_chip and dim == 0), "the partition dimension cannot be selected at run time")
+        require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time")
+        found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
+        shape = [n for k, n in enumerate(self.shape) if k != dim]
+        strides = [s for k, s in enumerate(self.strides) if k != dim]
+        if self.on_chip and len(shape) < 2:
+            shape, strides = [*shape, 1], [*strides, 1]
+        return self.like(shape=shape, strides=strides, indirection=found)
+
+    def _dropped(self, dim: int) -> "NkiTensor":
+        keep = [k for k in range(self.ndim) if k != dim]
+        if len(keep) < (2 if self.on_chip else 1):
+            return self
+        return self.like(shape=[self.shape[k] for k in keep], strides=[self.strides[k] for k in keep])
+
+    def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
+        """Rows of an HBM tensor, one for each value of ``vector_offset``."""
+        require(dim == 0, "vector_select is for dimension 0")
+        require(not self.on_chip, "vector_select is for tensors in HBM")
+        self._not_indirect("vector_select")
+        require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
+                "vector_select needs the largest stride in dimension 0")
+        found = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
+        return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=found)
+
+    def permute(self, dims: Sequence[int]) -> "NkiTensor":
+        """Dimensions in another order."""
+        require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions")
+        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
+        require(not fixed or dims[0] == 0, "dimension 0 is the partition and stays first")
+        return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
+
+    def broadcast(self, dim: int, size: int) -> "NkiTensor":
+        """A dimension of size 1 repeated."""
+        dim = self._dim(dim)
+        require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1")
+        require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view")
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim], strides[dim] = int(size), 0
+        return self.like(shape=shape, strides=strides)
+
+    def expand_dim(self, dim: int) -> "NkiTensor":
+        """A dimension of size 1 put in."""
+        dim = self._dim(dim, self.ndim + 1)
+        self._free_dim(dim)
+        step = self.shape[dim] * self.strides[dim] if dim < self.ndim else 1
+        return self.like(shape=(*self.shape[:dim], 1, *self.shape[dim:]),
+                         strides=(*self.strides[:dim], step, *self.strides[dim:]))
+
+    def _free_dim(self, dim: int) -> None:
+        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
+        require(not fixed or dim != 0, "dimension 0 is the partition and stays as it is")
+
+    def squeeze_dim(self, dim: int) -> "NkiTensor":
+        """Without a dimension of size 1."""
+        dim = self._dim(dim)
+        require(self.shape[dim] == 1, f"squeeze of dimension {dim}, which has size {self.shape[dim]}, not 1")
+        self._free_dim(dim)
+        return self._dropped(dim)
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> "NkiTensor":
+        """One dimension split into several."""
+        dim = self._dim(dim)
+        extents = layout.known_extents(shape, self.shape[dim])
+        if extents is None:
+            invalid(f"dimension {dim} of size {self.shape[dim]} does not split into {list(shape)}")
+        if len(extents) > 1:
+            self._free_dim(dim)
+        steps = layout.row_major(extents, self.strides[dim])
+        return self.like(shape=(*self.shape[:dim], *extents, *self.shape[dim + 1:]),
+                         strides=(*self.strides[:dim], *steps, *self.strides[dim + 1:]))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
+        """Dimensions from start to end, inclusive, as one."""
+        a, b = self._dim(start_dim), self._dim(end_dim)
+        require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions")
+        self._free_dim(a)
+        require(layout.flattened(self.shape[a:b + 1], self.strides[a:b + 1]),
+                f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
+        return self.like(shape=(*self.shape[:a], prod(self.shape[a:b + 1]), *self.shape[b + 1:]),
+                         strides=(*self.strides[:a], self.strides[b], *self.strides[b + 1:]))
+
+    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None) -> "NkiTensor":
+        """Another shape of the same elements."""
+        wanted = new_shape if shape is None else shape
+        wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else tuple(wanted)
+        extents = layout.known_extents(wanted, self.size)
+        if extents is None:
+            invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}")
+        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
+        require(not fixed or extents[0] == self.shape[0],
+                f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition")
+        head = 1 if fixed else 0
+        steps = layout.reshaped(self.shape[head:], self.strides[head:], extents[head:])
+        if steps is None:
+            invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy")
+        strides = (*self.strides[:head], *steps)
+        dense = self.offset == 0 and self.size == prod(self.base) and layout.is_dense(self.shape, self.strides)
+        return self.like(shape=extents, strides=strides, base=extents if dense else self.base)
+
+    def rearrange(self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any],
+                  fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
+        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
+        sizes, view, names = fixed_sizes or {}, self, []
+        groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
+        require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}")
+        for group in groups:
+            require(sum(n not in sizes for n in group) <= 1 or len(group) == 1, f"more than one unknown size in {group}")
+            if len(group) > 1:
+                view = view.reshape_dim(len(names), [sizes.get(n, -1) for n in group])
+            names += group
+        wanted = [g if isinstance(g, (tuple, list)) else (g,) for g in dst_pattern]
+        order = [n for g in wanted for n in g]
+        require(sorted(order) == sorted(names), f"{order} does not name the dimensions {names}")
+        view = view.permute([names.index(n) for n in order])
+        for k, group in enumerate(wanted):
+            if len(group) > 1:
+                view = view.flatten_dims(k, k + len(group) - 1)
+        return view
+
+    def view(self, dtype: Any) -> "NkiTensor":
+        """The same bits as another dtype; the last dimension scales with the item sizes."""
+        to = dtype_of(dtype)
+        old, new = self.dtype.itemsize, to.itemsize
+        if old == new:
+            return self.like(dtype=to)
+        self._not_indirect("view")
+        require(self.strides[-1] == 1 or self.shape[-1] == 1, "view needs stride 1 in the last dimension")
+        amounts = [*self.strides[:-1], self.offset, self.shape[-1]]
+        require(all(n * old % new == 0 for n in amounts), f"{list(self.shape)} {self.dtype} is not aligned for {to}")
+        scaled = [n * old // new for n in amounts]
+        return self.like(shape=(*self.shape[:-1], scaled[-1]), strides=(*scaled[:-2], 1), offset=scaled[-2], dtype=to,
+                         base=(*self.base[:-1], self.base[-1] * old // new))
+
+    reinterpret_cast = view
+
+    def _not_indirect(self, what: str) -> None:
+        require(self.indirection is None, f"{what} of a tensor that is already indexed at run time")
+
+    def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: Any = None,
+           vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
+        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on."""
+        from nki_mlir.language.current.access_pattern import access_pattern
+        return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
+
+    def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
+        """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
+        require(self.on_chip, "indirect is for on-chip tensors")
+        require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")
+        self._not_indirect("indirect")
+        columns = prod(index.shape[1:])
+        count = int(num_elem) if num_elem is not None else min(16, self.shape[0]) * columns
+        return self.like(indirection=Indirection("columns", index, count=count))
+
+    # -- subscripts ----------------------------------------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> "NkiTensor":
+        from nki_mlir.language.current.indexing import subscript
+        return subscript(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from nki_mlir.language.current.assignment import assign
+        warn("updating a tile by assignment is not portable; pass the view as dst of an instruction")
+        assign(self[key], value)
+
+    # -- Python's operators --------------------------------------------------------------------------------------------
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, (NkiTensor, int, float, np.number)):
+            self._no_operator(other)
+        return False
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def __repr__(self) -> str:
+        header = f"{self.name}{list(self.shape)} {self.dtype} in {self.buffer.value}"
+        value = self.sim_value
+        return header if value is None else f"{header}\n{value}"
+
+    def _no_operator(self, *others: Any) -> NoReturn:
+        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.").located(user_location())
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+    setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
+    setattr(NkiTensor, f"__r{_name}__", NkiTensor._no_operator)
+for _name in ("lt", "le", "gt", "ge", "neg", "invert", "abs"):
+    setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
