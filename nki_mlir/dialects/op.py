@@ -80,6 +80,7 @@ class Op:
     defaults: ClassVar[dict[str, Any]] = {}
     engines: ClassVar[tuple[Engine, ...]] = ()
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
+    broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
 
@@ -191,6 +192,8 @@ def _tile_field(name: str, kind: Any) -> TileField | None:
 
 class Elementwise(Op):
     """Mixin of ops whose tiles all have the shape of ``dst``: one iteration axis a dim."""
+
+    broadcasts = True
 
     def iteration(self) -> Iteration:
         shape = self.dst.shape                                  # type: ignore[attr-defined]

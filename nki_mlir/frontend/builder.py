@@ -116,11 +116,11 @@ class Builder:
             return None
         if isinstance(mask, Mask) and mask.negated:
             return self._emit_pieces(cls, views, mask, attributes)
-        if issubclass(cls, Elementwise) and "dst" in views:
+        if cls.broadcasts and "dst" in views:
             shape = views["dst"].shape
-            for name, view in views.items():
-                if view.shape != shape:
-                    views[name] = broadcast(view, shape)
+            for field in cls.tiles:
+                if not field.writes and field.name in views and views[field.name].shape != shape:
+                    views[field.name] = broadcast(views[field.name], shape)
         used = {f.name: views[f.name].as_tile() for f in cls.tiles if f.name in views}
         indices = [i for view in used.values() for i in (view.partition, view.free) if i.symbols]
         linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.reduction import reduce_keeping, reduced_shape
 from nki_mlir.dialects.op import ArrayScalars, In, Iteration, NisaOp, Out
@@ -92,6 +91,8 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
 class WithRowReduction(NisaOp):
     """Mixin: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
 
+    broadcasts = True
+
     def iteration(self) -> Iteration:
         shape = self.dst.shape                                      # type: ignore[attr-defined]
         same = tuple(range(len(shape)))
@@ -102,9 +103,6 @@ class WithRowReduction(NisaOp):
         value = np.asarray(self.body(ArrayScalars(self.compute), *sources))             # type: ignore[attr-defined]
         rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)))       # type: ignore[attr-defined]
         return value, rows
-
-    def sources(self) -> list[tuple[str, Tile]]:
-        return [(f.name, t) for f, t in self.operands() if f.reads]
 
     def lower(self, b: Any) -> None:
         b.elementwise_with_rows(self, self.reduce_op)                                   # type: ignore[attr-defined]
