@@ -130,7 +130,7 @@ class Builder:
             attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
         op = cls(**attributes, **{name: tile_of(view, place) for name, view in used.items()})
         verify(op)
-        if (isinstance(mask, Mask) or any(v.limits or v.mask for v in used.values())) and not self._restrict(
+        if (isinstance(mask, Mask) or any(v.limits or v.mask is not None for v in used.values())) and not self._restrict(
                 op, used, mask, symbols, place):
             return None
         if symbols:

@@ -64,7 +64,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
         return False
     builder = active()
     taken = builder.symbolic and builder.take_back(made.operand)
-    if not taken and target.dtype is value.dtype and made.mask is None:
+    if not taken and target.dtype is value.dtype and not made.is_masked:
         return False                    # it stands already: a copy gives the same bits
     if made.dropped:
         target = target.with_unit_dims(made.dropped, made.operand.ndim)

@@ -189,6 +189,10 @@ class Made:
     explicit_dtype: bool
     dropped: tuple[int, ...] = ()
 
+    @property
+    def is_masked(self) -> bool:
+        return self.mask is not None or any(v is not None and v.mask is not None for v in self.views.values())
+
 
 def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
             explicit_dtype: bool = False, destination: Any = None, **attributes: Any) -> Any:
