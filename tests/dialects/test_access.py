@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Linear forms, patterns, masks and overlap against enumeration of all their values."""
+
+from itertools import product
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from nki_mlir.dialects.access import (
+    HBM,
+    PSUM,
+    SBUF,
+    ZERO,
+    Access,
+    Constraint,
+    Linear,
+    Tile,
+    masked_box,
+    may_overlap,
+    same_place,
+)
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
+
+from .samples import tile
+
+SMALL = st.integers(-4, 4)
+RANGES = ((0, 3), (-2, 2))
+
+
+def forms(symbols: int = 2, axes: int = 2) -> Any:
+    def terms(count: int) -> Any:
+        return st.lists(SMALL, min_size=count, max_size=count).map(
+            lambda cs: tuple((k, c) for k, c in enumerate(cs) if c))
+    return st.builds(Linear, st.integers(-8, 8), terms(symbols), terms(axes))
+
+
+def value(form: Linear, symbols: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    return form.const + sum(c * symbols[k] for k, c in form.symbols) + sum(c * axes[k] for k, c in form.axes)
+
+
+POINTS = list(product(range(0, 4), range(-2, 3)))
+
+
+@given(forms(), st.tuples(st.integers(1, 4), st.integers(1, 4)))
+def test_interval__is_exact(form: Linear, counts: tuple[int, int]) -> None:
+    found = [value(form, s, a) for s in POINTS for a in product(range(counts[0]), range(counts[1]))]
+    assert form.interval(RANGES, counts) == (min(found), max(found))
+
+
+@given(forms(), forms(), SMALL, st.sampled_from(POINTS), st.tuples(SMALL, SMALL))
+def test_arithmetic__agrees_with_the_values(a: Linear, b: Linear, factor: int, s: tuple[int, int],
+                                            axes: tuple[int, int]) -> None:
+    total = a.plus(b, factor)
+    assert value(total, s, axes) == value(a, s, axes) + factor * value(b, s, axes)
+    assert all(c for _, c in (*total.symbols, *total.axes))
+    assert value(a.substitute(0, s[0]), (99, s[1]), axes) == value(a, s, axes)
+    assert value(a.moved((2, 3)), s, axes) == value(a, s, (axes[0] + 2, axes[1] + 3))
+    assert a.at(s) == value(a, s, (0, 0))
+    assert a.plus(a, -1) == ZERO
+
+
+# -- patterns ----------------------------------------------------------------------------------------------------------
+def test_pattern__names_its_parts() -> None:
+    access = Access(FLOAT32, Linear(2), Linear(5, ((1, 4),)), ((1, 8), (6, 3), (-2, 2)))
+    assert access.shape == (8, 3, 2)
+    assert access.free_dims == ((6, 3), (-2, 2))
+    assert access.reach() == (-2, 12)
+    assert access.symbols_used() == {1}
+    assert access.box((1, 2, 1), (4, 1, 1)) == Access(
+        FLOAT32, Linear(3), Linear(5 + 12 - 2, ((1, 4),)), ((1, 4), (6, 1), (-2, 1)))
+    flat = Access(FLOAT32, None, Linear(5), ((6, 3), (1, 2)))
+    assert flat.free_dims == ((6, 3), (1, 2)) and flat.box((1, 1), (2, 1)).free == Linear(12)
+
+
+def test_tile__counts_in_its_own_dtype() -> None:
+    base = tile("sbuf 4x6xf32")
+    assert (base.row, base.partitions, base.free_elements, base.on_chip) == (6, 4, 6, True)
+    halves = Tile(base.handle, SBUF, (4, 6), FLOAT32, Access(BFLOAT16, Linear(), Linear(), ((1, 4), (1, 12))))
+    assert (halves.row, halves.dtype, halves.free_elements) == (12, BFLOAT16, 12)
+    assert Tile(None, HBM, (4, 6), FLOAT32, Access(UINT8, None, Linear(), ((1, 96),))).row == 96
+    assert tile("psum 4x6xf32", "sums").describe() == "sums[4, 6] float32 in psum"
+    assert tile("hbm 4x6xf32").describe() == "hbm[4, 6] float32 in hbm"
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+@given(st.lists(st.tuples(forms(symbols=1), st.booleans()), max_size=3),
+       st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(-2, 2))
+def test_masked_box__and_the_rest_are_the_mask(parts: list, extents: tuple[int, int], symbol: int) -> None:
+    mask = tuple(Constraint(form, equal) for form, equal in parts)
+    starts, counts, rest = masked_box(mask, extents, (symbol,))
+
+    def holds(constraints: tuple[Constraint, ...], point: tuple[int, int]) -> bool:
+        found = [(value(c.form, (symbol,), point), c.equal) for c in constraints]
+        return all(v == 0 if equal else v >= 0 for v, equal in found)
+    every = set(product(range(extents[0]), range(extents[1])))
+    box = {p for p in every if all(s <= x < s + n for x, s, n in zip(p, starts, counts))}
+    assert {p for p in every if holds(mask, p)} == {p for p in box if holds(rest, p)}
+    assert all(len(c.form.axes) > 1 for c in rest)
+    single = tuple(c for c in mask if c not in rest)
+    assert box == {p for p in every if holds(single, p)} or not box
+
+
+# -- overlap -----------------------------------------------------------------------------------------------------------
+HANDLE = object()
+
+
+def tiles(space: str) -> Any:
+    """Any pattern on one buffer of 4 partitions with 24 bytes; it may leave the buffer."""
+    symbols = forms(symbols=1, axes=0)
+    dims = st.lists(st.tuples(st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=2)
+
+    def make(dtype: Any, partition: Linear, free: Linear, lanes: tuple[int, int], free_dims: list) -> Tile:
+        if space == HBM:
+            return Tile(HANDLE, HBM, (24,), INT8, Access(dtype, None, free, tuple(free_dims)))
+        return Tile(HANDLE, space, (4, 24), INT8, Access(dtype, partition, free, (lanes, *free_dims)))
+    return st.builds(make, st.sampled_from([FLOAT32, BFLOAT16, INT8]), symbols, symbols,
+                     st.tuples(st.integers(0, 1), st.integers(1, 4)), dims)
+
+
+def bytes_of(t: Tile, symbol: int) -> set[tuple[int, int]]:
+    """(partition, byte) of every element, for one value of the symbol."""
+    access, size = t.access, t.dtype.itemsize
+    found = set()
+    for point in product(*(range(count) for _, count in access.dims)):
+        steps = [step * k for (step, _), k in zip(access.dims, point)]
+        if access.partition is None:
+            row, offset = 0, access.free.at((symbol,)) + sum(steps)
+        else:
+            row, offset = access.partition.at((symbol,)) + steps[0], access.free.at((symbol,)) + sum(steps[1:])
+        found |= {(row, offset * size + k) for k in range(size)}
+    return found
+
+
+@pytest.mark.fuzz
+@given(st.sampled_from([HBM, SBUF, PSUM]).flatmap(lambda s: st.tuples(tiles(s), tiles(s))), st.booleans())
+def test_may_overlap__finds_every_shared_byte(pair: tuple[Tile, Tile], ranges_known: bool) -> None:
+    a, b = pair
+    shares = any(bytes_of(a, s) & bytes_of(b, s) for s in range(-2, 3))
+    assert may_overlap(a, b, ((-2, 2),) if ranges_known else ()) or not shares
+    assert may_overlap(a, b, ((-2, 2),)) == may_overlap(b, a, ((-2, 2),))
+
+
+def pattern(free: Linear, *dims: tuple[int, int], partition: Linear = ZERO, dtype: Any = FLOAT32) -> Tile:
+    return Tile(HANDLE, SBUF, (128, 64), FLOAT32, Access(dtype, partition, free, dims))
+
+
+ROW = (1, 128)
+APART = [
+    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(8), ROW, (1, 8))),                             # beside each other
+    (pattern(Linear(0), ROW, (2, 8)), pattern(Linear(1), ROW, (2, 8))),                             # interleaved
+    (pattern(Linear(0), ROW, (4, 4), (2, 2)), pattern(Linear(1), ROW, (4, 4), (2, 2))),
+    (pattern(Linear(0), (1, 64), (1, 8)), pattern(Linear(0), (1, 64), (1, 8), partition=Linear(64))),
+    (pattern(Linear(0, ((0, 8),)), ROW, (1, 8)), pattern(Linear(8, ((0, 8),)), ROW, (1, 8))),       # the symbol cancels
+]
+TOGETHER = [
+    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(7), ROW, (1, 8))),
+    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(0, ((0, 8),)), ROW, (1, 8))),                  # at symbol 0
+    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(16), ROW, (1, 8), dtype=BFLOAT16)),            # not decided
+]
+
+
+@pytest.mark.parametrize(("a", "b"), APART)
+def test_may_overlap__knows_what_is_apart(a: Tile, b: Tile) -> None:
+    assert not may_overlap(a, b) and not may_overlap(b, a)
+
+
+@pytest.mark.parametrize(("a", "b"), TOGETHER)
+def test_may_overlap__assumes_it_otherwise(a: Tile, b: Tile) -> None:
+    assert may_overlap(a, b, ((0, 3),)) and may_overlap(b, a)
+
+
+def test_ranges__keep_symbols_apart() -> None:
+    a, b = pattern(Linear(0, ((0, 1),)), ROW, (1, 4)), pattern(Linear(8), ROW, (1, 4))
+    assert may_overlap(a, b)
+    assert not may_overlap(a, b, ((0, 4),))
+    assert may_overlap(a, b, ((0, 5),))
+
+
+def test_other_buffers__do_not_overlap() -> None:
+    a = pattern(Linear(0), ROW, (1, 8))
+    other = Tile(object(), a.space, a.base_shape, a.base_dtype, a.access)
+    assert not may_overlap(a, other) and not same_place(a, other)
+    assert same_place(a, pattern(Linear(0), ROW, (1, 8))) and not same_place(a, pattern(Linear(1), ROW, (1, 8)))
