@@ -6,15 +6,25 @@ engine runs at level 0, which still selects instructions and allocates registers
 """
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from functools import cache
+from types import ModuleType
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import PACKAGE, ir, load
 from nki_mlir.diagnostics import InternalError
 
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "reconcile-unrealized-casts")
 ADDRESSES = "nki_addresses"
+_EVERY_DIALECT = """
+llvm.func @f(%c: i1, %x: f32) {
+  %v = vector.broadcast %x : f32 to vector<4xf32>
+  %r = math.sqrt %x : f32
+  scf.if %c { %y = arith.addf %r, %x : f32 }
+  llvm.return
+}
+"""
 
 _engines: list[Any] = []            # code is never unloaded: addresses of it are in programs, in frameworks, in threads
 
@@ -25,9 +35,28 @@ def code_context() -> Any:
     context = ir.Context()
     context.enable_multithreading(False)
     with context:
-        for name in ("llvm", "scf", "arith", "math", "vector"):
-            context.dialects[name]
+        ir.Module.parse(_EVERY_DIALECT)         # loads the dialects
+        _without_classes("llvm", "llvm.mlir.zero", "!llvm.ptr")
     return context
+
+
+def _without_classes(dialect: str, operation: str, result: str) -> None:
+    """Let raw operations of a dialect stay raw.
+
+    The bindings import the Python module of a dialect when its first operation is made, to give it a class; for llvm that
+    takes 25 ms and is of no use here. They do not ask again once they have found a module of that name.
+    """
+    name = f"{PACKAGE}.dialects.{dialect}"
+    if name in sys.modules:
+        return
+    sys.modules[name] = ModuleType(name)
+    try:
+        with ir.Location.unknown():
+            module = ir.Module.create()
+        with ir.Location.unknown(), ir.InsertionPoint(module.body):
+            ir.Operation.create(operation, results=[ir.Type.parse(result)])
+    finally:
+        del sys.modules[name]
 
 
 @cache
@@ -51,9 +80,11 @@ def lower(module: Any) -> None:
 
 
 def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
-    """The addresses of functions of a module, which is lowered and compiled; they stay valid for good."""
+    """The addresses of functions of a module, which is lowered and compiled; they stay valid for good.
+
+    The module's text must have had ``addresses_text(names)`` in it.
+    """
     with code_context(), ir.Location.unknown():
-        _append_addresses(module, names)
         lower(module)
         try:
             engine = load("execution_engine").ExecutionEngine(module, opt_level=0)
@@ -70,12 +101,21 @@ def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
     return {name: address or 0 for name, address in zip(names, table)}
 
 
-def _append_addresses(module: Any, names: Sequence[str]) -> None:
-    """A function that writes the addresses of others: lookup finds only what the engine has wrapped."""
+def addresses_text(names: Sequence[str]) -> str:
+    """A function that writes the addresses of others: a lookup by name finds only what the engine has wrapped."""
     lines = [f"""  %f{k} = llvm.mlir.addressof @{name} : !llvm.ptr
   %p{k} = llvm.getelementptr %out[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
   llvm.store %f{k}, %p{k} : !llvm.ptr, !llvm.ptr""" for k, name in enumerate(names)]
-    declared = "".join(f"llvm.func @{name}()\n" for name in names)      # only so that the text is valid by itself
-    text = f"{declared}llvm.func @{ADDRESSES}(%out: !llvm.ptr) {{\n" + "\n".join(lines) + "\n  llvm.return\n}"
-    parsed = ir.Module.parse(text)          # held until its operation has moved
-    module.body.append(list(parsed.body.operations)[-1])
+    return f"llvm.func @{ADDRESSES}(%out: !llvm.ptr) {{\n" + "\n".join(lines) + "\n  llvm.return\n}\n"
+
+
+def operations_of(module: Any, *names: str) -> list[Any]:
+    """The operations of those names, in order. A walk: iterating a block would import the dialects' Python modules."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name in names:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found

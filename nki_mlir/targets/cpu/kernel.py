@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError, NkiMlirError
-from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.targets.cpu.assembler import Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
@@ -55,9 +55,11 @@ class CompiledKernel:
         variants = {id(v.module): v.module for v in captured.variants.values()}
         assemblers = {key: assemble(module, len(grid), reader, self.hosts, self.sites) for key, module in variants.items()}
         routines = addresses(r for a in assemblers.values() for r in a.code.routines)
-        functions = {**machine().functions, **routines}
+        names = {i.function for a in assemblers.values() for i in a.code.instructions if isinstance(i.function, str)}
+        functions = {**routines, **{name: machine().function(name) for name in sorted(names)}}
         for key, assembler in assemblers.items():
-            words, sizes = assembler.code.finish(functions)
+            sizes = assembler.code.place()
+            words = assembler.code.words(functions)
             made[key] = Compiled(words, assembler.code, sizes.get(MEMORY, 0), assembler.cost, tuple(assembler.globals))
         self.programs = list(made.values())
         kernel = assemblers[next(iter(made))].kernel
@@ -104,10 +106,13 @@ class CompiledKernel:
 
 
 def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
-    """A module of any level above the instruction stream as a program. The module itself stays as it is."""
-    copy = at_waist(module)
-    assembler = Assembler(the_kernel(copy), axes, reader, hosts, sites)
-    with copy.context, ir.Location.unknown():
+    """A module's kernel as a program. The module, of any level above the instruction stream, stays as it is."""
+    return assemble_function(the_kernel(at_waist(module)), axes, reader, hosts, sites)
+
+
+def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
+    assembler = Assembler(kernel, axes, reader, hosts, sites)
+    with kernel.op.context, ir.Location.unknown():
         assembler.assemble()
     return assembler
 

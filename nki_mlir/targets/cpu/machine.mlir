@@ -90,6 +90,56 @@ llvm.func internal @release(%data: !llvm.ptr) {
   llvm.return
 }
 
+// -- items: on the pool if there is one and it is free, else here in order --------------------------------------------
+
+llvm.mlir.global internal @pool() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+
+// The pool's parallel_for.
+llvm.func internal @nki_use_pool(%parallel_for: !llvm.ptr) {
+  %pool = llvm.mlir.addressof @pool : !llvm.ptr
+  llvm.store %parallel_for, %pool : !llvm.ptr, !llvm.ptr
+  llvm.return
+}
+
+llvm.func internal @parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
+  %alone = arith.constant -1 : i64
+  %null = llvm.mlir.zero : !llvm.ptr
+  %pool = llvm.mlir.addressof @pool : !llvm.ptr
+  %f = llvm.load %pool : !llvm.ptr -> !llvm.ptr
+  %has = llvm.icmp "ne" %f, %null : !llvm.ptr
+  %tried = scf.if %has -> (i64) {
+    %s = llvm.call %f(%count, %item, %argument) : !llvm.ptr, (i64, !llvm.ptr, !llvm.ptr) -> i64
+    scf.yield %s : i64
+  } else {
+    scf.yield %alone : i64
+  }
+  %refused = arith.cmpi eq, %tried, %alone : i64
+  %status = scf.if %refused -> (i64) {
+    %s = llvm.call @serial_for(%count, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    scf.yield %s : i64
+  } else {
+    scf.yield %tried : i64
+  }
+  llvm.return %status : i64
+}
+
+llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %all:2 = scf.while (%i = %zero, %s = %zero) : (i64, i64) -> (i64, i64) {
+    %more = arith.cmpi slt, %i, %count : i64
+    %fine = arith.cmpi eq, %s, %zero : i64
+    %go = arith.andi %more, %fine : i1
+    scf.condition(%go) %i, %s : i64, i64
+  } do {
+  ^each(%i: i64, %s: i64):
+    %t = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
+    %j = arith.addi %i, %one : i64
+    scf.yield %j, %t : i64, i64
+  }
+  llvm.return %all#1 : i64
+}
+
 // -- programs ---------------------------------------------------------------------------------------------------------
 
 llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i64 {
@@ -226,7 +276,7 @@ llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   %item = llvm.mlir.addressof @program : !llvm.ptr
   %several = arith.cmpi ne, %parallel, %zero : i64
   %status = scf.if %several -> (i64) {
-    %s = llvm.call @nki_parallel_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+    %s = llvm.call @parallel_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
     scf.yield %s : i64
   } else {
     %s = llvm.call @serial_for(%programs, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
@@ -308,7 +358,7 @@ llvm.func internal @nki_parallel(%arguments: !llvm.ptr) -> i64 {
   %p9 = llvm.getelementptr %arguments[9] : (!llvm.ptr) -> !llvm.ptr, i64
   %word = llvm.load %p9 : !llvm.ptr -> i64
   %item = llvm.mlir.addressof @iteration : !llvm.ptr
-  %s = llvm.call @nki_parallel_for(%count, %item, %arguments) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+  %s = llvm.call @parallel_for(%count, %item, %arguments) : (i64, !llvm.ptr, !llvm.ptr) -> i64
   %fine = arith.cmpi eq, %s, %zero : i64
   %on = arith.subi %minus, %word : i64
   %status = arith.select %fine, %on, %s : i64

@@ -6,8 +6,8 @@
 // compare-exchange (inside + 1), takes items from @next and leaves (inside - 1). The caller works on the same items; when
 // they are gone it closes the gate and waits only for those inside, so a worker that sleeps or has lost its CPU never
 // delays a small job. Idle workers spin for a while and then sleep on the epoch. There is one job at a time: whoever finds
-// @busy set (a nested call, another thread) runs its items itself. An item's status other than 0 stops the rest, and the
-// first one is the result.
+// @busy set (a nested call, another thread) is sent away. An item's status other than 0 stops the rest, and the first one
+// is the result.
 //
 // Each word that threads contend for has a cache line pair of its own.
 
@@ -151,7 +151,8 @@ llvm.func internal @worker(%unused: !llvm.ptr) -> !llvm.ptr {
   llvm.return %null : !llvm.ptr
 }
 
-// item(argument, i) for every i below count, in any order, on any thread; the first status other than 0, or 0.
+// item(argument, i) for every i below count, in any order, on any thread; the first status other than 0, or 0. The result
+// is -1, and nothing has been done, when the caller would be alone: with no workers, one item, or during another job.
 llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
   %pgate = llvm.mlir.addressof @gate : !llvm.ptr
   %pnext = llvm.mlir.addressof @next : !llvm.ptr
@@ -217,28 +218,10 @@ llvm.func internal @nki_parallel_for(%count: i64, %item: !llvm.ptr, %argument: !
     llvm.store %c0, %pbusy atomic release {alignment = 4 : i64} : i32, !llvm.ptr
     scf.yield %s : i64
   } else {
-    %s = llvm.call @serial_for(%count, %item, %argument) : (i64, !llvm.ptr, !llvm.ptr) -> i64
-    scf.yield %s : i64
+    %alone = arith.constant -1 : i64
+    scf.yield %alone : i64
   }
   llvm.return %result : i64
-}
-
-// The same in order, on the calling thread.
-llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.ptr) -> i64 {
-  %zero = arith.constant 0 : i64
-  %one = arith.constant 1 : i64
-  %all:2 = scf.while (%i = %zero, %s = %zero) : (i64, i64) -> (i64, i64) {
-    %more = arith.cmpi slt, %i, %count : i64
-    %fine = arith.cmpi eq, %s, %zero : i64
-    %go = arith.andi %more, %fine : i1
-    scf.condition(%go) %i, %s : i64, i64
-  } do {
-  ^each(%i: i64, %s: i64):
-    %t = llvm.call %item(%argument, %i) : !llvm.ptr, (!llvm.ptr, i64) -> i64
-    %j = arith.addi %i, %one : i64
-    scf.yield %j, %t : i64, i64
-  }
-  llvm.return %all#1 : i64
 }
 
 // Start workers; returns how many run. With none, everything runs in the caller.

@@ -70,18 +70,25 @@ class Assembly:
         return slot_value(BUFFERS + len(self.buffers) - 1), buffer
 
     @property
+    def instructions(self) -> list[Instruction]:
+        return [i for i in self.items if isinstance(i, Instruction)]
+
+    @property
     def routines(self) -> list[Routine]:
-        return list(dict.fromkeys(i.function for i in self.items
-                                  if isinstance(i, Instruction) and not isinstance(i.function, str | int)))
+        """The distinct ones, in order."""
+        return list(dict.fromkeys(i.function for i in self.instructions if not isinstance(i.function, str | int)))
 
     @property
     def frame_bytes(self) -> int:
         """The frame's size: a multiple of a cache line, since memory follows it."""
         return -(-8 * self.slots // LINE) * LINE
 
-    def finish(self, functions: dict[Any, int]) -> tuple[np.ndarray, dict[int, int]]:
-        """The words, and the size of each memory. ``functions`` are the addresses of routines and of named functions."""
-        sizes = {memory: storage.place() for memory, storage in self.storages.items()}
+    def place(self) -> dict[int, int]:
+        """Give every buffer its offset; the size of each memory, by its slot."""
+        return {memory: storage.place() for memory, storage in self.storages.items()}
+
+    def words(self, functions: dict[Any, int]) -> np.ndarray:
+        """The program in words, after ``place``. ``functions`` are the addresses of routines and of named functions."""
         items = [i if not isinstance(i, Instruction) else Instruction(i.function, tuple(map(self._placed, i.arguments)))
                  for i in self.items]
         word = 0
@@ -99,7 +106,7 @@ class Assembly:
                 words += [function, len(item.arguments)]
                 for argument in item.arguments:
                     words += _words(argument)
-        return np.array([*words, 0], np.int64), sizes
+        return np.array([*words, 0], np.int64)
 
     def _placed(self, argument: Argument) -> Argument:
         """The argument with buffers as offsets in their memory."""
@@ -109,21 +116,21 @@ class Assembly:
         buffer, memory = self.buffers[number - BUFFERS]
         return Linear(argument.const + buffer.offset, rest).plus(slot_value(memory))
 
-    def text(self, names: dict[int, str]) -> str:
-        """The program for people. ``names`` are those of slots."""
+    def text(self, names: dict[int, str]) -> list[str]:
+        """The program for people, after ``place``: a line an instruction. ``names`` are those of slots."""
         lines = []
-        numbers = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, Label))}
+        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, Label))}
         for item in self.items:
-            if isinstance(item, Label):
-                lines.append(f"{numbers[item]}:")
-            elif item is None:
-                lines.append("  end")
-            else:
-                function = item.function if isinstance(item.function, str | int) else name_of(item.function)
-                arguments = ", ".join(numbers[a] if isinstance(a, Label) else _form_text(self._placed(a), names)
-                                      for a in item.arguments)
-                lines.append(f"  {function} {arguments}")
-        return "\n".join(lines)
+            match item:
+                case Label():
+                    lines.append(f"{labels[item]}:")
+                case None:
+                    lines.append("  end")
+                case Instruction(function, arguments):
+                    name = function if isinstance(function, str) else "python" if isinstance(function, int) else name_of(function)
+                    values = [labels[a] if isinstance(a, Label) else _form_text(self._placed(a), names) for a in arguments]
+                    lines.append(f"  {name}({', '.join(values)})")
+        return lines
 
 
 def slot_value(slot: int) -> Linear:
@@ -145,7 +152,9 @@ def _words(argument: Argument) -> list[int]:
 
 
 def _form_text(form: Any, names: dict[int, str]) -> str:
-    terms = [names.get(s, f"%{s}") if c == 1 else f"{c} {names.get(s, f'%{s}')}" for s, c in form.symbols]
+    if len(form.symbols) == 1 and form.symbols[0] == (SELF, 1):
+        return f"&{names.get(form.const // 8, f'%{form.const // 8}')}"
+    terms = [names.get(s, f"%{s}") if c == 1 else f"{c} * {names.get(s, f'%{s}')}" for s, c in form.symbols]
     if form.const or not terms:
         terms.append(str(form.const))
     return " + ".join(terms)

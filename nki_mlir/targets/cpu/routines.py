@@ -12,7 +12,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
-from nki_mlir.targets.cpu.jit import code_context, compile_functions, lower
+from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
@@ -51,9 +51,10 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
 def vector_code(routines: Sequence[Routine]) -> Any:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers."""
     with code_context(), ir.Location.unknown():
-        module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines))
-        for function, routine in zip(list(module.body.operations), routines):
-            _emit(function.operation, routine)
+        names = [name_of(r) for r in routines]
+        module = ir.Module.parse("".join(_SHELL.format(name=name) for name in names) + addresses_text(names))
+        for function, routine in zip(operations_of(module, "llvm.func"), routines):
+            _emit(function, routine)
         return module
 
 
@@ -69,12 +70,12 @@ def _emit(function: Any, routine: Routine) -> None:
     block = function.regions[0].blocks[0]
     code = Code()
     code.entry = ir.InsertionPoint.at_block_begin(block)
-    fine, leave = list(block.operations)
+    leave, = operations_of(function, "llvm.return")
     with ir.InsertionPoint(leave):
         words = block.arguments[0]
         if isinstance(routine, Limits):
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
-            leave.operation.operands[0] = routine.emit(code, symbols)
+            leave.operands[0] = routine.emit(code, symbols)
             return
         count = len(routine.operands)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]

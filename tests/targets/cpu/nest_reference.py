@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a nest computes, element for element in NumPy, and how to call its routine: the two sides of the tests."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import Mask
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
+from nki_mlir.targets.cpu.routines import addresses
+
+LINE = 64
+
+
+class Memory:
+    """A buffer with guard bytes around it, and an operand's view of it."""
+
+    def __init__(self, nest: Nest, operand: Operand, rng: np.random.Generator, low: float = -4, high: float = 4) -> None:
+        reach = [step * (extent - 1) for step, extent in zip(operand.strides, nest.extents)]
+        self.first = -sum(min(0, r) for r in reach)
+        self.size = self.first + sum(max(0, r) for r in reach) + 1
+        self.dtype, self.operand, self.extents = operand.dtype, operand, nest.extents
+        item = operand.dtype.itemsize
+        self.raw = rng.integers(0, 255, 2 * LINE + self.size * item + 16, np.uint8)
+        start = -(self.raw.ctypes.data + LINE) % 16 + LINE       # aligned as an element needs, not as a vector would like
+        self.array = self.raw[start:start + self.size * item].view(operand.dtype.numpy)
+        values = rng.uniform(low, high, self.size)
+        self.array[:] = convert(values.astype(np.float32), operand.dtype, FLOAT32)
+
+    @property
+    def address(self) -> int:
+        return self.array.ctypes.data + self.first * self.dtype.itemsize
+
+    def view(self, array: np.ndarray | None = None) -> np.ndarray:
+        """The operand over the whole iteration space."""
+        array = self.array if array is None else array
+        strides = [s * self.dtype.itemsize for s in self.operand.strides]
+        return np.ndarray(self.extents, array.dtype, array, self.first * self.dtype.itemsize, strides)
+
+
+def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True) -> None:
+    """Call the compiled routine on the memories."""
+    nest = simplified(nest) if simplify else nest
+    words = [m.address for m in memories] + list(symbols)
+    pack = (ctypes.c_int64 * max(1, len(words)))(*words)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(addresses([nest])[nest])(ctypes.addressof(pack)) == 0
+
+
+def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = ()) -> list[np.ndarray]:
+    """The arrays of the outputs after the nest."""
+    inputs, outputs = memories[:len(nest.inputs)], memories[len(nest.inputs):]
+    after = [m.array.copy() for m in outputs]
+    reduced = sorted(nest.reduced)
+    ordered = [(*(slice(None) if a not in reduced else slice(at[reduced.index(a)], at[reduced.index(a)] + 1)
+                       for a in range(len(nest.extents))), ...) for at in np.ndindex(*(nest.extents[a] for a in reduced))]
+    for place in ordered:
+        given: list[Any] = [m.view()[place] for m in inputs] + [np.int64(s) for s in symbols]
+        given += [m.view(a)[place].copy() for m, a in zip(outputs, after)]
+        active = holds(nest.mask, nest.extents, symbols)[place]
+        for step in nest.steps:
+            given.append(evaluate(nest, step, given, place))
+        for memory, array, result in zip(outputs, after, nest.results):
+            view = memory.view(array)[place]
+            np.copyto(view, np.broadcast_to(given[result], view.shape), where=active)
+    return after
+
+
+def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple) -> Any:
+    values = [given[v] for v in step.operands]
+    with np.errstate(all="ignore"):
+        match step.kind:
+            case "constant":
+                return np.asarray(step.number, step.dtype.numpy)            # type: ignore[union-attr]
+            case "convert":
+                return convert(np.asarray(values[0]), step.dtype, nest.dtype_of(step.operands[0]))
+            case "alu":
+                return ALU[step.name].numpy(*(np.array(np.broadcast_arrays(*values)[k]) for k in range(len(values))))
+            case "activation":
+                return ACTIVATIONS[step.name].numpy(np.asarray(values[0]))
+            case "index":
+                shape = [1] * len(nest.extents)
+                shape[step.number] = -1
+                whole = np.broadcast_to(np.arange(nest.extents[step.number]).reshape(shape), nest.extents)
+                return whole[place]
+            case "form":
+                return step.number.const + sum(c * values[k] for k, c in step.number.axes)
+    return np.asarray(values[0]).astype(step.dtype.numpy)                   # type: ignore[union-attr]
+
+
+def holds(mask: Mask, extents: tuple[int, ...], symbols: Sequence[int]) -> np.ndarray:
+    active = np.ones(extents, bool)
+    grid = np.indices(extents) if extents else []
+    for c in mask:
+        value = c.form.const + sum(k * symbols[s] for s, k in c.form.symbols) + sum(k * grid[a] for a, k in c.form.axes)
+        active &= (value == 0) if c.equal else (value >= 0)
+    return active
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """For exact comparison: NaN payloads count as one NaN."""
+    array = array.copy()
+    if array.dtype.kind not in "iub":
+        array[np.isnan(array.astype(np.float32))] = np.nan
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def dense(extents: tuple[int, ...], dtype: DType) -> Operand:
+    """A row-major operand."""
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.insert(0, step)
+        step *= extent
+    return Operand(dtype, tuple(strides))
+
+
+def converted(inputs: Sequence[DType], output: DType, compute: DType, fn: str, first_step: int) -> tuple[list[Step], int]:
+    """Steps of ``convert(fn(convert(inputs)))``, and the number of the result."""
+    steps: list[Step] = []
+    values = []
+    for k, dtype in enumerate(inputs):
+        if dtype is not compute:
+            steps.append(Step("convert", compute, (k,)))
+        values.append(k if dtype is compute else first_step + len(steps) - 1)
+    if fn in ALU:
+        steps.append(Step("alu", compute, tuple(values), fn))
+    elif fn:
+        steps.append(Step("activation", compute, tuple(values), fn))
+    last = first_step + len(steps) - 1 if fn else values[0]
+    if output is not compute:
+        steps.append(Step("convert", output, (last,)))
+        last = first_step + len(steps) - 1
+    return steps, last
