@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The commands as a user calls them, those of the README among them."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate"}
+
+
+def shell(line: str) -> subprocess.CompletedProcess:
+    """Run a command line with our commands and python replaced by this interpreter's."""
+    for name, module in MODULES.items():
+        line = re.sub(rf"(?<![\w/-]){name}(?![\w.])", f"{shlex.quote(sys.executable)} -m {module}", line)
+    line = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", line)
+    return subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def readme_commands() -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].split("    #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.split(" ")[0] in (*MODULES, "python") and "your_script" not in line]
+
+
+@pytest.mark.parametrize("line", readme_commands())
+def test_readme_command(line):
+    done = shell(line)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_readme_kernel(tmp_path):
+    """The kernel of the README prints twice its input, three times."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    file = tmp_path / "readme.py"
+    file.write_text(code)
+    done = subprocess.run([sys.executable, str(file)], cwd=ROOT, capture_output=True, text=True,
+                          env={"PYTHONPATH": str(ROOT), "PATH": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("[[2. 2. 2.") == 3
+
+
+def test_text_goes_round():
+    """What nki-opt prints it reads, and prints the same."""
+    first = shell("nki-opt examples/giou.py:giou --arg 128x64xf32 --arg 128x64xf32 --arg 128x16xf32")
+    assert first.returncode == 0, first.stderr
+    again = subprocess.run([sys.executable, "-m", MODULES["nki-opt"], "-"], cwd=ROOT, input=first.stdout,
+                           capture_output=True, text=True)
+    assert again.returncode == 0 and again.stdout == first.stdout
+
+
+def test_output_file_appears_whole(tmp_path):
+    target = tmp_path / "out.mlir"
+    assert shell(f"nki-opt examples/mlir/tensor_add.mlir -o {target}").returncode == 0
+    assert target.read_text().startswith("#map") and list(tmp_path.iterdir()) == [target]
+    before = target.read_text()
+    assert shell(f"nki-opt /nonexistent.mlir -o {target}").returncode == 1
+    assert target.read_text() == before
+
+
+def test_run_saves_results(tmp_path):
+    target = tmp_path / "r.npz"
+    done = shell(f"nki-run examples/average_pool2d.py:average_pool2d --arg 2x6x6xf32=arange --arg window=2 --quiet "
+                 f"--on=interpreter --save {target}")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(target)["result_0"][0, 0], [3.5, 5.5, 7.5])
+
+
+def test_split_input_file_keeps_line_numbers(tmp_path):
+    file = tmp_path / "two.mlir"
+    file.write_text("func.func @a() {\n  return\n}\n// -----\nfunc.func @b() {\n  oops\n}\n")
+    done = shell(f"nki-opt --split-input-file {file}")
+    assert done.returncode == 1 and f"{file}:6:3: error: " in done.stderr
+    assert "@a" in done.stdout
+
+
+def test_verify_diagnostics(tmp_path):
+    file = tmp_path / "e.mlir"
+    file.write_text("func.func @b() {\n  // expected-error@+1 {{custom op 'oops' is unknown}}\n  oops\n}\n")
+    assert shell(f"nki-opt --verify-diagnostics {file}").returncode == 0
+    file.write_text("func.func @b() {\n  oops\n}\n")
+    done = shell(f"nki-opt --verify-diagnostics {file}")
+    assert done.returncode == 1 and "unexpected error" in done.stderr
+
+
+def test_a_kernel_that_is_not_there():
+    done = shell("nki-opt examples/giou.py:gio")
+    assert done.returncode == 1 and "has no kernel 'gio'" in done.stderr and "giou" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["average_pool2d", "tensor_add", "giou"])
+def test_scripts_with_vendor_names(script):
+    done = shell(f"python -m nki_mlir examples/{script}.py")
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick_and_lists_passes():
+    done = shell("nki-opt --help")
+    assert done.returncode == 0
+    assert "--nki-to-linalg" in done.stdout and "--split-masked-loops" in done.stdout

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Mistakes in a module's text and in a kernel: each is FILE:LINE:COL, the rule, and exit status 1."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli import opt
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import tensor
+
+ROOT = Path(__file__).parent.parent.parent
+MODULE = (ROOT / "examples/mlir/tensor_add.mlir").read_text()
+
+PRODUCT = """
+#l = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
+#r = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 600]]>
+#all = affine_set<() : (0 == 0)>
+func.func @f(%a: memref<128x512xf32, "hbm">) {
+  %x = memref.alloc() : memref<128x128xf32, "sbuf">
+  %y = memref.alloc() : memref<128x600xf32, "sbuf">
+  %z = memref.alloc() : memref<128x600xf32, "psum">
+  "nki.matmul"(%z, %x, %y) {access = [#r, #l, #r], mask = #all, accumulate = false}
+    : (memref<128x600xf32, "psum">, memref<128x128xf32, "sbuf">, memref<128x600xf32, "sbuf">) -> ()
+  return
+}
+"""
+
+# what is replaced, by what, part of the message, the text of the line it points at
+EDITS = {
+    "129 partitions": ("memref<128x512xf32, \"sbuf\">", "memref<129x512xf32, \"sbuf\">", None, None),
+    "129 partitions accessed": ("[[1, 128], [1, 512]]>\n#block", "[[1, 129], [1, 512]]>\n#block",
+                                "number of partitions 129 exceed", "nki.load"),
+    "past the end": ("s0 * 131072 + s1 * 512", "s0 * 131072 + s1 * 512 + 1", "Out-of-bound access", "nki.load"),
+    "wrong dtype": ("#local = #nki.access<f32", "#local = #nki.access<f99", "", None),
+    "operand dtype": ('op = "add"', 'op = "bitwise_and"', "must be an integer type", "nki.binary"),
+    "missing attribute": (', op = "add"', "", '"op" is expected', "nki.binary"),
+    "unknown operation": ('"nki.binary"', '"nki.bynary"', "nki.bynary", "nki.bynary"),
+    "wrong memory": ('%left = memref.alloc() : memref<128x512xf32, "sbuf">',
+                     '%left = memref.alloc() : memref<128x512xf32, "dram">', "", None),
+    "truncated": (None, None, "", None),
+}
+
+
+def run(path, *options):
+    return opt.main([*options, str(path)])
+
+
+@pytest.mark.parametrize("edit", [e for e in EDITS if e != "129 partitions"])
+def test_an_illegal_edit_of_a_module(edit, tmp_path, capsys):
+    old, new, message, line_has = EDITS[edit]
+    text = MODULE[:len(MODULE) * 3 // 4] if old is None else MODULE.replace(old, new)
+    assert text != MODULE
+    file = tmp_path / "edited.mlir"
+    file.write_text(text)
+    assert run(file) == 1
+    errors = capsys.readouterr().err
+    match = re.match(rf"{re.escape(str(file))}:(\d+):(\d+): error: ", errors)
+    assert match, errors
+    assert message in errors
+    if line_has:
+        assert line_has in text.splitlines()[int(match[1]) - 1]
+    assert "Traceback" not in errors
+
+
+def test_a_product_over_a_psum_bank(tmp_path, capsys):
+    file = tmp_path / "product.mlir"
+    file.write_text(PRODUCT)
+    assert run(file) == 1
+    errors = capsys.readouterr().err
+    assert f"{file}:9:3: error: 'nki.matmul'" in errors
+    assert "600" in errors or "2048" in errors
+
+
+@pytest.mark.parametrize("text", ["", "func.func @f(", "func.func private @puts(memref<1xi8>)\n",
+                                  "llvm.func @f()\n", "module {", "\0\1\2", "#nki.access<"])
+def test_text_that_is_no_kernel(text, tmp_path, capsys):
+    file = tmp_path / "odd.mlir"
+    file.write_text(text)
+    status = run(file)
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    if text:
+        assert status == 1 and errors.startswith(f"{file}:"), errors
+
+
+def test_missing_file(capsys):
+    assert opt.main(["/nonexistent/x.mlir"]) == 1
+    assert "cannot read /nonexistent/x.mlir" in capsys.readouterr().err
+
+
+def test_unknown_pass_and_option(tmp_path, capsys):
+    file = tmp_path / "m.mlir"
+    file.write_text(MODULE)
+    assert run(file, "--no-such-pass") == 1
+    assert "there is no pass named 'no-such-pass'" in capsys.readouterr().err
+    assert run(file, "--split-masked-loops=nonsense=1") == 1
+    assert "has no option 'nonsense'" in capsys.readouterr().err
+
+
+# -- the same mistakes in a kernel -------------------------------------------------------------------------------------
+def too_many_partitions(x):
+    out = nl.ndarray((256, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.zeros((256, 64), dtype=x.dtype, buffer=nl.sbuf)          # here
+    nl.store(out, tile)
+    return out
+
+
+def past_the_end(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x[200:328, :]))                              # here
+    return out
+
+
+def over_a_bank(x):
+    out = nl.ndarray((64, 600), dtype=x.dtype, buffer=nl.shared_hbm)
+    left, right = nl.load(x[0:128, :]), nl.zeros((128, 600), nl.float32, buffer=nl.sbuf)
+    nl.store(out, nl.copy(nl.matmul(left, right, transpose_x=True)))   # here
+    return out
+
+
+def wrong_dtype(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, :])
+    nl.store(out, nl.bitwise_and(tile, tile))                          # here
+    return out
+
+
+def wrong_annotation(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile: tensor[128, 32] = nl.load(x[0:128, :])                       # here
+    nl.store(out, tile)
+    return out
+
+
+def wrong_memory(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(x[0:128, :]))                                 # here
+    return out
+
+
+def partitions_differ(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    a, b = nl.load(x[0:128, :]), nl.load(x[0:1, :])
+    nl.store(out, nisa.tensor_tensor(a, b, np.add))                    # here
+    return out
+
+
+KERNELS = [too_many_partitions, past_the_end, over_a_bank, wrong_dtype, wrong_annotation, wrong_memory,
+           partitions_differ]
+
+
+@pytest.mark.parametrize("on", ["interpreter", "jit"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+def test_a_mistake_in_a_kernel_points_at_its_line(kernel, on):
+    lines = Path(__file__).read_text().splitlines()
+    first = kernel.__code__.co_firstlineno
+    here = next(n for n in range(first, first + 10) if "# here" in lines[n - 1])
+    with pytest.raises(KernelError) as caught:
+        nki.jit(kernel).on(on)(np.ones((256, 64), np.float32))
+    assert caught.value.at.line == here, caught.value
+    assert str(caught.value).startswith(f"{__file__}:{here}:")
+    assert "fix: " in str(caught.value)
