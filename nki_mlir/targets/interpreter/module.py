@@ -75,7 +75,7 @@ def compile_function(kernel: KernelFunction) -> Program:
     try:
         code = FunctionCompiler(kernel.op)
     except NamedStructuredOp:
-        code = FunctionCompiler(_generalized(kernel))
+        code = _compile_generalized(kernel)
     size = len(code.slots)
     plan = list(zip(code.arguments, kernel.arguments))
 
@@ -94,14 +94,14 @@ def compile_function(kernel: KernelFunction) -> Program:
     return run
 
 
-def _generalized(kernel: KernelFunction) -> Any:
-    """The function in a copy of its module where named linalg operations are ``linalg.generic``."""
+def _compile_generalized(kernel: KernelFunction) -> FunctionCompiler:
+    """The function as it is in a copy of its module where named linalg operations are ``linalg.generic``."""
     copy = kernel.op.parent.operation.clone()
     with copy.context:
         load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
     for op in copy.regions[0].blocks[0].operations:
         if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name:
-            return op.operation
+            return FunctionCompiler(op.operation)
     raise Unsupported(feature=f"a named linalg operation in @{kernel.name}", instead="write it as linalg.generic")
 
 

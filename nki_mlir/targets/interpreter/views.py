@@ -144,14 +144,14 @@ def _element(code: "FunctionCompiler", op: Any) -> Step:
 
     def run(env: Env) -> None:
         starts = [int(env[s]) for s in at]
-        if any(not 0 <= i < n for i, n in zip(starts, sizes)):
-            raise OutOfBounds(tensor=op_label, dim=0, low=min(starts), high=max(starts), extent=sizes)
+        for dim, (i, n) in enumerate(zip(starts, sizes)):
+            if not 0 <= i < n:
+                raise OutOfBounds(tensor=window.label, dim=dim, low=i, high=i, extent=n)
         element = window.view(env, starts, sizes, ())
         if loads:
             env[scalar] = element[()]
         else:
             element[()] = env[scalar]
-    op_label = op.name
     return code.located(op, run)
 
 
