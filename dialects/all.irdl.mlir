@@ -98,150 +98,6 @@ module {
       %8 = irdl.base "#builtin.float"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "predicate" = %6, "equal" = %7, "value" = %8}
     }
-    irdl.operation @dma_gather {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7}
-    }
-    irdl.operation @dma_scatter {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.string"
-      %8 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7, "rmw" = %8}
-    }
-    irdl.operation @tensor_copy_dynamic_src {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
-    }
-    irdl.operation @tensor_copy_dynamic_dst {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
-    }
-    irdl.operation @nc_matmul {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "accumulate" = %7}
-    }
-    irdl.operation @nc_transpose {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @tensor_copy {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @memset {
-      %0 = irdl.any
-      %1 = irdl.any
-      irdl.operands(dst: %0, symbols: variadic %1)
-      %2 = irdl.base "#builtin.array"
-      %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.float"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "value" = %5}
-    }
-    irdl.operation @iota {
-      %0 = irdl.any
-      %1 = irdl.any
-      irdl.operands(dst: %0, symbols: variadic %1)
-      %2 = irdl.base "#builtin.array"
-      %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "expression" = %5}
-    }
-    irdl.operation @dma_copy {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @random_seed {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(state: %0, seed: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @rand {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, state: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @dropout {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      %4 = irdl.any
-      irdl.operands(dst: %0, state: %1, src: %2, prob: optional %3, symbols: variadic %4)
-      %5 = irdl.base "#builtin.array"
-      %6 = irdl.base "#builtin.integer_set"
-      %7 = irdl.base "#builtin.string"
-      %8 = irdl.base "#builtin.float"
-      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
-    }
     irdl.operation @tensor_reduce {
       %0 = irdl.any
       %1 = irdl.any
@@ -297,57 +153,6 @@ module {
       %10 = irdl.base "#builtin.float"
       %11 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "reduce_op" = %9, "imm0" = %10, "reverse0" = %11}
-    }
-    irdl.operation @tensor_tensor_scan {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      %4 = irdl.any
-      irdl.operands(dst: %0, data0: %1, data1: %2, initial: optional %3, symbols: variadic %4)
-      %5 = irdl.base "#builtin.array"
-      %6 = irdl.base "#builtin.integer_set"
-      %7 = irdl.base "#builtin.string"
-      %8 = irdl.base "#builtin.string"
-      %9 = irdl.base "#builtin.string"
-      %10 = irdl.base "#builtin.float"
-      %11 = irdl.base "#builtin.integer"
-      %12 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "op1" = %9, "imm" = %10, "reverse0" = %11, "reverse1" = %12}
-    }
-    irdl.operation @max8 {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @nc_find_index8 {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, data: %1, vals: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
-    }
-    irdl.operation @nc_match_replace8 {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      %4 = irdl.any
-      irdl.operands(dst: %0, dst_idx: optional %1, data: %2, vals: %3, symbols: variadic %4)
-      %5 = irdl.base "#builtin.array"
-      %6 = irdl.base "#builtin.integer_set"
-      %7 = irdl.base "#builtin.string"
-      %8 = irdl.base "#builtin.float"
-      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
     }
     irdl.operation @activation_accumulate {
       %0 = irdl.any
@@ -414,6 +219,420 @@ module {
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @activate2 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      %6 = irdl.any
+      %7 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, operand0: optional %4, operand1: optional %5, slope: optional %6, symbols: variadic %7)
+      %8 = irdl.base "#builtin.array"
+      %9 = irdl.base "#builtin.integer_set"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      %14 = irdl.base "#builtin.float"
+      %15 = irdl.base "#builtin.float"
+      %16 = irdl.base "#builtin.float"
+      %17 = irdl.base "#builtin.integer"
+      %18 = irdl.base "#builtin.integer"
+      %19 = irdl.base "#builtin.string"
+      %20 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %8, "mask" = %9, "engine" = %10, "fn" = %11, "op0" = %12, "op1" = %13, "imm0" = %14, "imm1" = %15, "alpha" = %16, "reverse0" = %17, "reverse1" = %18, "reduce_cmd" = %19, "reduce_op" = %20}
+    }
+    irdl.operation @exponential {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, highest: optional %4, symbols: variadic %5)
+      %6 = irdl.base "#builtin.array"
+      %7 = irdl.base "#builtin.integer_set"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.float"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "imm" = %9, "reduce_cmd" = %10, "reduce_op" = %11}
+    }
+    irdl.operation @tensor_scalar_accumulate {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, operand0: optional %4, symbols: variadic %5)
+      %6 = irdl.base "#builtin.array"
+      %7 = irdl.base "#builtin.integer_set"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.float"
+      %13 = irdl.base "#builtin.integer"
+      %14 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "op0" = %9, "reduce_op" = %10, "reduce_cmd" = %11, "imm0" = %12, "reverse0" = %13, "negate" = %14}
+    }
+    irdl.operation @tensor_scalar_cumulative {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      irdl.operands(dst: %0, accumulator: %1, reduce_res: optional %2, src: %3, operand0: optional %4, symbols: variadic %5)
+      %6 = irdl.base "#builtin.array"
+      %7 = irdl.base "#builtin.integer_set"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.float"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "op0" = %9, "op1" = %10, "imm0" = %11, "reduce_cmd" = %12, "reduce_op" = %13}
+    }
+    irdl.operation @dma_compute {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, lhs: %1, rhs: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @dma_gather {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7}
+    }
+    irdl.operation @dma_scatter {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7, "rmw" = %8}
+    }
+    irdl.operation @tensor_copy_dynamic_src {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
+    }
+    irdl.operation @tensor_copy_dynamic_dst {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
+    }
+    irdl.operation @dynamic_read {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.array"
+      %9 = irdl.base "#builtin.integer"
+      %10 = irdl.base "#builtin.integer"
+      %11 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "start" = %7, "steps" = %8, "scale" = %9, "extent" = %10, "mode" = %11}
+    }
+    irdl.operation @dynamic_write {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.array"
+      %9 = irdl.base "#builtin.integer"
+      %10 = irdl.base "#builtin.integer"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "start" = %7, "steps" = %8, "scale" = %9, "extent" = %10, "mode" = %11, "rmw" = %12}
+    }
+    irdl.operation @gather_columns {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "group" = %7}
+    }
+    irdl.operation @scatter_columns {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "group" = %7}
+    }
+    irdl.operation @topk {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(values: %0, places: %1, src: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "n" = %7}
+    }
+    irdl.operation @nonzero_with_count {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "base" = %6, "padding" = %7}
+    }
+    irdl.operation @nc_matmul {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "accumulate" = %7}
+    }
+    irdl.operation @nc_transpose {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @quantize_mx {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, dst_scale: %1, src: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "element" = %7}
+    }
+    irdl.operation @nc_matmul_mx {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      irdl.operands(dst: %0, stationary: %1, moving: %2, stationary_scale: %3, moving_scale: %4, symbols: variadic %5)
+      %6 = irdl.base "#builtin.array"
+      %7 = irdl.base "#builtin.integer_set"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "stationary_element" = %9, "moving_element" = %10, "accumulate" = %11}
+    }
+    irdl.operation @tensor_copy {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @memset {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(dst: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "value" = %5}
+    }
+    irdl.operation @iota {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(dst: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.affine_map"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "expression" = %5}
+    }
+    irdl.operation @dma_copy {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @nc_matmul_transpose {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @random_seed {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(state: %0, seed: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @rand {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, state: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @dropout {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, state: %1, src: %2, prob: optional %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
+    }
+    irdl.operation @rng {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, state: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @tensor_tensor_scan {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, data0: %1, data1: %2, initial: optional %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.float"
+      %11 = irdl.base "#builtin.integer"
+      %12 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "op1" = %9, "imm" = %10, "reverse0" = %11, "reverse1" = %12}
+    }
+    irdl.operation @max8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @nc_find_index8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, data: %1, vals: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @nc_match_replace8 {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, dst_idx: optional %1, data: %2, vals: %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.float"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
     }
     irdl.operation @nc_stream_shuffle {
       %0 = irdl.any

