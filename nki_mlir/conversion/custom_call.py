@@ -19,6 +19,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.transforms.levels import Level, check_level
+from nki_mlir.transforms.safety import check_safe
 
 TARGET = "AwsNeuronCustomNativeKernel"
 CONFIG_VERSION = 1
@@ -30,7 +31,7 @@ Slot = tuple[str, int]                      # a buffer of the kernel: ("input", 
 class BadConfig(NkiMlirError, ValueError):
     code = "NKI-CONFIG"
     message = "the custom call's config cannot be used: {what}"
-    fix = "use a config that nki_mlir wrote, unchanged; FrameworkKernel.dump_config and the lowering of jax.jit make them"
+    fix = "use a config that nki_mlir wrote, unchanged: from FrameworkKernel.dump_config, or lowered by jax.jit"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class KernelRecord:
 
     name: str
     grid: tuple[int, ...]
-    structure: str                                  # how the kernel returns its results: one, or tuple
+    structure: str                                  # how the kernel returns its results: one, tuple, or a literal
     variants: tuple[tuple[Fixed, str], ...]         # the module of each class of programs
     form: CallForm
     output_names: tuple[str, ...]
@@ -96,6 +97,12 @@ class KernelRecord:
     @property
     def shared(self) -> list[ArgumentSpec]:
         return self.signature.shared
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The buffers in the order of the native entry's data: inputs, then shared outputs."""
+        return [(kind, n) for kind, group in (("input", self.inputs), ("shared", self.shared))
+                for n in range(len(group))]
 
     @property
     def operands(self) -> list[ArgumentSpec]:
@@ -164,8 +171,8 @@ def read_record(config: str) -> KernelRecord:
         variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in own["modules"])
         form = CallForm(tuple(map(int, own["operands"])), tuple((str(k), int(n)) for k, n in own["results"]),
                         tuple(map(int, own["returned"])))
-        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(own["structure"]), variants,
-                              form, tuple(map(str, fields["output_names"])))
+        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(own["structure"]),
+                              variants, form, tuple(map(str, fields["output_names"])))
     except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
         raise BadConfig(what="it is not base64 of JSON") from None
     except (KeyError, TypeError, ValueError) as error:
@@ -180,26 +187,25 @@ def read_record(config: str) -> KernelRecord:
 
 def _check_form(record: KernelRecord) -> None:
     """The call form fits the signature: every buffer comes from somewhere, none from two places."""
-    slots = {(a.kind, a.place) for a in record.signature.arguments if a.kind != "program_id"}
     operands = {("input", place) for place in record.form.operands}
-    if operands | set(record.form.results) != slots or len(operands) != len(record.form.operands) or len(
+    if operands | set(record.form.results) != set(record.slots) or len(operands) != len(record.form.operands) or len(
             set(record.form.results)) != len(record.form.results):
         raise BadConfig(what="its operands and results are not the buffers of the kernel")
     if not all(0 <= n < len(record.form.results) for n in record.form.returned):
         raise BadConfig(what="it returns results that it does not have")
+    if any(effects.written and slot not in record.form.results for slot, effects in record.effects.items()):
+        raise BadConfig(what="its kernel writes an operand that is no result")
     if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
         raise BadConfig(what="its grid is not that of its modules")
 
 
 def read_module(text: str) -> Any:
-    """A module from outside, in the process's own context: tile operations only, and nothing that is not defined in it."""
+    """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
     with shared_context():
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
             raise BadConfig(what=f"its module does not parse: {str(error).splitlines()[0]}") from None
     check_level(module, Level.NKI, "in a custom call")
-    for op in module.body.operations:
-        if op.operation.name == "func.func" and not len(op.operation.regions[0].blocks):
-            raise BadConfig(what=f"its module declares {op.operation.attributes['sym_name']} without a body")
+    check_safe(module)
     return module

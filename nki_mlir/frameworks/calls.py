@@ -2,7 +2,6 @@
 """From a kernel and a framework's arguments to a callee: binding, the executor, and eager execution as a program."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +13,14 @@ from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.kernel import Kernel, Specialization, default_executor
+from nki_mlir.language.results import Traced, check_written
 
 
 def callee_for(kernel: Kernel, bound: Bound, plain_result: Callable[[Specialization, int], bool]) -> Callee:
     """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
     spec = kernel.specialize(bound)
     on = kernel.executor or default_executor()
-    eager = eager_program(kernel, bound) if on == "eager" else None
+    eager = eager_program(kernel, bound, spec) if on == "eager" else None
     return callee_of(spec, on, lambda place: plain_result(spec, place), eager)
 
 
@@ -28,21 +28,27 @@ class _Place:
     """Stands for a tensor in arguments that are kept."""
 
 
-def eager_program(kernel: Kernel, bound: Bound) -> Program:
+def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program:
     """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
     kept = Bound(bound.names, {n: map_leaves(v, bound.is_tensor, lambda _: _Place) for n, v in bound.values.items()},
                  bound.specs)
     kept.is_tensor, kept.call = lambda value: value is _Place, bound.call     # type: ignore[method-assign, assignment]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        programs: list[Traced] = []
+        outputs: list[np.ndarray] = []          # in the order in which the kernel makes them
         for point in np.ndindex(*kernel.grid):
-            builder = EagerBuilder(kernel.grid, point, list(shared), kernel.platform)
+            builder = EagerBuilder(kernel.grid, point, outputs, kernel.platform)
             parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, kept.specs)]
             token = current.set(builder)
             try:
-                kernel.outputs(builder, kernel.trace(builder, kernel.func, kept, parameters), parameters)
+                programs.append(kernel.trace(builder, kernel.func, kept, parameters))
             except NkiMlirError as error:
                 raise error.located(raised_at(error.__traceback__)) from None
             finally:
                 current.reset(token)
+        check_written(programs)
+        for result, buffer in zip(spec.results, programs[-1].buffers):
+            if result.shared is not None:
+                shared[result.shared][...] = buffer.handle
     return run

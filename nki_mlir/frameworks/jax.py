@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.conversion.custom_call import TARGET, effects_of
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax_primitive import bind, registered_handler
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.kernel import Kernel, Specialization
+from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 registered_handler()                # executables from a cache or an export may come before the first kernel
@@ -27,13 +28,11 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
     callee = callee_for(kernel, bound, _covered)
     results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
-    returned = [results[n] for n in callee.record.form.returned]
-    return returned[0] if callee.record.structure == "one" else tuple(returned)
+    return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 
 
 def _covered(spec: Specialization, place: int) -> bool:
-    """An output parameter keeps the elements that the kernel does not write, so it is an operand unless it writes all."""
-    from nki_mlir.conversion.custom_call import effects_of
+    """An output parameter keeps the elements that the kernel does not write, so it is an operand unless all are."""
     return effects_of([v.module for v in spec.captured.variants.values()])["input", place].covered
 
 

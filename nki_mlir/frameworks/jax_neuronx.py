@@ -50,7 +50,8 @@ def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, pla
     form = callee.record.form
     for place in places:
         if ("input", place) not in form.results:
-            raise OutputNotWritten(what=f"the output {bound.specs[place].name} is never written").located(kernel.location)
+            name = bound.specs[place].name
+            raise OutputNotWritten(what=f"the output {name} is never written").located(kernel.location)
     # An output that the kernel reads as well is an operand; it has no contents that the caller could give.
     operands = [jax.numpy.zeros(t.shape, t.dtype) if isinstance(t, jax.ShapeDtypeStruct) else t
                 for t in (bound.tensors[place] for place in form.operands)]

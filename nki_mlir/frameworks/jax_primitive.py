@@ -65,9 +65,9 @@ def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any)
     raise NotDifferentiable(name=callee.record.name)
 
 
-def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: Any) -> tuple[list[Any], list[int]]:
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: Any) -> Any:
     """One call after the other: a kernel is compiled for its shapes."""
-    mapped = [k for k, axis in enumerate(axes) if axis is not batching.not_mapped]
+    mapped = [k for k, axis in enumerate(axes) if axis is not None]
     stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
 
     def one(slices: list[Any]) -> list[Any]:
@@ -126,7 +126,7 @@ def _register() -> Handler | None:
 
 
 def _finish(made: Handler) -> None:
-    """Let what was dispatched and is still held come to its end, then stop: XLA's threads cannot enter a dying Python."""
+    """Let what was dispatched and is still held come to its end, then stop: no thread can enter a dying Python."""
     for array in jax.live_arrays():
         with contextlib.suppress(Exception):
             array.block_until_ready()
@@ -144,8 +144,7 @@ def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:
         for operand, result in record.form.aliases.items():
             results[result][...] = operands[operand]
         memory = {"operand": operands, "result": results}
-        slots = [("input", k) for k in range(len(record.inputs))] + [("shared", k) for k in range(len(record.shared))]
-        callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, slots)])
+        callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
         return results
     return jax.pure_callback(run, shapes, *arrays)
 

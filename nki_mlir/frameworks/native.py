@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.dialects.kernel_function import ArgumentSpec
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 FAILURES_KEPT = 256                 # exceptions that wait to be asked for
 
 Program = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
-Described = Sequence[tuple[tuple[int, ...], DType]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +39,18 @@ class NativeEntry:
             raise self.error(status)
 
 
-def native_entry(program: Any, inputs: Described, shared: Described) -> NativeEntry:
+def native_entry(program: Any, inputs: Sequence[ArgumentSpec], shared: Sequence[ArgumentSpec]) -> NativeEntry:
     """The entry of a program, which is ``run(inputs, shared)`` on arrays or offers ``address`` and ``error`` itself."""
     if hasattr(program, "address"):
         return NativeEntry(program.address, program.error, program)
     return callback_entry(program, inputs, shared)
 
 
-def callback_entry(program: Program, inputs: Described, shared: Described) -> NativeEntry:
+def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Sequence[ArgumentSpec]) -> NativeEntry:
     """An entry that calls Python."""
     failures: dict[int, BaseException] = {}
     statuses = itertools.count(1)
-    plan = [(shape, dtype.numpy) for shape, dtype in (*inputs, *shared)]
+    plan = [(a.shape, a.dtype.numpy) for a in (*inputs, *shared) if a.dtype is not None]
     count = len(inputs)
 
     def run(data: int) -> int:
@@ -79,5 +78,5 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     size = prod(shape) * dtype.itemsize
     if not size:
         return np.empty(shape, dtype)
-    memory = (ctypes.c_uint8 * size).from_address(address)
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

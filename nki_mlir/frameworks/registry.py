@@ -41,9 +41,7 @@ class Callee:
     def entry(self) -> NativeEntry:
         """Compiled on first use."""
         with _LOADING:
-            record = self.record
-            return native_entry(self.load(), *([(a.shape, a.dtype) for a in group]     # type: ignore[misc]
-                                               for group in (record.inputs, record.shared)))
+            return native_entry(self.load(), self.record.inputs, self.record.shared)
 
     def __repr__(self) -> str:
         return f"{self.record.name}:{self.key[:8]}"
@@ -57,7 +55,8 @@ def callees() -> dict[str, Callee]:
     return once("callees", dict)
 
 
-def callee_of(spec: Specialization, on: str, plain_result: Callable[[int], bool], eager: Program | None = None) -> Callee:
+def callee_of(spec: Specialization, on: str, plain_result: Callable[[int], bool],
+              eager: Program | None = None) -> Callee:
     """The callee of a specialisation.
 
     ``plain_result(place)`` says of an input that is written and never read whether it is a result and no operand. The
@@ -84,7 +83,9 @@ def record_of(spec: Specialization, plain_result: Callable[[int], bool]) -> Kern
     form = CallForm(operands, tuple(slots + hidden), tuple(slots.index(r) for r in results))     # type: ignore[arg-type]
     names = [spec.results[results.index(s)].name for s in slots]
     names += [spec.inputs[k].name if kind == "input" else spec.shared[k].name for kind, k in hidden]
-    return KernelRecord(spec.name, spec.grid, str(spec.structure), variants, form, tuple(names))
+    record = KernelRecord(spec.name, spec.grid, str(spec.structure), variants, form, tuple(names))
+    vars(record)["modules"] = {fixed: v.module for fixed, v in spec.captured.variants.items()}      # need no parsing
+    return record
 
 
 def callee_from(config: str, on: str) -> Callee:

@@ -22,6 +22,7 @@ from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -46,17 +47,19 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     # len(range(n)) is n as a number, which Dynamo needs to be told of a size that it treats as a symbol.
     kinds = tuple([(tuple([len(range(n)) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
-        plan = plan_traced(kernel.func, kernel.grid, kernel.mode, kernel.target, kernel.executor, kernel.by_reference,
-                           kernel.options, positional, named, kinds)
+        plan = plan_traced(type(kernel), kernel.func, kernel.grid, kernel.mode, kernel.target, kernel.executor,
+                           kernel.by_reference, kernel.options, positional, named, kinds)
     else:
         plan = plan_of(kernel, positional, named, kinds)
-    name, updated, others, returned, single = plan
+    name, updated, others, returned, structure = plan
     if updated:
         made = torch.ops.nki.call_([tensors[n] for n in updated], [tensors[n] for n in others], name)
     else:
         made = torch.ops.nki.call([tensors[n] for n in others], name)
     results = [tensors[n] if kind == "tensor" else made[n] for kind, n in returned]
-    return results[0] if single else tuple(results)
+    if structure == "one":
+        return results[0]
+    return tuple(results) if structure == "tuple" else assemble(structure, results)
 
 
 def is_tensor(value: Any) -> bool:
@@ -65,9 +68,9 @@ def is_tensor(value: Any) -> bool:
 
 # -- planning ----------------------------------------------------------------------------------------------------------
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; for each result of the kernel
-# ("tensor", n), one that was updated, or ("made", n), a result of the operator; whether there is one result. A tuple,
+# ("tensor", n), one that was updated, or ("made", n), a result of the operator; their structure. All of it is a tuple,
 # because it is a constant to Dynamo.
-Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[tuple[str, int], ...], bool]
+Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[tuple[str, int], ...], str]
 
 _PLANS: dict[Any, Plan] = {}
 
@@ -83,11 +86,11 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
     return _PLANS[key]
 
 
-def plan_traced(func: Any, grid: tuple[int, ...], mode: str, target: str | None, executor: str | None,
-                by_reference: bool | None, options: dict[str, Any], positional: tuple, named: dict[str, Any],
-                kinds: tuple) -> Plan:
+def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, target: str | None,
+                executor: str | None, by_reference: bool | None, options: dict[str, Any], positional: tuple,
+                named: dict[str, Any], kinds: tuple) -> Plan:
     """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code."""
-    kernel = Kernel(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
+    kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
     try:
         return plan_of(kernel, positional, named, kinds)
     except NkiMlirError as error:
@@ -117,7 +120,7 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
     made = [n for n in range(len(form.results)) if n not in operand]
     returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", made.index(n)) for n in form.returned)
     return (record.config if exporting else callee.key, tuple(tensor[k] for k in form.aliases),
-            tuple(t for k, t in enumerate(tensor) if k not in form.aliases), returned, record.structure == "one")
+            tuple(t for k, t in enumerate(tensor) if k not in form.aliases), returned, record.structure)
 
 
 def _is_place(value: Any) -> bool:

@@ -9,7 +9,7 @@ from nki_mlir.language.kernel import unwrap
 
 
 def nki_jit(func: Callable | None = None, **options: Any) -> Any:
-    """A kernel that writes output tensors given to it, and returns them. With or without parentheses, on a kernel too."""
+    """A kernel that writes output tensors given to it, and returns them. Usable bare, with keywords, on a kernel."""
     if func is None:
         return lambda function: nki_jit(function, **options)
     return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations={})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_`` for kernels that update inputs.
 
-``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory is
-passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results are
-detached, as those of the device's own operator are.
+``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory
+is passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results
+are detached, as those of the device's own operator are.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class UnknownCallee(NkiMlirError, LookupError):
 class Layout:
     """How tensors of the operators map to buffers of a callee.
 
-    ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors or results) and its place there.
+    ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors, results) and its place there.
     """
 
     order: tuple[tuple[str, int], ...]
@@ -64,15 +64,14 @@ def layout_of(callee: Callee) -> Layout:
             raise NoTorchDtype(name=spec.name, kernel=record.name, dtype=spec.dtype)
         results.append((spec.shape, TORCH_DTYPE[spec.dtype], record.starts_from_zero(form.results[n])))
     order = []
-    for kind, group in (("input", record.inputs), ("shared", record.shared)):
-        for place in range(len(group)):
-            source, n = form.source((kind, place))
-            if source == "operand":
-                order.append(("tensors", plain.index(n)))
-            elif n in made:
-                order.append(("results", made.index(n)))
-            else:
-                order.append(("updated", aliased.index(form.operands.index(place))))
+    for slot in record.slots:
+        source, n = form.source(slot)
+        if source == "operand":
+            order.append(("tensors", plain.index(n)))
+        elif n in made:
+            order.append(("results", made.index(n)))
+        else:
+            order.append(("updated", aliased.index(form.operands.index(slot[1]))))
     return Layout(tuple(order), tuple(results))
 
 

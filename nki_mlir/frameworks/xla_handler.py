@@ -2,8 +2,8 @@
 """The XLA FFI handler of all kernels: compiled from ``xla_handler.mlir`` without a C compiler, and the table it reads.
 
 XLA calls the handler with a frame of buffers and attributes. It finds the callee by attribute ``kernel_id``, checks the
-buffers, and calls the kernel's entry. ``kernel_key`` and ``kernel_record`` let an executable of another process (a cache,
-an export) be verified, and its kernel be compiled, when it is instantiated.
+buffers, and calls the kernel's entry. ``kernel_key`` and ``kernel_record`` let an executable of another process (from a
+cache, an export) be verified, and its kernel be compiled, when it is instantiated.
 """
 
 import ctypes
@@ -99,8 +99,7 @@ class Handler:
         record = callee.record
         buffers = self.array([(DATA_TYPE[a.dtype], prod(a.shape))           # type: ignore[index]
                               for a in (*record.operands, *record.results)])
-        sources = [record.form.source((kind, n)) for kind, group in (("input", record.inputs), ("shared", record.shared))
-                   for n in range(len(group))]
+        sources = map(record.form.source, record.slots)
         order = self.array([n + len(record.operands) * (kind == "result") for kind, n in sources])
         clear = self.array([clear_bytes(callee, n) for n in range(len(record.results))])
         key = np.frombuffer(callee.key.encode(), np.int64)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki.FrameworkKernel``: base class of bindings to frameworks that this project does not know.
+
+A binding says what a tensor is, its shape and dtype; ``dump_config`` then gives what a custom call to the kernel needs.
+Without overrides, NumPy arrays are the tensors. ``read_config`` reads a config back.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.conversion.custom_call import KernelRecord, read_record
+from nki_mlir.frameworks.registry import record_of
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.arguments import BadArgument, signature_of
+from nki_mlir.language.kernel import Kernel, Specialization, flat_grid, unwrap
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribute of the kernel's function
+
+
+class DumpedConfig(tuple):
+    """``(backend_config, input_names, output_names)``, with everything else a custom call needs as attributes.
+
+    ``return_types`` are (dtype, shape) of each result, ``operand_output_aliases`` maps operands that are updated in
+    place to their result; both count tensor operands only. Constants of a kernel are in the config, so there are no
+    ``constant_values``.
+    """
+
+    record: KernelRecord
+    constant_values: tuple = ()
+    has_collectives = False
+
+    def __new__(cls, record: KernelRecord) -> "DumpedConfig":
+        names = [a.name for a in record.operands]
+        made = super().__new__(cls, (record.config, names, list(record.output_names)))
+        made.record = record
+        return made
+
+    @property
+    def dumped_config(self) -> str:
+        return self.record.config
+
+    @property
+    def input_names(self) -> list[str]:
+        return self[1]
+
+    @property
+    def output_names(self) -> list[str]:
+        return self[2]
+
+    @property
+    def return_types(self) -> list[tuple[np.dtype, tuple[int, ...]]]:
+        return [(r.dtype.numpy, r.shape) for r in self.record.results if r.dtype is not None]
+
+    @property
+    def operand_output_aliases(self) -> dict[int, int]:
+        return self.record.form.aliases
+
+    @property
+    def result_is_sequence(self) -> bool:
+        return self.record.structure != "one"
+
+
+class FrameworkKernel:
+    """A kernel as a framework calls it. Override the three methods about tensors."""
+
+    def __init__(self, func: Any = None, func_name: str = "", grid: Any = (), kernel_return: bool | None = None,
+                 enable_cache: bool = True, experimental_flags: str = "", platform_target: str | None = None,
+                 show_compiler_tb: bool = False, **options: Any) -> None:
+        self.func, self.grid = func, flat_grid(grid)
+        self.func_name = func_name or getattr(func, "__name__", "kernel")
+        self.kernel_return, self.enable_cache, self.platform_target = kernel_return, enable_cache, platform_target
+        self.experimental_flags, self.show_compiler_tb, self.options = experimental_flags, show_compiler_tb, options
+
+    @classmethod
+    def trace(cls, func: Any, grid: Any = (), **keywords: Any) -> "FrameworkKernel":
+        """The kernel of a function, named after it."""
+        return cls(func=func, grid=grid, **keywords)
+
+    def __getitem__(self, grid: Any) -> "FrameworkKernel":
+        changed = copy(self)
+        changed.grid = flat_grid(grid)
+        return changed
+
+    # -- what a framework says -----------------------------------------------------------------------------------------
+    def is_framework_tensor(self, t: Any) -> bool:
+        """Whether an argument is a tensor of the kernel; every other one is a compile-time constant."""
+        return isinstance(t, np.ndarray)
+
+    def map_framework_tensor(self, t: Any) -> tuple[Any, Any]:
+        """The shape and the framework's dtype of a tensor."""
+        return t.shape, t.dtype
+
+    def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
+        """A framework's dtype as a NumPy dtype or one of ``nki.language``."""
+        return _dtype
+
+    # -- what it gets --------------------------------------------------------------------------------------------------
+    def dump_config(self, *args: Any, **kwargs: Any) -> DumpedConfig:
+        """``(backend_config, input_names, output_names)`` of a call with these arguments, for their shapes.
+
+        Parameters that the kernel writes and does not read are its outputs: results of the call, and no operands.
+        """
+        kernel = self.kernel
+        bound = kernel.bind(args, kwargs, self.is_framework_tensor, self._describe)
+        spec = kernel.specialize(bound)
+        record = record_of(spec, lambda place: not is_mutable(spec, kernel, place))
+        return DumpedConfig(replace(record, name=self.func_name) if self.func_name != record.name else record)
+
+    @contextmanager
+    def bind_arguments(self, *args: Any, **kwargs: Any) -> Iterator[inspect.BoundArguments]:
+        """The arguments bound to the kernel's signature, defaults applied."""
+        bound = signature_of(self.kernel.func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        yield bound
+
+    def dump_config_with_boundargs(self, boundargs: inspect.BoundArguments) -> DumpedConfig:
+        return self.dump_config(*boundargs.args, **boundargs.kwargs)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
+        kernel = unwrap(self.func)
+        cache: dict[Any, Specialization] = kernel.func.__dict__.setdefault(CACHE, {}) if self.enable_cache else {}
+        by_reference = None if self.kernel_return is None else not self.kernel_return
+        return replace(kernel, grid=self.grid, has_grid=True, target=self.platform_target or kernel.target,
+                       by_reference=by_reference if by_reference is not None else kernel.by_reference,
+                       specializations=cache)
+
+    def _describe(self, tensor: Any) -> tuple[tuple[int, ...], DType]:
+        shape, dtype = self.map_framework_tensor(tensor)
+        try:
+            return tuple(int(n) for n in shape), dtype_of(self.translate_to_neuron_dtype(dtype))
+        except TypeError as error:
+            raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel: {error}").located(
+                user_location()) from None
+
+
+def is_mutable(spec: Specialization, kernel: Kernel, place: int) -> bool:
+    """Whether a tensor argument belongs to a parameter annotated as mutable: it stays an operand when it is written."""
+    annotations = getattr(kernel.func, "__annotations__", {})
+    root = next((n for n in annotations if spec.inputs[place].name == n or spec.inputs[place].name.startswith(
+        (f"{n}_", f"{n}."))), None)
+    return root is not None and "mutable" in getattr(annotations[root], "__name__", str(annotations[root]))
+
+
+def read_config(config: str | bytes) -> KernelRecord:
+    """The kernel in a config that ``dump_config`` or a lowering wrote; raises ``BadConfig``."""
+    return read_record(config.decode() if isinstance(config, bytes) else config)
+
+
+__all__ = ["DumpedConfig", "FrameworkKernel", "read_config"]
