@@ -35,15 +35,23 @@ class Computed:
     op: str
     lhs: "Value"
     rhs: "Value"
+    __match_args__ = ("op", "lhs", "rhs")
 
 
 Value = int | LoopVariable | Computed
+
+
+NEUTRAL = {"add": 0, "subtract": 0, "mult": 1}
 
 
 def compute(op: str, lhs: Value, rhs: Value) -> Value:
     """``lhs op rhs``, a number where both are."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return ARITHMETIC[op](lhs, rhs)
+    if op in ("add", "mult") and isinstance(lhs, int):
+        lhs, rhs = rhs, lhs
+    if rhs == NEUTRAL.get(op):
+        return lhs
     return Computed(op, lhs, rhs)
 
 

@@ -6,24 +6,24 @@ from typing import Any
 
 from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.transforms.kernel_code import Value, changed, value_range
+from nki_mlir.transforms.kernel_code import Computed, Value, changed, value_range
 
 
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:
     """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
+    parts = [plus_number(symbol) for symbol in symbols]
     left: dict[Any, int] = {}
-    for symbol in symbols:
-        if not isinstance(symbol, int):
-            left.setdefault(symbol, len(left))
+    for base, _ in parts:
+        if base is not None:
+            left.setdefault(base, len(left))
 
     def put(form: Linear) -> Linear:
         const, terms = form.const, dict[int, int]()
         for position, c in form.symbols:
-            symbol = symbols[position]
-            if isinstance(symbol, int):
-                const += c * symbol
-            else:
-                terms[left[symbol]] = terms.get(left[symbol], 0) + c
+            base, number = parts[position]
+            const += c * number
+            if base is not None:
+                terms[left[base]] = terms.get(left[base], 0) + c
         return Linear(const, tuple(sorted((k, c) for k, c in terms.items() if c)), form.axes)
 
     def put_tile(tile: Tile) -> Tile:
@@ -39,3 +39,14 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
     fields: dict[str, Any] = {name: put(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
     return changed(op, put_tile, symbols=tuple(left), ranges=tuple(value_range(s) for s in left),
                    mask=put_mask(op.mask), limits=put_mask(op.limits), **fields)
+
+
+def plus_number(value: Value) -> tuple[Value | None, int]:
+    """A value as what a register holds (None: nothing) plus a number."""
+    match value:
+        case int():
+            return None, value
+        case Computed("add", lhs, int(number)):
+            base, more = plus_number(lhs)
+            return base, number + more
+    return value, 0

@@ -48,7 +48,7 @@ WAITS = 1                       # that one instruction carries; more stand befor
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
     def run(self, module: Any) -> None:
-        from nki_mlir.dialects.isa.ops import write_program
+        from nki_mlir.dialects.isa.module import write_program
         from nki_mlir.transforms.read_code import read_code
         from nki_mlir.transforms.unroll_loops import with_grid
         with module.context, ir.Location.unknown():

@@ -7,10 +7,11 @@ before:  grid [2]                                     after:  load A[0]
 Programs of a grid become one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
 decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
 overlap. Masks become boxes; a transfer whose mask is no box becomes its rows. Code over ``limit`` instructions keeps
-its largest outer loops as loops, with a note; those become register loops.
+its largest outer loops as loops, with a note; those become register loops, whose bodies are several iterations where
+these are small.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from nki_mlir.transforms.kernel_code import (
     LoopVariable,
     Step,
     Value,
+    blocks,
     changed,
     compute,
     sub_blocks,
@@ -42,6 +44,7 @@ from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.substitution import with_values
 
 UNROLL_LIMIT = 50_000           # instructions
+BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them
 
 
 class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
@@ -70,33 +73,46 @@ def with_grid(code: Code) -> Code:
 
 def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
     """The code with all loops written out but those that ``limit`` leaves."""
-    kept = loops_to_keep(code.body, limit)
+    kept, sizes = loops_to_keep(code.body, limit)
     for loop in kept:
         where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
         code.notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
                           f"{limit} instructions")
-    return Code(code.name, code.machine, code.globals, _Unroller(set(kept)).block(code.body, {}, {}), code.grid,
+    copies = {loop: max(1, min(BODY, limit) // max(1, sizes[loop.body])) for loop in kept}
+    # A loop around another that is kept has one iteration a body.
+    copies |= {loop: 1 for loop in kept if any(inner in kept for inner in _all_loops(loop.body))}
+    return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}), code.grid,
                 code.programs, code.notes)
 
 
 # -- what stays a loop -------------------------------------------------------------------------------------------------
-def loops_to_keep(body: Block, limit: int) -> list[Loop]:
-    """The loops to keep: the largest of those not inside another that is written out, until the rest fits."""
+Sizes = dict[Any, int]          # of loops, branches and blocks
+
+
+def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
+    """The loops to keep (in order): the largest of those not inside another that is written out, until the rest fits.
+
+    Also the sizes of everything when it is written out.
+    """
     needed = {v for v in _variables_of_masks(body)}
-    sizes: dict[Loop | Branch | Block, int] = {}
+    sizes: Sizes = {}
     total = _size(body, sizes)
-    kept: list[Loop] = []
+    kept: dict[Loop, None] = {}
     outer = list(_loops(body))
     while total > limit:
         candidates = [loop for loop in outer if loop.variable not in needed and len(loop.span) > 1]
         if not candidates:
             break
         largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
-        kept.append(largest)
+        kept[largest] = None
         total -= sizes[largest] - sizes[largest.body]
         outer.remove(largest)
         outer += _loops(largest.body)
-    return kept
+    return kept, sizes
+
+
+def _all_loops(block: Block) -> Iterator[Loop]:
+    return (node for inner in blocks(block) for node in inner.nodes if isinstance(node, Loop))
 
 
 def _loops(block: Block) -> Iterator[Loop]:
@@ -109,7 +125,7 @@ def _loops(block: Block) -> Iterator[Loop]:
                 yield from _loops(inner)
 
 
-def _size(block: Block, sizes: dict) -> int:
+def _size(block: Block, sizes: Sizes) -> int:
     """Instructions of a block when it is written out; also noted for each loop and block in it."""
     total = 0
     for node in block.nodes:
@@ -140,8 +156,8 @@ Buffers = dict[Buffer, Buffer]
 
 
 class _Unroller:
-    def __init__(self, kept: set[Loop]) -> None:
-        self.kept = kept
+    def __init__(self, kept: Mapping[Loop, int]) -> None:
+        self.kept = kept            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple, Value] = {}
 
     def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
@@ -160,15 +176,28 @@ class _Unroller:
                 case Step():
                     made.nodes += self.step(node, values, buffers)
                 case Loop() if node in self.kept:
-                    variable = replace(node.variable)
-                    inner = Block()
-                    self.into(inner, node.body, {**values, node.variable: variable}, buffers)
-                    made.nodes.append(Loop(variable, node.span, inner, node.location, node.attributes))
+                    copies = min(self.kept[node], len(node.span))
+                    whole = len(node.span) // copies * copies
+                    self.loop(made, node, node.span[:whole:copies], copies, values, buffers)
+                    self.iterations(made, node, node.span[whole:], values, buffers)
                 case Loop():
-                    for i in node.span:
-                        self.into(made, node.body, {**values, node.variable: i}, buffers)
+                    self.iterations(made, node, node.span, values, buffers)
                 case Branch():
                     self.branch(made, node, values, buffers)
+
+    def iterations(self, made: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
+        for i in span:
+            self.into(made, loop.body, {**values, loop.variable: i}, buffers)
+
+    def loop(self, made: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
+        """A register loop over ``span``, ``copies`` iterations in its body."""
+        variable = replace(loop.variable, low=span[0], high=span[-1])
+        inner = Block()
+        for k in range(copies):
+            value = self.known.setdefault(("add", variable, k * loop.span.step),
+                                          Computed("add", variable, k * loop.span.step)) if k else variable
+            self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
+        made.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
 
     def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
         condition = self.value(node.condition, values)

@@ -51,7 +51,7 @@ def emit(module: Any, form: str = "asm") -> str | bytes:
         from nki_mlir.targets.neuron.container import encode_program
         return encode_program(program)
     if form == "mlir":
-        from nki_mlir.dialects.isa.ops import program_text
+        from nki_mlir.dialects.isa.module import program_text
         return program_text(program)
     from nki_mlir.targets.neuron.assembly import print_program
     return print_program(program)

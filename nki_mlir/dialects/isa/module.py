@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs as modules of the ``isa`` dialect, and back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.access import HBM, SPACES, Linear, Tile
+from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, read_access, read_value
+from nki_mlir.dialects.isa.instruction import (
+    BY_ASM,
+    CompareBranch,
+    Control,
+    Instruction,
+    Label,
+    Register,
+    Scalar,
+    Update,
+    Wait,
+    by_mnemonic,
+)
+from nki_mlir.dialects.isa.ops import load_isa
+from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+
+class NotAProgram(NkiMlirError):
+    code = "NKI-ISA"
+    message = "{what}"
+    fix = "a module at the isa level has one isa.program"
+
+
+def program_text(program: Program) -> str:
+    """The program as IR text."""
+    context = ir.Context()
+    load_isa(context)
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        write_program(module, program)
+        return str(module)
+
+
+def write_program(module: Any, program: Program) -> None:
+    """Put the program into the module, in place of what it contains."""
+    load_isa(module.context)
+    for operation in reversed(list(module.body.operations)):
+        operation.operation.erase()
+    _Writer(module, program)
+
+
+class _Writer:
+    def __init__(self, module: Any, program: Program) -> None:
+        self.program, self.make = program, Attributes()
+        self.unknown = ir.Location.unknown()
+        value = self.make.value
+        whole = self.operation("isa.program", module.body, {
+            "kernel": value(program.kernel), "target": value(program.target), "sbuf_bytes": value(program.sbuf_bytes),
+            "psum_bytes": value(program.psum_bytes)}, regions=1)
+        body = whole.regions[0].blocks.append()
+        for v in program.variables:
+            self.operation("isa.variable", body, {
+                "label": value(v.name), "kind": value(v.kind), "place": value(v.place),
+                "type": ir.TypeAttr.get(self.make.memref(v.shape, v.dtype, HBM)), "data": value(v.data.hex())})
+        for semaphore in program.semaphores:
+            self.operation("isa.semaphore", body, {"label": value(semaphore.name)})
+        for queue in program.queues:
+            self.operation("isa.queue", body, {"label": value(queue.name), "engine": value(queue.engine.asm),
+                                               "semaphore": value(queue.semaphore)})
+        for engine, stream in program.streams.items():
+            if stream:
+                op = self.operation("isa.stream", body, {"engine": value(engine.asm)}, regions=1)
+                self.stream(op.regions[0], stream)
+
+    def operation(self, name: str, block: Any, attributes: dict[str, Any], regions: int = 0, successors: Any = (),
+                  location: Location | None = None) -> Any:
+        where = ir.Location.file(location.file, location.line, location.column + 1) if location else self.unknown
+        return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors), loc=where,
+                                   ip=ir.InsertionPoint(block))
+
+    def stream(self, region: Any, stream: Sequence[Instruction]) -> None:
+        """Blocks start at branch targets and behind branches; the first has no predecessors."""
+        targets = {int(i.op.target) for i in stream if isinstance(i.op, CompareBranch)}
+        starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, CompareBranch))})
+        entry = region.blocks.append() if 0 in targets else None
+        blocks = {start: region.blocks.append() for start in starts}
+        if entry is not None:
+            self.operation("isa.next", entry, {}, successors=[blocks[0]])
+        for k, instruction in enumerate(stream):
+            if k in blocks:
+                block = blocks[k]
+            op = instruction.op
+            if isinstance(op, CompareBranch):
+                sides = self.make.value((scalar(op.lhs), scalar(op.rhs)))
+                self.operation("isa.branch", block, {"op": self.make.value(op.op), "sides": sides, **self.signals(
+                    instruction)}, successors=[blocks[int(op.target)], blocks[k + 1]], location=instruction.location)
+                continue
+            self.operation("isa.instruction", block, self.instruction(instruction), location=instruction.location)
+            if k + 1 in blocks and k + 1 < len(stream):
+                self.operation("isa.next", block, {}, successors=[blocks[k + 1]])
+        last = blocks.get(len(stream), block)
+        if last is not block and not isinstance(stream[-1].op, CompareBranch):
+            self.operation("isa.next", block, {}, successors=[last])
+        self.operation("isa.end", last, {})
+
+    def signals(self, instruction: Instruction) -> dict[str, Any]:
+        update = instruction.update
+        return {"waits": self.make.value(tuple((w.semaphore, w.value) for w in instruction.waits)),
+                "update": self.make.value((update.semaphore, update.amount) if update else ())}
+
+    def instruction(self, instruction: Instruction) -> dict[str, Any]:
+        op, make = instruction.op, self.make
+        tiles: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
+        registers: tuple[int, ...] = ()
+        if isinstance(op, Control):
+            fields = {name: make.value(scalar(value)) for name, value in op.values().items()}
+        else:
+            registers = tuple(s.number for s in op.symbols)
+            for field, tile in op.operands():
+                where = tile.handle.name if tile.space == HBM else tile.space
+                tiles[field.name] = ir.ArrayAttr.get([make.value(where), make.access(tile.access, len(registers))])
+            axes = len(op.iteration().extents) if Linear in op.attributes.values() else 0
+            for name, kind in op.attributes.items():
+                value = getattr(op, name)
+                if name != "engine":
+                    linear = kind is Linear
+                    fields[name] = make.linear(value, axes, len(registers)) if linear else make.value(kind(value))
+        return {"mnemonic": make.value(op.mnemonic), "tiles": ir.DictAttr.get(tiles), "fields": ir.DictAttr.get(fields),
+                "registers": make.value(registers), "queue": make.value(-1 if instruction.queue is None
+                                                                        else instruction.queue),
+                **self.signals(instruction)}
+
+
+def scalar(value: Any) -> Any:
+    return str(value) if isinstance(value, Register) else int(value) if isinstance(value, int) else value
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def read_program(module: Any) -> Program:
+    """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
+    found = [op for op in module.body.operations if op.operation.name == "isa.program"]
+    if len(found) != 1:
+        raise NotAProgram(what=f"the module has {len(found)} programs")
+    attributes = found[0].operation.attributes
+    program = Program(attributes["kernel"].value, attributes["target"].value,
+                      sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value)
+    program.variables = list(variables_of(found[0].operation).values())
+    for one in found[0].operation.regions[0].blocks[0].operations:
+        op = one.operation
+        marks = op.attributes
+        match op.name:
+            case "isa.semaphore":
+                program.semaphores.append(Semaphore(marks["label"].value))
+            case "isa.queue":
+                program.queues.append(Queue(marks["label"].value, engine_named(marks["engine"].value),
+                                            marks["semaphore"].value))
+            case "isa.stream":
+                program.streams[engine_named(marks["engine"].value)] = read_stream(
+                    op, {v.name: v for v in program.variables})
+    return program
+
+
+def engine_named(name: str) -> Engine:
+    if name not in BY_ASM:
+        raise NotAProgram(what=f"there is no engine '{name}'")
+    return BY_ASM[name]
+
+
+def variables_of(program: Any) -> dict[str, Variable]:
+    """The variables of an ``isa.program``."""
+    made = {}
+    for one in program.regions[0].blocks[0].operations:
+        if one.operation.name == "isa.variable":
+            marks = one.operation.attributes
+            kind = ir.MemRefType(marks["type"].value)
+            made[marks["label"].value] = Variable(
+                marks["label"].value, marks["kind"].value, marks["place"].value, tuple(kind.shape),
+                BY_MLIR[str(kind.element_type)], bytearray.fromhex(marks["data"].value))
+    return made
+
+
+def read_stream(stream: Any, variables: dict[str, Variable]) -> list[Instruction]:
+    """The instructions in the order of the blocks."""
+    blocks = list(stream.regions[0].blocks)
+    starts, total = [], 0
+    for block in blocks:
+        starts.append(total)
+        total += sum(op.operation.name in ("isa.instruction", "isa.branch") for op in block.operations)
+    found: list[Instruction] = []
+    for block in blocks:
+        for one in block.operations:
+            op = one.operation
+            if op.name == "isa.instruction":
+                found.append(read_instruction(op, variables))
+            elif op.name == "isa.branch":
+                target = starts[blocks.index(op.successors[0])]
+                lhs, rhs = (read_scalar(a) for a in op.attributes["sides"])
+                branch = CompareBranch(op.attributes["op"].value, lhs, rhs, Label(target))
+                found.append(Instruction(branch, *read_signals(op), None, location_of(op)))
+    return found
+
+
+def read_signals(op: Any) -> tuple[tuple[Wait, ...], Update | None]:
+    waits = tuple(Wait(*(n.value for n in w)) for w in op.attributes["waits"])
+    update = [n.value for n in op.attributes["update"]]
+    return waits, Update(*update) if update else None
+
+
+def location_of(op: Any) -> Location | None:
+    at = op.location
+    return Location(at.filename, at.start_line, at.start_col - 1) if isinstance(at, ir.FileLineColLoc) else None
+
+
+def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> Instruction:
+    """One ``isa.instruction``. Without the program's variables they are looked up around it."""
+    marks = op.attributes
+    name = marks["mnemonic"].value
+    cls: Any = by_mnemonic().get(name)
+    if cls is None:
+        raise MalformedAttribute(f"names no instruction: '{name}'")
+    stream = op.parent
+    program = stream.operation.parent if stream is not None else None
+    if variables is None:
+        variables = variables_of(program.operation) if program is not None else {}
+    target = program.operation.attributes["target"].value if program is not None else "trn2"
+    try:
+        made = read_control(cls, marks["fields"]) if issubclass(cls, Control) else read_operation(
+            cls, marks, variables, machine_named(target), stream.operation.attributes["engine"].value)
+    except KeyError as error:
+        raise MalformedAttribute(f"{name} lacks {error}") from None
+    queue = marks["queue"].value
+    return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
+
+
+def read_scalar(attribute: Any) -> Any:
+    value = attribute.value
+    if isinstance(value, str):
+        return Register(int(value[1:])) if value[:1] == "r" and value[1:].isdigit() else value
+    return value
+
+
+def read_control(cls: type[Control], fields: Any) -> Control:
+    values: dict[str, Any] = {}
+    for name, kind in cls.kinds().items():
+        value = values[name] = read_scalar(fields[name])
+        if not isinstance(value, str if kind is str else Register if kind is Register else Scalar):
+            raise MalformedAttribute(f"field {name} of {cls.mnemonic} cannot be {fields[name]}")
+    return cls(**values)
+
+
+def read_operation(cls: type[Op], marks: Any, variables: dict[str, Variable], machine: Any, engine: str) -> Op:
+    values: dict[str, Any] = {"engine": engine_named(engine).value}
+    for field in cls.tiles:
+        if field.name in marks["tiles"]:
+            where, pattern = marks["tiles"][field.name]
+            values[field.name] = read_tile(where.value, read_access(pattern), variables, machine, field.name)
+        elif not field.optional:
+            raise KeyError(field.name)
+    for name, kind in cls.attributes.items():
+        if name != "engine":
+            values[name] = read_value(marks["fields"][name], kind, name)
+    return cls(symbols=tuple(Register(r.value) for r in marks["registers"]), **values)
+
+
+def read_tile(where: str, access: Any, variables: dict[str, Variable], machine: Any, label: str) -> Tile:
+    if (access.partition is None) == (where in SPACES):
+        raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{where}'")
+    if where in SPACES:
+        return on_chip_tile(where, access, machine, label)
+    return hbm_tile(variables[where], access, label)

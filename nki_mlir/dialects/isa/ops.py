@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The ``isa`` dialect: a program as IR, with a region of blocks for each engine.
+
+``isa.program`` holds the variables, semaphores and queues, then one ``isa.stream`` an engine. A block ends with
+``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Everything else is ``isa.instruction``, whose mnemonic names
+the class that says what its tiles, fields and rules are.
+"""
+
+from typing import Any
+
+from nki_mlir.bindings import ext, ir
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.dialects.attributes import MalformedAttribute
+
+
+class Isa(ext.Dialect, name="isa"):
+    """Instruction streams."""
+
+
+class ProgramOp(Isa.Operation, name="program", traits=[ir.NoTerminatorTrait]):
+    """A kernel on one core. Sizes are the bytes per partition up to the last that is used."""
+
+    kernel: ir.StringAttr
+    target: ir.StringAttr
+    sbuf_bytes: ir.IntegerAttr
+    psum_bytes: ir.IntegerAttr
+    body: ext.Region
+
+
+class VariableOp(Isa.Operation, name="variable"):
+    """A tensor in HBM: ``kind`` is input, output, internal or constant; ``data`` a constant's bytes in hexadecimal."""
+
+    label: ir.StringAttr
+    kind: ir.StringAttr
+    place: ir.IntegerAttr
+    type: ir.TypeAttr
+    data: ir.StringAttr
+
+
+class SemaphoreOp(Isa.Operation, name="semaphore"):
+    """A semaphore. Its number is its place among the program's."""
+
+    label: ir.StringAttr
+
+
+class QueueOp(Isa.Operation, name="queue"):
+    """A DMA queue of an engine, with the semaphore that counts its transfers."""
+
+    label: ir.StringAttr
+    engine: ir.StringAttr
+    semaphore: ir.IntegerAttr
+
+
+class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
+    """The instructions of one engine."""
+
+    engine: ir.StringAttr
+    code: ext.Region
+
+
+class _Signalling(Isa.Operation):
+    """What every instruction has: ``waits`` are [semaphore, value] pairs, ``update`` is [semaphore, amount] or empty."""
+
+    waits: ir.ArrayAttr
+    update: ir.ArrayAttr
+
+
+class InstructionOp(_Signalling, name="instruction"):
+    """One instruction. A tile is ``[memory or variable, #nki.access<...>]`` with its physical partition and offset.
+
+    The symbols of patterns are ``registers``. ``fields`` are the class's attributes, or a control operation's fields.
+    ``queue`` is -1 but for a transfer.
+    """
+
+    mnemonic: ir.StringAttr
+    tiles: ir.DictAttr
+    fields: ir.DictAttr
+    registers: ir.ArrayAttr
+    queue: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        from nki_mlir.dialects.isa.module import read_instruction
+        from nki_mlir.dialects.op import Op
+        from nki_mlir.dialects.verifier import verify
+        if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
+                                                        "update")):
+            return True                         # the presence check, which runs after this one, reports it
+        try:
+            op = read_instruction(self.operation).op
+            if isinstance(op, Op):
+                verify(op)
+        except (KernelError, MalformedAttribute, NkiMlirError) as error:
+            text = error.headline if isinstance(error, NkiMlirError) else str(error)
+            self.location.emit_error(f"'isa.instruction' {text}")
+            return False
+        return True
+
+
+class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
+    """Go to the first successor if ``lhs op rhs``, else to the second. Sides are numbers or registers ("r1")."""
+
+    op: ir.StringAttr
+    sides: ir.ArrayAttr
+
+    def verify_invariants(self) -> bool:
+        from nki_mlir.dialects.isa.instruction import COMPARISONS
+        if "op" in self.attributes and self.attributes["op"].value not in COMPARISONS:
+            self.location.emit_error(f"'isa.branch' has no comparison {self.attributes['op']}")
+            return False
+        if len(self.operation.successors) != 2:
+            self.location.emit_error("'isa.branch' needs two successors")
+            return False
+        return True
+
+
+class NextOp(Isa.Operation, name="next", traits=[ir.IsTerminatorTrait]):
+    """Go on with the successor, which comes next in the stream."""
+
+
+class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
+    """The end of the stream."""
+
+
+def load_isa(context: Any) -> None:
+    """Load the dialect, and ``nki`` for access patterns; harmless when they are loaded already."""
+    from nki_mlir.dialects.attributes import Nki
+    with context, ir.Location.unknown():
+        for name, dialect in (("nki", Nki), ("isa", Isa)):
+            if not context.is_dialect_loaded(name):
+                dialect.load()
