@@ -82,11 +82,3 @@ def accumulate(target: Any, value: Any) -> Any:
     else:
         ops.binary("add", target, value, destination=target)
     return target
-
-
-def in_place(op: str, target: Any, value: Any) -> Any:
-    """``t -= value`` and its like: the result is converted to t's dtype."""
-    ops.binary(op, target, value, destination=target)
-    return target
-
-

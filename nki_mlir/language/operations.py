@@ -149,9 +149,11 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
 def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     """SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
+    if isinstance(value, (int, float, np.number, np.bool_, Index)):
+        value = as_tile(value, located(dst.as_tile), dst.dtype)
+    if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
+        dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
     target = located(dst.as_tile)
-    if isinstance(value, (int, float, np.number, Index)):
-        value = as_tile(value, target, dst.dtype)
     require_space("store", "value", value, SBUF, PSUM)
     value = located(match_destination, value, target, "store")
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)

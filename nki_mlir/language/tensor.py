@@ -13,7 +13,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 
 
 class Tensor(View):
@@ -102,79 +102,68 @@ class Tensor(View):
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
 
-    def __iadd__(self, value: Any) -> "Tensor":
-        return assignment.accumulate(self, value)
-
-    def _inplace(self, op: str, value: Any) -> "Tensor":
-        ops.binary(op, self, value, destination=self)
-        return self
-
-    def __isub__(self, value: Any) -> "Tensor":
-        return self._inplace("subtract", value)
-
-    def __imul__(self, value: Any) -> "Tensor":
-        return self._inplace("multiply", value)
-
-    def __itruediv__(self, value: Any) -> "Tensor":
-        return self._inplace("divide", value)
-
     # -- comparisons with None are Python's ----------------------------------------------------------------------------
     def __eq__(self, other: Any) -> Any:
-        return False if other is None else _tile_operator("equal", self, other)
+        return False if other is None else _operator("equal")(self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return True if other is None else _tile_operator("not_equal", self, other)
+        return True if other is None else _operator("not_equal")(self, other)
 
 
-def _tile_operator(op: str, left: Any, right: Any) -> Any:
-    if not isinstance(right, (View, Index, int, float, np.number, np.bool_)):
-        return NotImplemented
-    return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False)
-
-
+NUMBERS = (Index, int, float, np.number, np.bool_)
+OPERANDS = (View, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
-           "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or",
-           "xor": "bitwise_xor"}
+           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
+           "or": "bitwise_or", "xor": "bitwise_xor"}
 _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
+_UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
+
+
+def _tile_operator(op: str, left: Any, right: Any, destination: Any = None) -> Any:
+    if op == "floor_divide":
+        kind = ops.result_dtype("add", left, right, None, False)
+        quotient = ops.binary("divide", left, right, dtype=FLOAT32, partition_broadcast=False)
+        floor = ops.unary("floor", quotient, dtype=kind if destination is None else destination.dtype)
+        return floor if destination is None else assignment.assign(destination, floor) or destination
+    return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False, destination=destination)
 
 
 def _operator(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
         if op == "add" and isinstance(other, Index) and other.shape:
             return indirect.DynamicIndex(self, other)           # a free index that starts at the tile's value
-        return _tile_operator(op, self, other)
+        return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
     return operate
 
 
 def _reflected(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, (Index, int, float, np.number, np.bool_)):
-            return NotImplemented
         if op == "add" and isinstance(other, Index) and other.shape:
             return indirect.DynamicIndex(self, other)
-        return ops.binary(op, other, self, partition_broadcast=False)
+        return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented
     return operate
 
 
-for _method, _op in (_BINARY | _COMPARING).items():
-    setattr(Tensor, f"__{_method}__", _operator(_op))
-for _method, _op in _BINARY.items():
-    setattr(Tensor, f"__r{_method}__", _reflected(_op))
-
-
-def _floordiv(self: Tensor, other: Any) -> Any:
-    return ops.unary("floor", _tile_operator("divide", self, other), dtype=self.dtype)
+def _in_place(op: str) -> Any:
+    def operate(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return assignment.accumulate(self, other) if op == "add" else _tile_operator(op, self, other, self)
+    return operate
 
 
 def _unary(name: str) -> Any:
     return lambda self: ops.unary(name, self)
 
 
-Tensor.__floordiv__ = _floordiv                                         # type: ignore[attr-defined]
-Tensor.__neg__ = _unary("negative")                                     # type: ignore[attr-defined]
-Tensor.__invert__ = _unary("invert")                                    # type: ignore[attr-defined]
-Tensor.__abs__ = _unary("abs")                                          # type: ignore[attr-defined]
+for _method, _op in (_BINARY | _COMPARING).items():
+    setattr(Tensor, f"__{_method}__", _operator(_op))
+for _method, _op in _BINARY.items():
+    setattr(Tensor, f"__r{_method}__", _reflected(_op))
+    setattr(Tensor, f"__i{_method}__", _in_place(_op))
+for _method, _op in _UNARY.items():
+    setattr(Tensor, f"__{_method}__", _unary(_op))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined]
 
 ops.TENSOR = Tensor
