@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import Check
+from nki_mlir.machine import Machine
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
 from nki_mlir.targets.neuron.validate import form_of
+
+# Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
+PADDING = 64
+
+
+def new_memory(space: str, machine: Machine, fill: int) -> np.ndarray:
+    """An on-chip memory, every byte ``fill``; its rows are ``PADDING`` bytes longer than a partition."""
+    partitions, size = memory_shape(space, machine)
+    return np.full((partitions, size + PADDING), fill, np.uint8)
 
 
 class Executors:
@@ -27,6 +39,10 @@ class Executors:
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
         """(partition, free offset) of each tile for these register values, then the values."""
         found: list[int] = []
+        if registers:
+            check = Check(op)
+            for field, tile in op.operands():
+                check.bounds(tile, lambda form: (form.at(registers),) * 2, field.name)
         for _, tile in op.operands():
             access = tile.access
             found.append(access.partition.at(registers) if access.partition is not None else 0)
@@ -62,4 +78,5 @@ def shifted(form: Linear, by: int) -> Linear:
 def started(tile: Tile, symbol: int, label: str) -> Tile:
     partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
     access = replace(tile.access, partition=partition, free=Linear(0, ((symbol + 1, 1),)))
-    return replace(tile, access=access, label=tile.label or label)
+    shape = (tile.base_shape[0], tile.base_shape[1] + PADDING) if tile.on_chip else tile.base_shape
+    return replace(tile, access=access, base_shape=shape, label=tile.label or label)

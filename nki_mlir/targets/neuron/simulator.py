@@ -30,10 +30,10 @@ from nki_mlir.dialects.isa.instruction import (
     Register,
     Update,
 )
-from nki_mlir.dialects.isa.program import Program, Variable, memory_shape
+from nki_mlir.dialects.isa.program import Program, Variable
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.targets.neuron.execution import Executors
+from nki_mlir.targets.neuron.execution import Executors, new_memory
 
 POISON = 0xFF
 
@@ -75,8 +75,7 @@ class Core:
     def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         self.program = program
         machine = machine_named(program.target)
-        self.memory: dict[Any, np.ndarray] = {
-            space: np.full(memory_shape(space, machine), POISON, np.uint8) for space in (SBUF, PSUM)}
+        self.memory: dict[Any, np.ndarray] = {space: new_memory(space, machine, POISON) for space in (SBUF, PSUM)}
         for kind, given in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
             if len(variables) != len(given):
