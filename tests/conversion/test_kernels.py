@@ -104,7 +104,7 @@ def programs(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     i = nl.program_id(0)
     tile = nl.load(x[i * 128:(i + 1) * 128, :])
-    for j in nl.sequential_range(3):
+    for _ in nl.sequential_range(3):
         tile[...] = nl.maximum(tile, nl.multiply(tile, -1.5))
     nl.store(out[i * 128:(i + 1) * 128, :], tile)
     return out

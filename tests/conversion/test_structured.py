@@ -259,3 +259,15 @@ def test_module_of__round_trips_through_text():
     with shared_context():
         again = ir.Module.parse(str(lower(op)))
     assert np.array_equal(run_module(again, op, ())[0], run_reference(op, ())[0])
+
+
+@pytest.mark.parametrize("name, picked", [("nki.select", {"on_true": 16777217, "on_false": -5}),
+                                          ("nisa.tensor_copy_predicated", {"src": 16777217})])
+def test_selection__of_integers_keeps_all_bits(name, picked):
+    condition = {"nki.select": "condition", "nisa.tensor_copy_predicated": "predicate"}[name]
+    tiles = {k: rows(2, 4, INT32, value=v) for k, v in picked.items()}
+    where = rows(2, 4, UINT8, value=0)
+    where.handle[:, ::2] = 3
+    op = symbolic(name, dst=rows(2, 4, INT32, value=2147483647), **tiles, **{condition: where})
+    other = -5 if name == "nki.select" else 2147483647
+    assert np.array_equal(run_module(lower(op), op, ())[0], [[16777217, other] * 2] * 2) and agrees(op)

@@ -4,7 +4,7 @@
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.nki.elementwise import EXACT_INTEGER, alu_compute
+from nki_mlir.dialects.nki.elementwise import EXACT_INTEGER, alu_compute, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -224,6 +224,10 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         check.on_chip("dst", "src", "predicate")
         check.same_shape("dst", "src", "predicate")
         not_all_in_psum(self, check, "src", "predicate")
+
+    @property
+    def compute(self) -> DType:
+        return select_compute(self.predicate.dtype, self.dst.dtype, self.src.dtype)
 
     def body(self, s: Any, dst: Any, src: Any, predicate: Any) -> Any:
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)

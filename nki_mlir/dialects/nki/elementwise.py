@@ -20,6 +20,13 @@ def alu_compute(op: str, *dtypes: DType) -> DType:
     return FLOAT32
 
 
+def select_compute(condition: DType, *values: DType) -> DType:
+    """The dtype a selection passes values through: float32, but an integer type where that would change them."""
+    if condition.is_integer and all(d.is_integer for d in values) and any(d.bits >= 32 for d in values):
+        return max(values, key=lambda d: d.bits)
+    return FLOAT32
+
+
 class BinaryOp(NkiOp, Elementwise, name="binary"):
     """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
 
@@ -101,6 +108,10 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "condition", "on_true", "on_false")
         check.same_shape("dst", "condition", "on_true", "on_false")
+
+    @property
+    def compute(self) -> DType:
+        return select_compute(self.condition.dtype, self.on_true.dtype, self.on_false.dtype)
 
     def body(self, s: Any, condition: Any, on_true: Any, on_false: Any) -> Any:
         return s.alu("select", condition, on_true, on_false)
