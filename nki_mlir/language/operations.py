@@ -6,6 +6,7 @@ few. Nothing here knows which builder runs.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooManyPartitions, WrongMemory
-from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.builder import active, repeats_behind
 from nki_mlir.frontend.errors import ImmutableParameter
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
@@ -215,6 +216,8 @@ def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
     shape = (like.shape[0], *(1 for _ in like.shape[1:]))
     if isinstance(value, Index) and not value.is_constant:
         index = tile_index(value) if value.shape else value.spread(shape)
+        if index.shape[0] == 1:         # the same value in each partition
+            index = index.spread((like.shape[0], *index.shape[1:]))
         made = new_tensor(index.shape, dtype or dtype_of_number(0))
         emit(movement.IotaOp, {"dst": made}, expression=index)
         return made
@@ -227,8 +230,14 @@ def dtype_of_number(value: Any) -> DType:
 
 
 def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
+    """The shape of NumPy's rules, but that one value per partition also repeats over several free axes."""
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    longest = max(shapes, key=len)
     try:
-        return np.broadcast_shapes(*shapes)
+        return np.broadcast_shapes(*(s if len(s) == len(longest) or not repeats_behind(s, longest)
+                                     else s + (1,) * (len(longest) - len(s)) for s in shapes))
     except ValueError:
         listed = " and ".join(str(s) for s in shapes)
         raise ShapeMismatch(what=f"{what} of shapes {listed}").located(user_location()) from None
@@ -314,9 +323,19 @@ def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dty
     return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)
 
 
+class BadAxis(KernelError, IndexError):
+    code = "NKI-AXIS"
+    message = "axis {axis} of a tile of {rank} dimensions"
+    fix = "use the free axes 1 to {last}, or -1 to -{last}"
+
+
 def free_axes(x: View, axis: Any) -> tuple[int, ...]:
-    axes = axis if isinstance(axis, (list, tuple)) else [axis]
-    return tuple(sorted({int(a) % x.ndim for a in axes}))
+    """The axes of a reduction, in order, counted from the front."""
+    axes = [operator.index(a) for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    for a in axes:
+        if not -x.ndim <= a < x.ndim or a % x.ndim == 0:
+            raise BadAxis(axis=a, rank=x.ndim, last=x.ndim - 1).located(user_location())
+    return tuple(sorted({a % x.ndim for a in axes}))
 
 
 def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
