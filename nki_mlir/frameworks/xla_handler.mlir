@@ -14,8 +14,7 @@
 //                the callee that the frame's attributes describe known and returns null, or says why it cannot
 
 module {
-  llvm.mlir.global internal constant @no_number("the custom call has no kernel_id\00")
-  llvm.mlir.global internal constant @unknown("the custom call names a kernel that this process does not know\00")
+  llvm.mlir.global internal constant @unknown("the custom call's kernel_id names no kernel that this process knows\00")
   llvm.mlir.global internal constant @exiting("a kernel was to start while the process exits\00")
   llvm.mlir.global internal constant @buffers("the custom call's operands or results are not those of its kernel\00")
 
@@ -72,7 +71,7 @@ module {
     llvm.return %text : !llvm.ptr
   }
 
-  // The callee of a number, or null.
+  // The callee of a number, or null. That of number 0 is null, because free buckets are.
   llvm.func internal @find(%number: i64) -> !llvm.ptr {
     %zero = arith.constant 0 : i64
     %one = arith.constant 1 : i64
@@ -100,62 +99,66 @@ module {
     llvm.return %null : !llvm.ptr
   }
 
-  // The value of attribute kernel_id, which is the first (they are sorted by name); 0 where it is not an i64.
-  llvm.func internal @number_of(%frame: !llvm.ptr) -> i64 {
-    %zero = arith.constant 0 : i64
-    %eight = arith.constant 8 : i64
-    %at_count = arith.constant 136 : i64    // frame.attrs.size
+  // The value of an attribute by its place (they are sorted by name), or null where it is not of that type.
+  llvm.func internal @attribute(%frame: !llvm.ptr, %place: i64, %type: i32) -> !llvm.ptr {
+    %four = arith.constant 4 : i64
+    %at_count = arith.constant 136 : i64    // frame.attrs.size, .types, .attrs
     %at_types = arith.constant 144 : i64
     %at_values = arith.constant 160 : i64
     %count = llvm.call @i64_at(%frame, %at_count) : (!llvm.ptr, i64) -> i64
-    %some = arith.cmpi sgt, %count, %zero : i64
-    llvm.cond_br %some, ^typed, ^none
+    %present = arith.cmpi sgt, %count, %place : i64
+    llvm.cond_br %present, ^typed, ^none
   ^typed:
     %types = llvm.call @pointer_at(%frame, %at_types) : (!llvm.ptr, i64) -> !llvm.ptr
-    %type = llvm.load %types : !llvm.ptr -> i32
-    %scalar = arith.constant 3 : i32        // XLA_FFI_AttrType_SCALAR
-    %is_scalar = arith.cmpi eq, %type, %scalar : i32
-    llvm.cond_br %is_scalar, ^value, ^none
+    %offset = arith.muli %place, %four : i64
+    %found = llvm.call @i32_at(%types, %offset) : (!llvm.ptr, i64) -> i32
+    %same = arith.cmpi eq, %found, %type : i32
+    llvm.cond_br %same, ^value, ^none
   ^value:
     %values = llvm.call @pointer_at(%frame, %at_values) : (!llvm.ptr, i64) -> !llvm.ptr
-    %first = llvm.call @element(%values, %zero) : (!llvm.ptr, i64) -> !llvm.ptr
-    %dtype = llvm.load %first : !llvm.ptr -> i32
+    %value = llvm.call @element(%values, %place) : (!llvm.ptr, i64) -> !llvm.ptr
+    llvm.return %value : !llvm.ptr
+  ^none:
+    %null = llvm.mlir.zero : !llvm.ptr
+    llvm.return %null : !llvm.ptr
+  }
+
+  // kernel_id, the first attribute; 0 where it is not an i64.
+  llvm.func internal @number_of(%frame: !llvm.ptr) -> i64 {
+    %zero = arith.constant 0 : i64
+    %at_data = arith.constant 8 : i64
+    %null = llvm.mlir.zero : !llvm.ptr
+    %scalar = arith.constant 3 : i32        // XLA_FFI_AttrType_SCALAR
     %s64 = arith.constant 5 : i32           // XLA_FFI_DataType_S64
+    %value = llvm.call @attribute(%frame, %zero, %scalar) : (!llvm.ptr, i64, i32) -> !llvm.ptr
+    %absent = llvm.icmp "eq" %value, %null : !llvm.ptr
+    llvm.cond_br %absent, ^none, ^value
+  ^value:
+    %dtype = llvm.load %value : !llvm.ptr -> i32
     %is_s64 = arith.cmpi eq, %dtype, %s64 : i32
     llvm.cond_br %is_s64, ^read, ^none
   ^read:
-    %data = llvm.call @pointer_at(%first, %eight) : (!llvm.ptr, i64) -> !llvm.ptr
+    %data = llvm.call @pointer_at(%value, %at_data) : (!llvm.ptr, i64) -> !llvm.ptr
     %number = llvm.load %data : !llvm.ptr -> i64
     llvm.return %number : i64
   ^none:
     llvm.return %zero : i64
   }
 
-  // Whether attribute kernel_key, the second, is the key of the callee.
+  // Whether kernel_key, the second attribute, is the key of the callee.
   llvm.func internal @has_key(%frame: !llvm.ptr, %callee: !llvm.ptr) -> i1 {
-    %no = arith.constant false
     %one = arith.constant 1 : i64
-    %four = arith.constant 4 : i64
-    %at_count = arith.constant 136 : i64
-    %at_types = arith.constant 144 : i64
-    %at_values = arith.constant 160 : i64
-    %count = llvm.call @i64_at(%frame, %at_count) : (!llvm.ptr, i64) -> i64
-    %two = arith.cmpi sgt, %count, %one : i64
-    llvm.cond_br %two, ^typed, ^none
-  ^typed:
-    %types = llvm.call @pointer_at(%frame, %at_types) : (!llvm.ptr, i64) -> !llvm.ptr
-    %type = llvm.call @i32_at(%types, %four) : (!llvm.ptr, i64) -> i32
-    %string = arith.constant 4 : i32        // XLA_FFI_AttrType_STRING
-    %is_string = arith.cmpi eq, %type, %string : i32
-    llvm.cond_br %is_string, ^sized, ^none
-  ^sized:
-    %values = llvm.call @pointer_at(%frame, %at_values) : (!llvm.ptr, i64) -> !llvm.ptr
-    %span = llvm.call @element(%values, %one) : (!llvm.ptr, i64) -> !llvm.ptr
     %at_length = arith.constant 8 : i64
+    %null = llvm.mlir.zero : !llvm.ptr
+    %string = arith.constant 4 : i32        // XLA_FFI_AttrType_STRING, whose value is {ptr, i64 length}
+    %span = llvm.call @attribute(%frame, %one, %string) : (!llvm.ptr, i64, i32) -> !llvm.ptr
+    %absent = llvm.icmp "eq" %span, %null : !llvm.ptr
+    llvm.cond_br %absent, ^no, ^sized
+  ^sized:
     %length = llvm.call @i64_at(%span, %at_length) : (!llvm.ptr, i64) -> i64
     %expected = arith.constant 64 : i64
     %is_key = arith.cmpi eq, %length, %expected : i64
-    llvm.cond_br %is_key, ^compare, ^none
+    llvm.cond_br %is_key, ^compare, ^no
   ^compare:
     %text = llvm.load %span : !llvm.ptr -> !llvm.ptr
     %key = llvm.getelementptr %callee[56] : (!llvm.ptr) -> !llvm.ptr, i8
@@ -164,8 +167,9 @@ module {
     %same = arith.cmpi eq, %words, %own : vector<8xi64>
     %all = "llvm.intr.vector.reduce.and"(%same) : (vector<8xi1>) -> i1
     llvm.return %all : i1
-  ^none:
-    llvm.return %no : i1
+  ^no:
+    %false = arith.constant false
+    llvm.return %false : i1
   }
 
   // Whether an XLA_FFI_Buffer has the dtype and the number of elements that a callee expects.
@@ -220,13 +224,6 @@ module {
     %null = llvm.mlir.zero : !llvm.ptr
     %invalid = arith.constant 3 : i32       // INVALID_ARGUMENT
     %number = llvm.call @number_of(%frame) : (!llvm.ptr) -> i64
-    %unnumbered = arith.cmpi eq, %number, %zero : i64
-    llvm.cond_br %unnumbered, ^no_number, ^look
-  ^no_number:
-    %no_number = llvm.mlir.addressof @no_number : !llvm.ptr
-    %error0 = llvm.call @failure(%frame, %no_number, %invalid) : (!llvm.ptr, !llvm.ptr, i32) -> !llvm.ptr
-    llvm.return %error0 : !llvm.ptr
-  ^look:
     %callee = llvm.call @find(%number) : (i64) -> !llvm.ptr
     %absent = llvm.icmp "eq" %callee, %null : !llvm.ptr
     llvm.cond_br %absent, ^unknown, ^count

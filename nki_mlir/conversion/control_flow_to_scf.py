@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""control-flow-to-scf: ``stablehlo.while``, ``if`` and ``case`` as ``scf``, with the same tensors.
+
+before:  %1 = stablehlo.while(%arg0 = %0) : ... cond { ... } do { ... }
+after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { ... scf.yield ... }
+
+``stablehlo-legalize-to-linalg`` leaves these alone. Inner ones are converted first, because regions move as they are.
+"""
+
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.transforms.passes import Pass
+
+
+class ControlFlowToScf(Pass, name="control-flow-to-scf"):
+    """Structured control flow of StableHLO to ``scf``."""
+
+    def run(self, module: Any) -> None:
+        found: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
+                found.append(op)
+            return ir.WalkResult.ADVANCE
+        module.operation.walk(visit, ir.WalkOrder.POST_ORDER)
+        with module.context:
+            for op in found:
+                convert(op)
+
+
+def convert(op: Any) -> None:
+    """Replace one operation."""
+    types = [r.type for r in op.results]
+    with ir.InsertionPoint(op), op.location:
+        match op.name:
+            case "stablehlo.while":
+                made = ir.Operation.create("scf.while", results=types, operands=list(op.operands), regions=2)
+                regions = [(0, 0), (1, 1)]
+            case "stablehlo.if":
+                condition = extract(op.operands[0], ir.IntegerType.get_signless(1))
+                made = ir.Operation.create("scf.if", results=types, operands=[condition], regions=2)
+                regions = [(0, 0), (1, 1)]
+            case _:             # the last branch runs for every number that names no other
+                number = extract(op.operands[0], ir.IntegerType.get_signless(32))
+                index = ir.Operation.create("arith.index_cast", results=[ir.IndexType.get()], operands=[number]).result
+                last = len(op.regions) - 1
+                made = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last + 1,
+                                           attributes={"cases": ir.DenseI64ArrayAttr.get(range(last))})
+                regions = [(last, 0), *((k, k + 1) for k in range(last))]
+    for source, target in regions:
+        for block in list(op.regions[source].blocks):
+            block.append_to(made.regions[target])
+        terminate(made.regions[target].blocks[0], is_condition=op.name == "stablehlo.while" and target == 0)
+    for old, new in zip(op.results, made.results):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def extract(tensor: Any, kind: Any) -> Any:
+    """The element of a tensor without dimensions."""
+    return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor]).result
+
+
+def terminate(block: Any, is_condition: bool) -> None:
+    """``stablehlo.return`` as the terminator that ``scf`` wants."""
+    old = block.operations[len(block.operations) - 1].operation
+    values = list(old.operands)
+    with ir.InsertionPoint(old), old.location:
+        if is_condition:
+            condition = extract(values[0], ir.IntegerType.get_signless(1))
+            ir.Operation.create("scf.condition", operands=[condition, *block.arguments])
+        else:
+            ir.Operation.create("scf.yield", operands=values)
+    old.erase()
