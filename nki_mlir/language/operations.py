@@ -107,12 +107,17 @@ def partition_first(view: View) -> View:
     return view.settled("folded").like(dims=dims)
 
 
+NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
+
+
 def constant(array: Any, dtype: Any = None) -> Any:
     """A NumPy array as an HBM tensor of the program."""
     values = np.asarray(array)
+    if values.dtype.name in NARROWER:
+        values = values.astype(NARROWER[values.dtype.name])
     kind = located_dtype(values.dtype if dtype is None else dtype)
     from nki_mlir.scalar.conversion import convert
-    return TENSOR.whole(active("shared_constant").constant(convert(values, kind), kind))
+    return TENSOR.whole(active("nl.shared_constant").constant(convert(values, kind), kind))
 
 
 def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
