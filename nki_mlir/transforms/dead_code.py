@@ -9,7 +9,7 @@ from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.transforms.symbol_values import constant_of
 
-PURE = ("arith.", "affine.apply")
+PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "memref.cast", "nki.reinterpret")
 MEMSET = "nki.memset"
 
 
@@ -17,7 +17,8 @@ def fold_constants(operations: Iterable[Any], constant: Callable[[int], Any]) ->
     """Let the users of index computations that have a constant value use ``constant(value)``; the computations stay."""
     for operation in operations:
         op = operation.operation
-        if op.name.startswith(PURE) and op.name != "arith.constant" and isinstance(op.results[0].type, ir.IndexType):
+        if op.name.startswith(("arith.", "affine.apply")) and op.name != "arith.constant" and isinstance(
+                op.results[0].type, ir.IndexType):
             value = constant_of(op.results[0])
             if value is not None:
                 op.results[0].replace_all_uses_with(constant(value))

@@ -107,7 +107,7 @@ def resolved(op: Op, interval: Interval, executes: bool = False) -> Op | None:
             return None
         limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
         op = in_box(op, box, limits)
-    return _with_used_symbols(op)
+    return with_used_symbols(op)
 
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
@@ -139,7 +139,7 @@ def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
     return type(op)(mask=box.rest, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
 
 
-def _with_used_symbols(op: Op) -> Op:
+def with_used_symbols(op: Op) -> Op:
     """The operation without the symbols that it does not use, those of one value being put in as constants."""
     fixed = {k: low for k, (low, high) in enumerate(op.ranges) if low == high}
     used = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))

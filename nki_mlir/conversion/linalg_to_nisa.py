@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""linalg-to-nisa: choose engine instructions for what is still linalg.
+
+before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tensor_reduce"(%r, %x) {op = "add", ...}
+         linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",
+         linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
+
+``nisa`` operations stay as they are. Every operand is a buffer with an access pattern again. The instructions chosen
+are ones the target's engines can run: what lies where an engine cannot read or write it is moved, by an engine between
+SBUF and PSUM, by a DMA between partitions. ``pieces`` bounds how many transfers a mask that is no box may become.
+
+Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
+32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Copies out
+of PSUM alternate between the Vector and the Scalar engine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.conversion.selection.emitter import Emitter
+from nki_mlir.conversion.selection.expressions import Constant
+from nki_mlir.conversion.selection.folds import fold_of, is_fold
+from nki_mlir.conversion.selection.nest import Nest, Operand
+from nki_mlir.conversion.selection.reader import NestReader
+from nki_mlir.conversion.selection.selector import Selector, is_copy
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.places import place_of
+from nki_mlir.machine import machine_named
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.transforms.dead_code import PURE, erase_dead_code
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass
+from nki_mlir.transforms.symbol_values import SymbolValues
+
+BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
+
+
+class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.NISA):
+    pieces: int = 512           # transfers that one operation under a mask may become
+
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            _generalize(module)
+            for kernel in kernel_functions(module):
+                emitter = Emitter(machine_named(kernel.target))
+                for block in _blocks(kernel.op):
+                    _Block(block, emitter, self.pieces).convert()
+                erase_dead_code(kernel.op.regions[0].blocks[0])
+
+
+def _generalize(module: Any) -> None:
+    """Named structured operations as ``linalg.generic``."""
+    found = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith("linalg.") and op.name not in ("linalg.generic", "linalg.fill", "linalg.yield",
+                                                             "linalg.index"):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if found:
+        load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
+
+
+def _blocks(op: Any) -> Iterator[Any]:
+    """The blocks of code below an operation; bodies of structured operations are none."""
+    for region in op.regions:
+        for block in region.blocks:
+            yield block
+            for inner in list(block.operations):
+                if not inner.operation.name.startswith("linalg."):
+                    yield from _blocks(inner.operation)
+
+
+class _Block:
+    """The structured operations of one block, in order."""
+
+    def __init__(self, block: Any, emitter: Emitter, pieces: int) -> None:
+        self.emitter, self.pieces = emitter, pieces
+        self.operations = [op.operation for op in block.operations]
+        self.done: list[Any] = []
+
+    def convert(self) -> None:
+        places = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
+        fresh = False
+        taken: set[int] = set()
+        for k in places:
+            if k in taken:
+                continue
+            op = self.operations[k]
+            try:
+                reader = NestReader(op)
+                nest = reader.read()
+                following = self.next(k)
+                if following is not None and self.starts(nest, op, self.operations[following]):
+                    fresh = True
+                else:
+                    finish = self.finish(reader, nest, op, following) if fresh else None
+                    if finish is not None and following is not None:
+                        nest = finish
+                        taken.add(following)
+                    self.emitter.at(op, nest, reader.extra())
+                    interval = SymbolValues(op, nest.symbols).interval
+                    Selector(self.emitter, interval, self.pieces).select(nest, fresh)
+                    fresh = False
+            except NkiMlirError as error:
+                raise error.located(place_of(op)) from None
+            self.done.append(op)
+        for k in sorted(taken, reverse=True):
+            self.done.append(self.operations[k])
+        for op in self.done:
+            op.erase()
+
+    def next(self, k: int) -> int | None:
+        """The next structured operation, if nothing that touches memory comes before it."""
+        for place in range(k + 1, len(self.operations)):
+            name = self.operations[place].name
+            if name == "linalg.generic":
+                return place
+            if not name.startswith(BETWEEN):
+                return None
+        return None
+
+    def starts(self, nest: Nest, op: Any, following: Any) -> bool:
+        """Whether an operation writes the identity of the fold that follows, which then needs no start value."""
+        if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
+                len(following.operands) - 1]:
+            return False
+        fold = NestReader(following).read()
+        if not is_fold(fold) or (nest.mask and nest.mask != fold.mask):
+            return False
+        fn, element = fold_of(fold.body)
+        identity = ALU[fn].identity(element.dtype)
+        return identity is not None and Constant(element.dtype, type(nest.body.value)(identity)) == nest.body
+
+    def finish(self, reader: NestReader, nest: Nest, op: Any, following: int | None) -> Nest | None:
+        """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
+
+        The result is then used nowhere else: it is a buffer of its own.
+        """
+        if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
+            return None
+        buffer = nest.output.handle
+        if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.name != "memref.alloc":
+            return None
+        last = self.operations[following]
+        allowed = {op, last, *self.done}
+        users = [user for use in buffer.uses for user in _users_through_views(use.owner.operation)]
+        if any(user not in allowed for user in users) or last not in users:
+            return None
+        after = NestReader(last, reader.numbering).read()
+        if after.reduced or after.mask or after.limits or not is_copy(after.body) or len(after.inputs) != 1:
+            return None
+        output = _output_through(nest, after)
+        if output is None:
+            return None
+        return replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
+
+
+def _users_through_views(op: Any) -> list[Any]:
+    if not op.name.startswith(PURE):
+        return [op]
+    return [user for r in op.results for use in r.uses for user in _users_through_views(use.owner.operation)]
+
+
+def _output_through(fold: Nest, after: Nest) -> Operand | None:
+    """Where the fold's result goes when ``after`` copies it, along the fold's axes."""
+    source = after.inputs[0]
+
+    def way(operand: Operand, axis: int) -> tuple[bool, int]:
+        return axis == operand.lanes, operand.steps[axis]
+    ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
+    place: dict[int, int] = {}
+    for axis, n in enumerate(fold.extents):
+        if n > 1 and axis not in fold.reduced:
+            other = ways.pop(way(fold.output, axis), None)
+            if other is None or after.extents[other] != n:
+                return None
+            place[axis] = other
+    if ways or source.partition != fold.output.partition or source.free != fold.output.free:
+        return None
+    target = after.output
+    lanes = next((a for a, b in place.items() if b == target.lanes), None)
+    if lanes is None and fold.output.lanes is not None and fold.extents[fold.output.lanes] == 1:
+        lanes = fold.output.lanes
+    if target.on_chip and lanes is None and target.lanes is not None and after.extents[target.lanes] > 1:
+        return None
+    steps = tuple(target.steps[place[a]] if a in place else 0 for a in range(len(fold.extents)))
+    return replace(target, steps=steps, lanes=lanes if target.on_chip else None)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks that are no box: transfers become boxes, computations go through a predicate.
+
+A transfer with HBM moves the active elements alone, one DMA for each box of them. A result on chip is computed for all
+elements into a buffer and copied where a predicate tile, made by affine selections, is not 0.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nki_mlir.conversion.selection.cover import Cover
+from nki_mlir.conversion.selection.emitter import GPSIMD, VECTOR
+from nki_mlir.conversion.selection.nest import Nest, Operand
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
+from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
+from nki_mlir.transforms.mask_boxes import Box, box_of
+
+if TYPE_CHECKING:
+    from nki_mlir.conversion.selection.selector import Selector
+
+
+def select(selector: "Selector", nest: Nest) -> None:
+    """Emit an arranged nest with a mask and without folds."""
+    from nki_mlir.conversion.selection.selector import is_copy
+    box = box_of(nest.mask, nest.extents, selector.interval)
+    if box is None:
+        return None
+    nest = boxed(nest, box)
+    if not nest.mask:
+        return selector.elementwise(nest)
+    selector.emitter.nest = nest
+    if is_copy(nest.body) and not any(s.symbols for s in forms_of(nest.mask)) and _by_dma(nest):
+        return boxes(selector, nest, nest.output, nest.inputs[0])
+    cover = Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
+    result = cover.value(nest.body)
+    if nest.output.on_chip and inside(selector, nest, nest.output):
+        return write_where(selector, nest.output.tile(nest.extents), result.tile(nest.extents),
+                           predicate(selector, nest).tile(nest.extents))
+    return boxes(selector, nest, nest.output, result)
+
+
+def boxed(nest: Nest, box: Box) -> Nest:
+    """The nest on a box that holds all its active elements."""
+    for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
+        nest = nest.window(axis, start, count)
+    return replace(nest, mask=box.rest)
+
+
+def forms_of(mask: Mask) -> list[Linear]:
+    return [c.form for c in mask]
+
+
+def _by_dma(nest: Nest) -> bool:
+    """Whether a copy can be made of DMA transfers alone, and has to be: one side is in HBM."""
+    spaces = {o.space for o in (nest.inputs[0], nest.output)}
+    return PSUM not in spaces and spaces != {SBUF}
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+def inside(selector: "Selector", nest: Nest, operand: Operand) -> bool:
+    """Whether all elements of the nest, active or not, are in the operand's buffer."""
+    tile = operand.tile(nest.extents)
+    low, high = selector.interval(operand.free)
+    reach = tile.access.reach()
+    if low + reach[0] < 0 or high + reach[1] >= tile.row:
+        return False
+    if operand.partition is None:
+        return True
+    low, high = selector.interval(operand.partition)
+    return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
+
+
+def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
+    """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
+    all_in = inside(selector, nest, operand)
+    if operand.on_chip and all_in:
+        return selector.brought(operand, nest)
+    static = not any(f.symbols for f in forms_of(nest.mask))
+    if not static and all_in:                       # reading more than is asked for is seen by nobody
+        return selector.loaded(operand, nest)
+    tile = selector.emitter.buffer(nest.extents, operand.dtype)
+    selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
+    steps = tuple(0 if a == 0 else step for a, (step, _) in enumerate(tile.access.dims))
+    target = Operand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+    boxes(selector, nest, target, operand)
+    return target
+
+
+def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
+    """dst = src for the active elements, box by box."""
+    if any(f.symbols for f in forms_of(nest.mask)):
+        raise Unsupported(feature="a transfer under a mask that depends on a loop variable or program id in more than "
+                                  "its bounds", instead="raise copies= of split-masked-loops so that the loop is cut")
+    found = list(_boxes(nest.mask, nest.extents, selector.pieces))
+    if len(found) > selector.pieces:
+        raise Unsupported(feature=f"a transfer under a mask of more than {selector.pieces} boxes",
+                          instead="raise pieces= of linalg-to-nisa, or select on chip after the load")
+    for starts, counts in found:
+        selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
+
+
+def _boxes(mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Boxes that hold the active elements and no others; at most one more than the limit."""
+    box = box_of(mask, extents, lambda form: (form.const, form.const))
+    if box is None:
+        return
+    if not box.rest:
+        yield box.starts, box.counts
+        return
+    axis = min(a for c in box.rest for a, _ in c.form.axes)
+    open_boxes: dict[tuple, list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
+    made = 0
+    for position in range(box.counts[axis]):
+        at = [position if a == axis else 0 for a in range(len(extents))]
+        fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
+        counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
+        inner = {(s, n) for s, n in _boxes(fixed, counts, limit)}
+        for key in [k for k in open_boxes if k not in inner]:
+            yield _along(box, axis, key, open_boxes.pop(key))
+            made += 1
+        for key in sorted(inner):
+            open_boxes.setdefault(key, [position, 0])[1] += 1
+        if made > limit:
+            return
+    for key, run in open_boxes.items():
+        yield _along(box, axis, key, run)
+
+
+def _without(form: Linear, axis: int) -> Linear:
+    return replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
+
+
+def _along(box: Box, axis: int, key: tuple, run: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    starts, counts = key
+    starts = tuple(b + (run[0] if a == axis else s) for a, (b, s) in enumerate(zip(box.starts, starts)))
+    return starts, tuple(run[1] if a == axis else n for a, n in enumerate(counts))
+
+
+# -- predicates --------------------------------------------------------------------------------------------------------
+def predicate(selector: "Selector", nest: Nest) -> Operand:
+    """A buffer that holds 1 for the active elements and 0 for the others."""
+    cover = selector.cover(nest)
+    flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
+    counts = [n if a == 0 or flags.moves(a) else 1 for a, n in enumerate(nest.extents)]
+    selector.emitter.emit(MemsetOp, VECTOR, dst=flags.tile(counts), value=1.0)
+    cleared(selector, nest, flags.tile(counts), 0.0)
+    return flags
+
+
+def cleared(selector: "Selector", nest: Nest, tile: Tile, value: float) -> None:
+    """Put a value in place of a tile's elements that are not active."""
+    for constraint in nest.mask:
+        selector.emitter.emit(AffineSelectOp, GPSIMD, dst=tile, src=tile, predicate=constraint.form,
+                              equal=constraint.equal, value=value)
+
+
+def write_where(selector: "Selector", dst: Tile, value: Tile, flags: Tile) -> None:
+    """dst = value where the flags are not 0, both of one dtype, bit for bit."""
+    if dst.dtype.is_integer and dst.dtype.itemsize == 8:
+        raise Unsupported(feature=f"{dst.dtype} under a mask that is no box", instead="use 32-bit integers")
+    if dst.dtype.is_integer and dst.dtype.itemsize == 4:        # as floats they go through the engine unchanged
+        dst, value = (retyped(t, FLOAT32) for t in (dst, value))
+    selector.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
+
+
+def retyped(tile: Tile, dtype: DType) -> Tile:
+    return replace(tile, access=replace(tile.access, dtype=dtype))
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+def touched(selector: "Selector", nest: Nest) -> Tile | None:
+    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
+    from nki_mlir.conversion.selection.folds import reduce_tile
+    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    if not any(f.symbols for f in forms_of(nest.mask)):
+        active = np.ones(nest.extents, np.bool_)
+        grid = np.indices(nest.extents, sparse=True)
+        for c in nest.mask:
+            position = c.form.const + sum(k * grid[axis] for axis, k in c.form.axes)
+            active &= (position == 0) if c.equal else (position >= 0)
+        if active.any(axis=tuple(nest.reduced)).all():
+            return None
+    flags = selector.emitter.buffer(kept, UINT8)
+    reduce_tile(selector, nest, "maximum", predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
+    return flags

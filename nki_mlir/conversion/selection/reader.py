@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads structured operations on views of buffers back as loop nests over the buffers themselves.
+
+A view's flat offset is split into partition and free offset: coefficients by the length of a row, the constant so that
+the free offset stays within its row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.selection.expressions import BodyReader, Node, Position, applied, rebuilt
+from nki_mlir.conversion.selection.nest import Nest, Operand
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask
+from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
+from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.facts import Numbering
+from nki_mlir.dialects.mlir_ops import ranges_of
+from nki_mlir.scalar.dtypes import DType
+
+STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+
+
+@dataclass(frozen=True)
+class View:
+    """A strided view: base buffer, element type, and offset, sizes and strides in elements of that type."""
+
+    base: Any
+    dtype: DType
+    offset: Linear
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class NestReader:
+    """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
+
+    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
+        self.operation = operation
+        self.numbering = numbering or Numbering(())
+
+    def read(self) -> Nest:
+        op = self.operation
+        nest = self.fill() if op.name == "linalg.fill" else self.generic()
+        symbols = tuple(self.numbering.values)
+        return replace(nest, symbols=symbols, ranges=ranges_of(op, symbols))
+
+    def extra(self) -> dict[str, Any]:
+        """Attributes that are not the operation's own, which every pass keeps."""
+        attributes = self.operation.attributes
+        named = (attributes[k] for k in range(len(attributes)))
+        return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
+
+    def fill(self) -> Nest:
+        value, target = self.operation.operands
+        constant = BodyReader(self.operation.regions[0].blocks[0], 1, 1).value(value)
+        view = self.view(target)
+        maps = [Linear(0, (), ((axis, 1),)) for axis in range(len(view.sizes))]
+        return Nest(view.sizes, frozenset(), (), self.operand(view, maps, view.sizes), constant)
+
+    def generic(self) -> Nest:
+        op = self.operation
+        attributes, operands = op.attributes, list(op.operands)
+        inputs, outputs = list(attributes["operandSegmentSizes"])
+        if outputs != 1:
+            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
+        data = sum(isinstance(v.type, ir.MemRefType) for v in operands[:inputs])
+        views = [self.view(v) for v in (*operands[:data], operands[-1])]
+        maps = [a.value for k, a in enumerate(attributes["indexing_maps"]) if k < data or k >= inputs]
+        subscripts = [[self.subscript(e) for e in m.results] for m in maps]
+        rank = maps[0].n_dims
+        extents = self.extents(rank, views, subscripts)
+        kinds = [str(kind) for kind in attributes["iterator_types"]]
+        reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
+        made = [self.operand(v, s, extents) for v, s in zip(views, subscripts)]
+        given = [self.form(v) for v in operands[data:inputs]]
+        body = BodyReader(op.regions[0].blocks[0], inputs, data).yielded()
+        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
+        return Nest(extents, reduced, tuple(made[:-1]), made[-1], self.with_symbols(body, given), mask, limits)
+
+    def subscript(self, e: Any) -> Linear:
+        try:
+            return read_linear(e)
+        except MalformedAttribute:
+            raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
+
+    def extents(self, rank: int, views: Sequence[View], subscripts: Sequence[Sequence[Linear]]) -> tuple[int, ...]:
+        """From the dims that are subscripted by one axis alone."""
+        found: dict[int, int] = {}
+        for view, forms in zip(views, subscripts):
+            for size, form in zip(view.sizes, forms):
+                if len(form.axes) == 1 and form.axes[0][1] == 1 and form.const == 0:
+                    found.setdefault(form.axes[0][0], size)
+        if len(found) != rank:
+            raise Unsupported(feature="a loop of a structured operation whose extent no operand gives",
+                              instead="subscript some operand by each loop")
+        return tuple(found[axis] for axis in range(rank))
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+    def form(self, value: Any) -> Linear:
+        """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
+        if not isinstance(value.owner, ir.Block):
+            op = value.owner.operation
+            if op.name == "arith.constant":
+                return Linear(op.attributes["value"].value)
+            if op.name == "affine.apply":
+                try:
+                    return applied(op.attributes["map"].value, [self.form(v) for v in op.operands])
+                except Unsupported:
+                    pass                        # a quotient or a remainder is a symbol of its own
+        return Linear(0, ((self.numbering.position(value), 1),))
+
+    def mask(self, name: str, given: Sequence[Linear]) -> Mask:
+        attributes = self.operation.attributes
+        if name not in attributes:
+            return ()
+        return tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in read_mask(attributes[name]))
+
+    def with_symbols(self, body: Node, given: Sequence[Linear]) -> Node:
+        return rebuilt(body, lambda node: Position(_with_symbols(node.form, given), node.dtype)
+                       if isinstance(node, Position) else None)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+    def view(self, value: Any) -> View:
+        op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        match op.name if op is not None else "":
+            case "memref.reinterpret_cast":
+                base = self.view(op.operands[0])
+                kind = ir.MemRefType(value.type)
+                strides, offset = kind.get_strides_and_offset()
+                start = self.form(op.operands[1]) if offset == DYNAMIC else Linear(offset)
+                return View(base.base, base.dtype, start, tuple(kind.shape), tuple(strides))
+            case "memref.subview":
+                return self.subview(op, self.view(op.operands[0]))
+            case "memref.cast":
+                return self.view(op.operands[0])
+            case "nki.reinterpret":
+                shape, dtype, _ = memref_parts(value.type)
+                return View(op.operands[0], dtype, ZERO, shape, _dense(shape))
+        shape, dtype, _ = memref_parts(value.type)
+        return View(value, dtype, ZERO, shape, _dense(shape))
+
+    def subview(self, op: Any, base: View) -> View:
+        kind = ir.MemRefType(op.results[0].type)
+        sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
+        if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
+            raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides, and keep the rank")
+        given = iter(list(op.operands)[1:])
+        offset = base.offset
+        for start, stride in zip(starts, base.strides):
+            offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
+        return View(base.base, base.dtype, offset, tuple(sizes), tuple(a * b for a, b in zip(steps, base.strides)))
+
+    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int]) -> Operand:
+        """The view as it is walked by the axes of the nest."""
+        shape, base_dtype, space = memref_parts(view.base.type)
+        steps, offset, lanes = [0] * len(extents), view.offset, None
+        row = _row(shape, base_dtype, view.dtype)
+        for d, (form, stride, size) in enumerate(zip(subscripts, view.strides, view.sizes)):
+            offset = offset.plus(Linear(form.const * stride))
+            if space != HBM and d == 0 and (size == 1 or stride in (0, row)):
+                if stride == 0 and size > 1:
+                    continue                    # one partition for all lanes
+                if len(form.axes) > 1 or any(c != 1 for _, c in form.axes):
+                    raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
+                lanes = form.axes[0][0] if form.axes else None
+                continue
+            for axis, c in form.axes:
+                steps[axis] += c * stride
+        partition = None
+        if space != HBM:
+            low = sum(min(0, step * (n - 1)) for step, n in zip(steps, extents))
+            partition, offset = self.split(offset, row, low)
+        return Operand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
+
+    def split(self, offset: Linear, row: int, low: int) -> tuple[Linear, Linear]:
+        """Partition and free offset of a flat one; ``low`` is how far below its start a view reaches."""
+        signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
+        partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
+        free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))
+        ranges = ranges_of(self.operation, self.numbering.values)
+        whole = (free.interval(ranges)[0] + low) // row
+        return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
+
+
+def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
+    total = Linear(form.const, (), form.axes)
+    for position, c in form.symbols:
+        total = total.plus(given[position], c)
+    return total
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[d + 1:]) for d in range(len(shape)))
+
+
+def _row(shape: tuple[int, ...], base: DType, dtype: DType) -> int:
+    return prod(shape[1:]) * base.itemsize // dtype.itemsize
