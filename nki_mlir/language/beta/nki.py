@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki``: decorators and launchers of the beta generation."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError
@@ -44,6 +46,34 @@ def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
     return _decorator(kernel, {"mode": "baremetal", "options": kwargs})
 
 
+def benchmark(kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
+    """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``."""
+    if kernel is None:
+        return lambda function: benchmark(function, warmup, iters, **kwargs)
+    from nki_mlir.language.measuring import BenchmarkedKernel, copy_as
+    return copy_as(unwrap(kernel), BenchmarkedKernel)
+
+
+class ProfileDirectory(KernelError, ValueError):
+    code = "NKI-PROFILE-DIRECTORY"
+    message = "nki.profile needs working_directory, an absolute path, got {found!r}"
+    fix = "pass working_directory='/absolute/path'"
+
+
+def profile(func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
+            save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
+            profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
+    """A kernel whose calls write the program and a JSON summary of its estimated costs into ``working_directory``."""
+    if working_directory is None or not Path(working_directory).is_absolute():
+        raise ProfileDirectory(found=working_directory).located(user_location())
+    options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
+               "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
+    if func is None:
+        return lambda function: profile(function, **options)
+    from nki_mlir.language.measuring import ProfiledKernel, copy_as
+    return copy_as(unwrap(func), ProfiledKernel, **options)
+
+
 def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run on NumPy arrays in the simulator; output parameters are updated in place and returned."""
     for value in (*args, *kwargs.values()):
@@ -54,4 +84,10 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     return chosen.run(args, kwargs, chosen.executor or "interpreter")
 
 
-__all__ = ["baremetal", "jit", "simulate_kernel", "tensor", "trace"]
+def __getattr__(name: str) -> Any:
+    if name == "FrameworkKernel":       # above the language, hence found by name
+        return importlib.import_module("nki_mlir.frameworks.framework_kernel").FrameworkKernel
+    raise AttributeError(f"neuronxcc.nki has no {name}")
+
+
+__all__ = ["baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Latencies of kernels without a device: ``benchmark`` and ``profile`` report what the instruction costs add up to.
+
+The kernel is also run once, so that its outputs are well defined.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from nki_mlir.bindings import ir
+from nki_mlir.language.kernel import Kernel, describe_array, is_array
+
+SOURCE = "estimated from the cost formulas of the instructions; not measured on a device"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One latency for all percentiles: an estimate has no spread."""
+
+    microseconds: float
+
+    def get_latency_percentile(self, percentile: int) -> float:
+        """Microseconds."""
+        return self.microseconds
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What ``benchmark`` leaves on a kernel."""
+
+    nc_latency: Latency
+    source: str = SOURCE
+
+
+def estimate_kernel(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    """The estimate of the first program's module, lowered to instructions."""
+    from nki_mlir.targets.neuron.estimate import estimate
+    from nki_mlir.transforms.passes import run_passes
+    from nki_mlir.transforms.pipelines import passes_to
+    spec = kernel.specialize(kernel.bind(arguments, keywords, is_array, describe_array))
+    captured = spec.modules[0]
+    with captured.context, ir.Location.unknown():
+        module = ir.Module.parse(str(captured))
+        run_passes(module, passes_to("nisa", module))
+        return estimate(module)
+
+
+@dataclass(frozen=True, eq=False)
+class BenchmarkedKernel(Kernel):
+    """A kernel that keeps its latency in ``benchmark_result`` when it is called."""
+
+    results: list[BenchmarkResult] = field(default_factory=list)
+
+    def __getitem__(self, grid: Any) -> "BenchmarkedKernel":
+        return replace(cast(BenchmarkedKernel, super().__getitem__(grid)), results=[])
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        made = super().__call__(*arguments, **keywords)
+        self.results[:] = [BenchmarkResult(Latency(estimate_kernel(self, arguments, keywords).latency_ns / 1e3))]
+        return made
+
+    @property
+    def benchmark_result(self) -> BenchmarkResult:
+        """Of the last call."""
+        if not self.results:
+            raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
+        return self.results[0]
+
+
+@dataclass(frozen=True, eq=False)
+class ProfiledKernel(Kernel):
+    """A kernel whose calls write the program and a summary of its estimate into ``working_directory``."""
+
+    working_directory: Any = "."
+    save_neff_name: str = "file.neff"
+    save_trace_name: str = "profile.ntff"
+    profile_nth: int = 1
+    num_execs: int | None = None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        made = super().__call__(*arguments, **keywords)
+        estimate = estimate_kernel(self, arguments, keywords)
+        folder = Path(self.working_directory)
+        (folder / "json_reports").mkdir(parents=True, exist_ok=True)
+        spec = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
+        _write(folder / self.save_neff_name, str(spec.modules[0]))
+        summary = {"source": SOURCE, "total_time": estimate.latency_ns / 1e9, "hbm_bytes": estimate.hbm_bytes,
+                   **{f"{e}_engine_active_time": ns / 1e9 for e, ns in estimate.busy_ns.items()},
+                   **{f"{e}_instruction_count": n for e, n in estimate.instructions.items()}}
+        for name in self.traces():
+            _write(folder / name, json.dumps(summary, indent=1))
+            _write(folder / "json_reports" / f"{Path(name).stem}.json", json.dumps(summary, indent=1))
+        return made
+
+    def traces(self) -> list[str]:
+        """File names of the executions that are traced: every ``profile_nth`` of ``num_execs``."""
+        last = self.num_execs or self.profile_nth
+        numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
+        stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix
+        return [f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers]
+
+
+def _write(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as out:
+        out.write(text)
+    os.replace(temporary, path)
+
+
+def copy_as(kernel: Kernel, cls: type[Kernel], **fields: Any) -> Any:
+    """The kernel as a subclass, with a cache of its own."""
+    parts = {name: getattr(kernel, name) for name in Kernel.__dataclass_fields__ if name != "specializations"}
+    return cls(**parts, **fields)
