@@ -5,6 +5,9 @@
 stay.
 """
 
+# mypy: disable-error-code="call-arg, name-defined"
+# (the bindings' classes are not typed)
+
 from math import prod
 from typing import Any
 

@@ -154,7 +154,7 @@ class Sampler:
 
     def operation(self, cls: type[Op]) -> Op:
         """One that obeys its rules."""
-        while True:
+        for _ in range(2000):
             self.common = FLOAT32 if self.chance(0.6) else ALL[self.rng.integers(0, len(ALL))]
             attributes = {n: self.attribute(cls, n, k) for n, k in cls.attributes.items()}
             attributes = {n: str(v) if isinstance(v, np.str_) else v for n, v in attributes.items()}
@@ -174,6 +174,7 @@ class Sampler:
                 return op
             except KernelError:
                 continue
+        raise AssertionError(f"no sample of {cls.full_name()} obeys its rules: teach this file its attributes")
 
     # -- variations ----------------------------------------------------------------------------------------------------
     def masked(self, op: Op) -> Op:

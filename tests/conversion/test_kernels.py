@@ -12,6 +12,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets.interpreter import load
 from nki_mlir.targets.interpreter.module import compile_function, run_grid
 from nki_mlir.transforms.levels import Level, check_level
 from nki_mlir.transforms.passes import pass_named, run_passes
@@ -153,6 +154,20 @@ def test_kernel__lowered_computes_the_same_bits(jitted, shapes, constants, passe
     assert str(module).count("scf.for") >= 1 or "scf.for" not in text or "split-masked-loops" in passes
     for want, got in zip(outcome(again, spec, inputs), outcome(module, spec, inputs)):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("passes", [[], ["nki-to-linalg"], ["nki-to-linalg", "nisa-to-linalg"]], ids="+".join)
+def test_load__executes_a_captured_kernel_at_any_level(passes):
+    jitted, shapes, constants = next(k.values for k in KERNELS if k.id == "programs")
+    x = np.random.default_rng(0).standard_normal(shapes[0]).astype(np.float32)
+    _, spec = captured(jitted, [x], constants)
+    run_passes(spec.modules[0], [pass_named(name) for name in passes])
+    out = np.zeros_like(x)
+    load(spec.captured, spec.grid)([x], [out])
+    expected = x
+    for _ in range(3):
+        expected = np.maximum(expected, expected * np.float32(-1.5))
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_device_print__prints_at_the_waist():

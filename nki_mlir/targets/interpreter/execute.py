@@ -49,7 +49,7 @@ def compile_op(op: Op) -> Runner:
         sources = []
         for at, place, converts, dtype in fetch:
             view = at(arrays[place], values)
-            sources.append(convert(view, compute, dtype) if converts else view)
+            sources.append(convert(view, compute, dtype) if converts else view)     # type: ignore[arg-type]
         for form in forms:
             sources.append(form_values(form, values, origin, counts).astype(computed.numpy))    # type: ignore[union-attr]
         result = reference(*sources)

@@ -89,6 +89,14 @@ def _affine_apply(op: Any) -> Function:
     return lambda *values: evaluate(values)
 
 
+@_made_by("affine.min", "affine.max")
+def _affine_extremum(op: Any) -> Function:
+    mapping = op.attributes["map"].value
+    forms = [compile_expression(e, mapping.n_dims) for e in mapping.results]
+    choose = min if op.name == "affine.min" else max
+    return lambda *values: choose(form(values) for form in forms)
+
+
 @_made_by("arith.index_cast", "arith.extsi", "arith.trunci", "arith.sitofp", "arith.extf", "arith.truncf",
           "arith.fptosi", "arith.fptoui", "arith.index_castui")
 def _cast(op: Any) -> Function:

@@ -264,6 +264,24 @@ def test_elements__are_loaded_and_stored():
     assert np.array_equal(run(text, x, 0 * x)[1], 2 * x[::-1])
 
 
+def test_affine__bounds_of_a_ragged_loop():
+    text = """func.func @f(%o: memref<6xf32>) {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c4 = arith.constant 4 : index
+      %c6 = arith.constant 6 : index
+      %one = arith.constant 1.0 : f32
+      scf.for %i = %c0 to %c6 step %c4 {
+        %end = affine.min affine_map<(d0) -> (d0 + 3, 5)>(%i)
+        scf.for %j = %i to %end step %c1 {
+          memref.store %one, %o[%j] : memref<6xf32>
+        }
+      }
+      return
+    }"""
+    assert run(text, np.zeros(6, np.float32))[0].tolist() == [1, 1, 1, 0, 1, 0]
+
+
 def test_elements__outside_are_an_error():
     text = """func.func @f(%a: memref<6xf32>) {
       %c6 = arith.constant 6 : index
