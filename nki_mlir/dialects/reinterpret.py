@@ -34,7 +34,9 @@ class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
 
 def _row_bytes(kind: Any) -> tuple[str, int, int] | None:
     """Memory, partitions, and bytes of one of them; None for a type that is not a whole buffer's."""
-    if not isinstance(kind, ir.MemRefType) or not kind.has_static_shape or isinstance(kind.layout, ir.StridedLayoutAttr):
+    if not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
+        return None
+    if isinstance(kind.layout, ir.StridedLayoutAttr):
         return None
     element, space = str(kind.element_type), kind.memory_space
     if element not in BY_MLIR or not isinstance(space, ir.StringAttr):
