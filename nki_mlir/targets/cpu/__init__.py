@@ -1,20 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs kernels as native code: tiles as vector code for the host, compiled by the ExecutionEngine.
 
-A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines, one for each
-distinct computation on tiles (``nests.py``). Routines are compiled once in a process, whatever kernels use them.
+A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines, one for
+each distinct computation on tiles (``nests.py``). Routines are compiled once in a process, whatever kernels use them.
 """
 
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
+import numpy as np
+
+from nki_mlir.diagnostics import Unsupported
+
+
+def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+    """A captured kernel as ``run(inputs, shared)``: a ``CompiledKernel``, which has a native entry too.
+
+    What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
+    """
     from nki_mlir.targets.cpu.kernel import CompiledKernel
-
-
-def load(captured: Any, grid: tuple[int, ...]) -> "CompiledKernel":
-    """A captured kernel as ``run(inputs, shared)``; see ``CompiledKernel`` for its native entry."""
-    from nki_mlir.targets.cpu.kernel import CompiledKernel
-    return CompiledKernel(captured, grid)
+    try:
+        return CompiledKernel(captured, grid)
+    except Unsupported as error:
+        from nki_mlir.targets import interpreter
+        program = interpreter.load(captured, grid)
+        warnings.warn(f"the kernel runs in the interpreter: {error.headline}", RuntimeWarning, stacklevel=2)
+        return program
 
 
 def lower_to_llvm(module: Any) -> str:

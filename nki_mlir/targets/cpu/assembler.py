@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads a kernel function of the waist and writes the machine's program for it.
 
-Loops and branches become the machine's, structured operations calls of routines, views nothing: an address is a linear form of
-slots. Index arithmetic that is linear costs nothing either.
+Loops and branches become the machine's, structured operations calls of routines, views nothing: an address is a linear
+form of slots. Index arithmetic that is linear costs nothing either.
 """
 
 from collections.abc import Iterator
@@ -16,28 +16,44 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.attributes import read_linear
+from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.cpu.host_operations import HostOperations
+from nki_mlir.targets.cpu.independence import Access, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
-from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY, Assembly, slot_address, slot_value
+from nki_mlir.targets.cpu.program import (
+    CODE,
+    FIRST_ID,
+    MEMORY,
+    SELF,
+    Assembly,
+    Extent,
+    Instruction,
+    slot_address,
+    slot_value,
+)
 from nki_mlir.targets.cpu.storage import Buffer, Lifetimes
-from nki_mlir.targets.cpu.structured import Reader, Structured
-from nki_mlir.dialects.buffer_types import global_array
+from nki_mlir.targets.cpu.structured import DYNAMIC, Reader, Structured
+from nki_mlir.targets.cpu.upstream import NAMES
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
               "arith.maxsi"}
-DYNAMIC = -(1 << 63)                # in a view's static offsets: the offset is an operand
+SAME_MEMORY = {"nki.reinterpret", "memref.cast", "memref.transpose", "memref.collapse_shape", "memref.expand_shape",
+               "memref.memory_space_cast"}          # the result's type has the layout
+
+
+WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
 
 
 @dataclass(frozen=True)
 class View:
-    """A memref: its address in bytes, and the buffer it is in if that is this program's own."""
+    """A memref: its address in bytes, and its memory: a buffer of this program, or something that stands for others."""
 
     address: Linear
-    buffer: Buffer | None = None
+    root: Any
 
 
 @dataclass
@@ -67,15 +83,18 @@ class Assembler:
         self.globals: list[np.ndarray] = []         # arrays whose addresses are in the program
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
+        self.parallel = False                       # whether the program uses the pool
+        self.ranges: dict[int, tuple[int, int]] = {}        # of loop variables, by slot
+        self.accesses: list[Access] | None = None   # of the parallel loop that is being written
         self.block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(self.block.arguments, kernel.arguments):
             match spec.kind:
                 case "program_id":
                     self.forms[argument] = slot_value(FIRST_ID + spec.place)
                 case "shared":
-                    self.views[argument] = View(slot_value(FIRST_ID + axes + inputs + spec.place))
+                    self.views[argument] = View(slot_value(FIRST_ID + axes + inputs + spec.place), spec.name)
                 case _:
-                    self.views[argument] = View(slot_value(FIRST_ID + axes + spec.place))
+                    self.views[argument] = View(slot_value(FIRST_ID + axes + spec.place), spec.name)
 
     def assemble(self) -> Assembly:
         operations: list[Any] = []
@@ -99,10 +118,12 @@ class Assembler:
             elif name == "scf.if":
                 self.branch(op, operations)
             elif name in ("linalg.generic", "linalg.fill"):
-                self.computation(op)
+                self.computation(op, self.reader.read(op))
                 for inner in operations:
                     if inner.name == "linalg.yield":
                         break
+            elif name == "memref.copy":
+                self.computation(op, self.reader.copy(op))
             elif is_tile_op(op):
                 self.on_host(op)
             else:
@@ -114,23 +135,58 @@ class Assembler:
             raise Unsupported(feature="a loop that carries values on the CPU", instead="keep them in a buffer"
                               ).located(place_of(op))
         low, high, step = (self.form(v) for v in op.operands)
-        variable = self.code.slot()
-        self.forms[op.regions[0].blocks[0].arguments[0]] = slot_value(variable)
         static = not (low.symbols or high.symbols or step.symbols)
-        trips = len(range(low.const, high.const, step.const)) if static else 1
+        span = range(low.const, high.const, step.const) if static else None
+        memory, variable = self.code.slot(), self.code.slot()
+        self.forms[op.regions[0].blocks[0].arguments[0]] = slot_value(variable)
+        if span:
+            self.ranges[variable] = span[0], span[-1]
+            if len(span) > 1 and self.accesses is None and _is_parallel(op):
+                return self.parallel_loop(operations, span, memory, variable)
+        outer, self.times = self.times, self.times * (len(span) if span else 1)
         again, end = self.code.label(), self.code.label()
         self.code.emit("nki_set", slot_address(variable), low)
-        if not static or not trips:
-            enters = self.compute("cmpi_slt", low, high)
-            self.code.emit("nki_unless", enters, end)
-        outer, self.times = self.times, self.times * max(trips, 1)
+        if not span:
+            self.code.emit("nki_unless", self.compute("cmpi_slt", low, high), end)
         self.code.mark(again)
-        self.lives.open()
-        self.body(operations)
+        self.inside(operations)
         self.code.emit("nki_next", slot_address(variable), step, high, again)
-        self.lives.close(len(self.code.items))
         self.code.mark(end)
         self.times = outer
+        return None
+
+    def inside(self, operations: Iterator[Any]) -> None:
+        """A nested block. Buffers from outside that it uses live on until it has ended, one instruction later."""
+        self.lives.open()
+        self.body(operations)
+        self.lives.close(len(self.code.items))
+
+    def parallel_loop(self, operations: Iterator[Any], span: range, memory: int, variable: int) -> None:
+        """A loop whose iterations run on the pool, if they are independent and worth it; else one like the others.
+
+        The body is the same in both cases, so it is written first: two items before it and two after it decide.
+        """
+        start, end = self.code.label(), self.code.label()
+        head = len(self.code.items)
+        self.code.items += [None, start]
+        outside, self.memory, self.accesses = self.memory, memory, []
+        cost, self.times, hosts = self.cost, self.times * len(span), len(self.hosts.runners)
+        self.inside(operations)
+        private = {buffer for buffer, where in self.code.buffers if where == memory}
+        if (self.cost - cost >= WORTH_WAKING and len(self.hosts.runners) == hosts
+                and independent(self.accesses, variable, span.step, self.ranges, private)):
+            first = Instruction("nki_parallel", (
+                slot_value(SELF), slot_value(CODE), start, Linear(variable), Linear(span[0]), Linear(span.step),
+                Linear(len(span)), Extent(), Extent(memory), end))
+            self.code.items.append(None)
+            self.parallel = True
+        else:
+            self.code.move(memory, outside)
+            first = Instruction("nki_set", (slot_address(variable), Linear(span[0])))
+            self.code.emit("nki_next", slot_address(variable), Linear(span.step), Linear(span.stop), start)
+        self.code.items[head] = first
+        self.code.mark(end)
+        self.memory, self.accesses, self.times = outside, None, self.times // len(span)
 
     def branch(self, op: Any, operations: Iterator[Any]) -> None:
         if len(op.results):
@@ -139,20 +195,19 @@ class Assembler:
         otherwise, end = self.code.label(), self.code.label()
         has_else = len(op.regions[1].blocks) > 0
         self.code.emit("nki_unless", self.form(op.operands[0]), otherwise)
-        self.lives.open()
-        self.body(operations)
-        self.lives.close(len(self.code.items))
+        self.inside(operations)
         if has_else:
             self.code.emit("nki_unless", Linear(), end)
         self.code.mark(otherwise)
         if has_else:
-            self.lives.open()
-            self.body(operations)
-            self.lives.close(len(self.code.items))
+            self.inside(operations)
         self.code.mark(end)
 
     # -- index values --------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
+        if value not in self.forms:
+            raise Unsupported(feature="an index that is computed from other values on the CPU",
+                              instead="compute it from loop variables and program ids")
         return self.forms[value]
 
     def compute(self, name: str, a: Linear, b: Linear) -> Linear:
@@ -204,8 +259,8 @@ class Assembler:
     # -- memory --------------------------------------------------------------------------------------------------------
     def use(self, value: Any) -> View:
         view = self.views[value]
-        if view.buffer is not None:
-            self.lives.use(view.buffer, len(self.code.items))
+        if isinstance(view.root, Buffer):
+            self.lives.use(view.root, len(self.code.items))
         return view
 
     def simple(self, op: Any) -> None:
@@ -218,22 +273,24 @@ class Assembler:
                 mapping = op.attributes["map"].value
                 operands = [self.form(v) for v in op.operands]
                 self.forms[op.results[0]] = self.affine(mapping.results[0], operands, mapping.n_dims)
-            case "memref.alloc":
+            case "memref.alloc" | "memref.alloca":
                 dtype, shape, _ = self.reader.layout(op.results[0].type)
                 address, buffer = self.code.allocate(prod(shape) * dtype.itemsize, self.memory, self.lives.depth)
                 self.views[op.results[0]] = View(address, buffer)
             case "memref.get_global":
                 array = np.ascontiguousarray(global_array(op))
                 self.globals.append(array)
-                self.views[op.results[0]] = View(Linear(array.ctypes.data))
+                self.views[op.results[0]] = View(Linear(array.ctypes.data), "constants")
             case "memref.reinterpret_cast" | "memref.subview":
                 self.views[op.results[0]] = self.part(op)
-            case "nki.reinterpret" | "memref.cast":
+            case name if name in SAME_MEMORY:
                 self.views[op.results[0]] = self.views[op.operands[0]]
-            case "memref.dealloc" | "scalar.convert" | "scalar.alu" | "scalar.activation":
-                pass                    # scalars outside of bodies are read with the body that uses them
-            case name if name in ARITHMETIC or name == "arith.cmpi":
+            case "arith.index_cast":
+                self.forms[op.results[0]] = self.form(op.operands[0])
+            case name if (name in ARITHMETIC or name == "arith.cmpi") and op.operands[0] in self.forms:
                 self.forms[op.results[0]] = self.arithmetic(op)
+            case name if name in NAMES or name.startswith("scalar.") or name == "memref.dealloc":
+                pass                    # scalars outside of bodies are read with the body that uses them
             case name:
                 raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
                                   ).located(place_of(op))
@@ -246,17 +303,21 @@ class Assembler:
         offset = Linear()
         for step, static in zip(strides if op.name == "memref.subview" else (1,), op.attributes["static_offsets"]):
             offset = offset.plus(self.form(next(dynamic)) if static == DYNAMIC else Linear(static), step)
-        return View(source.address.plus(offset, dtype.itemsize), source.buffer)
+        return View(source.address.plus(offset, dtype.itemsize), source.root)
 
     # -- computations --------------------------------------------------------------------------------------------------
-    def computation(self, op: Any) -> None:
-        read = self.reader.read(op)
+    def computation(self, op: Any, read: Structured) -> None:
         symbols = [self.form(v) for v in read.symbols]
         if read.limits:
             self.check(op, read, symbols)
-        views = [self.use(v).address for v in read.views]
-        self.code.emit(read.nest, *views, *symbols)
-        self.cost += self.times * (20 + 0.1 * read.nest.elements * (1 + 0.2 * len(read.nest.steps)))
+        views = [self.use(v) for v, _ in read.views]
+        places = [view.address.plus(Linear(start)) for view, (_, start) in zip(views, read.views)]
+        self.code.emit(read.nest, *places, *symbols)
+        if self.accesses is not None:
+            roots = [view.root for view in views]
+            self.accesses += [Access(root, place, *read.nest.reach(k), k >= len(read.nest.inputs))
+                              for k, (root, place) in enumerate(zip(roots, places))]
+        self.cost += self.times * read.nest.cost
 
     def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""
@@ -273,6 +334,10 @@ class Assembler:
         values = self.hosts.add(site, op)
         arguments = [self.use(v).address if v in self.views else self.form(v) for v in values]
         self.code.emit(self.hosts.address, Linear(site), *arguments)
+
+
+def _is_parallel(op: Any) -> bool:
+    return "nki.loop" in op.attributes and op.attributes["nki.loop"].value == "parallel"
 
 
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:

@@ -3,16 +3,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.dialects.access import Mask
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion_expansion import expand_convert
+from nki_mlir.scalar.dtypes import INT64
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.nests import Nest, Step
+from nki_mlir.targets.cpu.upstream import emit_native
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Body:
                 assert source is not None and step.dtype is not None
                 return expand_convert(code, values[0], source, step.dtype)
             case "alu":
-                return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
+                return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]) or INT64, *values)
             case "activation":
                 return ACTIVATIONS[step.name].expand(code, values[0])
             case "index":
@@ -81,6 +82,8 @@ class Body:
             case "cast":
                 assert step.dtype is not None
                 return values[0] if step.dtype.bits == 64 else code.trunci(values[0], f"i{step.dtype.bits}")
+            case "native":
+                return emit_native(code, step, values, [self.nest.dtype_of(v) for v in step.operands])
         raise InternalError(f"unknown step {step}")
 
     def _form(self, step: Step, values: list[Value]) -> Value:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matrix products: a tile of the result stays in registers while the summed axes are run through.
 
-``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one along
-which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``; each
-step loads the vectors of ``b`` once and one element of ``a`` a row.
+``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one
+along which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``;
+each step loads the vectors of ``b`` once and one element of ``a`` a row.
 """
 
 from collections.abc import Callable, Sequence
@@ -139,9 +139,9 @@ class Contraction:
         """One element of the summed axes: an outer product."""
         code, product = self.code, self.product
         a, b = self.nest.inputs[product.broadcast], self.nest.inputs[product.vector]
-        moving = [code.spread(expand_convert(code, code.fetch(
-            self.shifted(pointers[product.vector], b.dtype, v * self.lanes), 1, b.dtype, self.lanes, mask), b.dtype, FLOAT32),
-            self.lanes) for v, mask in enumerate(active)]
+        places = [self.shifted(pointers[product.vector], b.dtype, v * self.lanes) for v in range(len(active))]
+        loaded = [code.fetch(place, 1, b.dtype, self.lanes, mask) for place, mask in zip(places, active)]
+        moving = [expand_convert(code, value, b.dtype, FLOAT32) for value in loaded]
         result = []
         for r in range(rows):
             offset = r * a.strides[product.row] if product.row is not None else 0

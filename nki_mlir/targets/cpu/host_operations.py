@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations that stay tile operations are run by the interpreter, called back from the compiled program.
 
-``nki.device_print`` is one, and so is whatever has no lowering to linalg. Programs with such operations do not use the worker
-pool: the callback needs Python's lock, which a waiting caller may hold.
+``nki.device_print`` is one, and so is whatever has no lowering to linalg. Programs with such operations do not use the
+worker pool: the callback needs Python's lock, which a waiting caller may hold.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 class HostOperations:
     """The operations of one kernel by site, the function that runs them, and what they raised."""
 
-    runners: dict[int, Callable[[np.ndarray], None]] = field(default_factory=dict)
+    runners: dict[int, Callable[[int], None]] = field(default_factory=dict)
     failures: dict[int, BaseException] = field(default_factory=dict)
     callback: Any = None
 
@@ -65,5 +65,5 @@ class HostOperations:
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """The memory at an address as an array that shares it."""
     count = int(np.prod(shape, dtype=np.int64))
-    memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)
+    memory: Any = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
+    return np.ndarray(shape, dtype, memory)

@@ -15,7 +15,9 @@ from typing import Any
 from nki_mlir.bindings import PACKAGE, ir, load
 from nki_mlir.diagnostics import InternalError
 
-PASSES = ("convert-scf-to-cf", "convert-to-llvm", "reconcile-unrealized-casts")
+# What LLVM has no operation for becomes calls of the C library, a lane at a time; the rest is lowered before.
+PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
+          "reconcile-unrealized-casts")
 ADDRESSES = "nki_addresses"
 _EVERY_DIALECT = """
 llvm.func @f(%c: i1, %x: f32) {
@@ -43,8 +45,8 @@ def code_context() -> Any:
 def _without_classes(dialect: str, operation: str, result: str) -> None:
     """Let raw operations of a dialect stay raw.
 
-    The bindings import the Python module of a dialect when its first operation is made, to give it a class; for llvm that
-    takes 25 ms and is of no use here. They do not ask again once they have found a module of that name.
+    The bindings import the Python module of a dialect when its first operation is made, to give it a class; for llvm
+    that takes 25 ms and is of no use here. They do not ask again once they have found a module of that name.
     """
     name = f"{PACKAGE}.dialects.{dialect}"
     if name in sys.modules:
@@ -96,7 +98,7 @@ def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
     _engines.append(engine)
     table = (ctypes.c_void_p * max(1, len(names)))()
     place = ctypes.c_void_p(ctypes.addressof(table))
-    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's calling convention: addresses of arguments
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's way: addresses of arguments
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry)(ctypes.addressof(arguments))
     return {name: address or 0 for name, address in zip(names, table)}
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
-from nki_mlir.targets.cpu.assembler import Assembler, Sites
+from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
 from nki_mlir.targets.cpu.machine import machine, thunk
-from nki_mlir.targets.cpu.program import MEMORY, Assembly
+from nki_mlir.targets.cpu.program import Assembly
 from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.cpu.structured import Reader
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 
-WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
+STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -44,8 +44,8 @@ class Compiled:
 class CompiledKernel:
     """All programs of a kernel. Call it with arrays, or call ``address`` as ``int32_t entry(void** data)``.
 
-    ``data`` are the addresses of the inputs in order, then of the shared outputs in order. The function may be called from
-    several threads at once; it is valid as long as this object is. It returns 0 or a status for ``error``.
+    ``data`` are the addresses of the inputs in order, then of the shared outputs in order. The function may be called
+    from several threads at once; it is valid as long as this object is. It returns 0 or a status for ``error``.
     """
 
     def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
@@ -53,24 +53,24 @@ class CompiledKernel:
         reader = Reader()
         made: dict[int, Compiled] = {}
         variants = {id(v.module): v.module for v in captured.variants.values()}
-        assemblers = {key: assemble(module, len(grid), reader, self.hosts, self.sites) for key, module in variants.items()}
-        routines = addresses(r for a in assemblers.values() for r in a.code.routines)
+        assemblers = {key: assemble(module, len(grid), reader, self.hosts, self.sites)
+                      for key, module in variants.items()}
+        functions: dict[Any, int] = dict(addresses(r for a in assemblers.values() for r in a.code.routines))
         names = {i.function for a in assemblers.values() for i in a.code.instructions if isinstance(i.function, str)}
-        functions = {**routines, **{name: machine().function(name) for name in sorted(names)}}
+        functions |= {name: machine().function(name) for name in sorted(names)}
         for key, assembler in assemblers.items():
-            sizes = assembler.code.place()
+            memory = assembler.code.place()
             words = assembler.code.words(functions)
-            made[key] = Compiled(words, assembler.code, sizes.get(MEMORY, 0), assembler.cost, tuple(assembler.globals))
+            made[key] = Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.globals))
         self.programs = list(made.values())
         kernel = assemblers[next(iter(made))].kernel
         self.arrays = len(kernel.inputs) + len(kernel.shared)
         self.bytes = max(p.memory + p.assembly.frame_bytes for p in self.programs)
-        codes = np.array([made[id(captured.variant_for(point).module)].words.ctypes.data for point in np.ndindex(*grid)],
-                         np.int64)
+        chosen = [made[id(captured.variant_for(point).module)] for point in np.ndindex(*grid)]
+        codes = np.array([program.words.ctypes.data for program in chosen], np.int64)
         count = prod(grid)
-        average = sum(p.cost for p in self.programs) / len(self.programs)
-        self.parallel = count > 1 and not self.hosts.runners and count * average >= WORTH_WAKING
-        if self.parallel:
+        self.parallel = count > 1 and not self.hosts.runners and sum(p.cost for p in chosen) >= WORTH_WAKING
+        if self.parallel or any(a.parallel for a in assemblers.values()):
             machine().start_workers()
         frame = max(p.assembly.frame_bytes for p in self.programs) // 8
         own = codes.ctypes.data if len(self.programs) > 1 else 0
@@ -107,10 +107,12 @@ class CompiledKernel:
 
 def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
     """A module's kernel as a program. The module, of any level above the instruction stream, stays as it is."""
-    return assemble_function(the_kernel(at_waist(module)), axes, reader, hosts, sites)
+    copy = at_waist(module)                         # held: a function does not keep its module alive
+    return assemble_function(the_kernel(copy), axes, reader, hosts, sites)
 
 
-def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
+def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites
+                      ) -> Assembler:
     assembler = Assembler(kernel, axes, reader, hosts, sites)
     with kernel.op.context, ir.Location.unknown():
         assembler.assemble()
@@ -124,4 +126,20 @@ def at_waist(module: Any) -> Any:
     copy = module.operation.clone()
     check_safe(copy)
     run_passes(copy, [pass_named(name) for name in ("split-masked-loops", "nki-to-linalg", "nisa-to-linalg")])
+    if _has_named_structured(copy):
+        with copy.context:
+            load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
     return copy
+
+
+def _has_named_structured(module: Any) -> bool:
+    """Whether there are operations such as ``linalg.matmul``, which have a generic form."""
+    found: list[str] = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith("linalg.") and op.name not in STRUCTURED:
+            found.append(op.name)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return bool(found)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loads, stores and plain integer code of generated functions: pointers, strides, masks, scalar or in lanes.
 
-A value is a scalar where ``lanes`` is 1, else a vector of that many elements. ``active`` is a vector of i1, or None when
-all lanes count; other lanes are neither read nor written.
+A value is a scalar where ``lanes`` is 1, else a vector of that many elements. ``active`` is a vector of i1, or None
+when all lanes count; other lanes are neither read nor written.
 """
 
 from collections.abc import Sequence
@@ -85,15 +85,16 @@ class Code(Emitter):
 
     def at(self, pointer: Value, index: Value | int, element: Any) -> Value:
         """The address of an element; of each lane where the index is a vector."""
-        static = isinstance(index, int)
-        if static and index == 0:
-            return pointer
+        if isinstance(index, int):
+            return self._offset([pointer], index, self.pointer, element) if index else pointer
         result = self.pointer
-        if not static and isinstance(index.type, ir.VectorType):
+        if isinstance(index.type, ir.VectorType):
             result = ir.VectorType.get(index.type.shape, self.pointer)
-        return self._llvm("getelementptr", [pointer] if static else [pointer, index], result,
-                          rawConstantIndices=ir.DenseI32ArrayAttr.get([index if static else DYNAMIC]),
-                          elem_type=ir.TypeAttr.get(element))
+        return self._offset([pointer, index], DYNAMIC, result, element)
+
+    def _offset(self, operands: Sequence[Value], index: int, result: Any, element: Any) -> Value:
+        return self._llvm("getelementptr", operands, result, elem_type=ir.TypeAttr.get(element),
+                          rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
 
     def word(self, pointer: Value, place: int, kind: Any) -> Value:
         """A 64-bit word that lies at ``place``."""

@@ -37,7 +37,8 @@ class Limits:
         failed = code.or_(code.shl(excess, SITE_BITS), site)
         return code.select(code.cmp("slt", worst, 0), failed, code.i64(0))
 
-    def _walk(self, code: Code, axes: list[int], positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
+    def _walk(self, code: Code, axes: list[int], positions: dict[int, Value], symbols: list[Value], worst: Value
+              ) -> Value:
         if not axes:
             return self._worse(code, positions, symbols, worst)
         op = code.scf.ForOp(code.i64(0), code.i64(self.extents[axes[0]]), code.i64(1), [worst])

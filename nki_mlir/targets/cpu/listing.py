@@ -20,11 +20,11 @@ def listing(module: Any, vectors: bool = False) -> str:
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
         code = assemble_function(kernel, axes, reader, HostOperations(), Sites([])).code
-        sizes = code.place()
+        memory = code.place()
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
         names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},
                  **{FIRST_ID + axes + k: name for k, name in enumerate(arguments)}}
-        lines += [f"// @{kernel.name}({', '.join(arguments)}): {sizes.get(MEMORY, 0)} bytes of memory",
+        lines += [f"// @{kernel.name}({', '.join(arguments)}): {memory} bytes of memory",
                   *(f"// {line}" for line in code.text(names))]
         routines |= dict.fromkeys(code.routines)
     made = vector_code(list(routines)) if vectors else llvm_code(list(routines))

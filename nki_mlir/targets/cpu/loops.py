@@ -7,6 +7,7 @@ writes, so an earlier load sees the same value. Under a mask nothing is loaded b
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -57,11 +58,11 @@ class Loops:
         extent = self.nest.extents[axis]
         point = replace(point, lanes=lanes)
 
-        def vectors(start: Value | int, count: int, carried: Carried) -> Carried:
+        def vectors(start: Value | int, carried: Carried, count: int) -> Carried:
             """``count`` vectors from a position on, each with its own partial results."""
-            after = list(carried)
+            after, each = list(carried), len(self.plan.folds)
             for k in range(count):
-                own = slice(k * len(self.plan.folds), (k + 1) * len(self.plan.folds)) if self.plan.folds else slice(None)
+                own = slice(k * each, (k + 1) * each) if each else slice(None)
                 place = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
                 after[own] = self.level(depth + 1, self.moved(point, axis, place), after[own])
             return after
@@ -70,9 +71,9 @@ class Loops:
             width = count * lanes
             end = done + (extent - done) // width * width
             if end - done == width:
-                carried = vectors(done, count, carried)
+                carried = vectors(done, carried, count)
             elif end > done:
-                carried = self.loop(done, end, width, carried, lambda i, c, count=count: vectors(i, count, c))
+                carried = self.loop(done, end, width, carried, partial(vectors, count=count))
             done = end
         if done < extent:
             rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
@@ -149,7 +150,7 @@ class Loops:
                 self.put(point.known[result], k, point)
         if not plan.folds:
             return [self.code.spread(point.known[nest.results[k]], point.lanes) for k in plan.carried]
-        return [self.partial(fold, value, point) for fold, value in zip(plan.folds, carried)]
+        return [self.collect(fold, value, point) for fold, value in zip(plan.folds, carried)]
 
     # -- folds ---------------------------------------------------------------------------------------------------------
     def folded(self, depth: int, point: Point) -> None:
@@ -166,8 +167,8 @@ class Loops:
         for k, fold in enumerate(plan.folds):
             total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
             old = self.fetch(first + fold.output, point)
-            self.put(self.body.step(fold.step, {v: old if v != fold.value else total for v in fold.step.operands}, point),
-                     fold.output, point)
+            given = {v: total if v == fold.value else old for v in fold.step.operands}
+            self.put(self.body.step(fold.step, given, point), fold.output, point)
 
     def inside(self, depth: int, point: Point, carried: Carried) -> Carried:
         if depth == len(self.plan.order):
@@ -176,7 +177,7 @@ class Loops:
             return self.vector_loop(depth, point, carried)
         return self.scalar_loop(depth, point, carried)
 
-    def partial(self, fold: Any, total: Value, point: Point) -> Value:
+    def collect(self, fold: Any, total: Value, point: Point) -> Value:
         """A partial result with one more vector; lanes that do not count add nothing."""
         value = self.code.spread(point.known[fold.value], point.lanes)
         if point.active is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiled machine of ``machine.mlir`` and ``pool.mlir`` in this process: its functions, and its worker threads."""
+"""The compiled machine of the ``.mlir`` files beside this one in this process: its functions, and its worker threads."""
 
 import atexit
 import ctypes
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions
@@ -49,7 +50,8 @@ class Machine:
 
     def __init__(self) -> None:
         here = Path(__file__).parent
-        self.functions = _compiled((here / "machine.mlir").read_text(), (*CONTROL, *SERVICE))
+        text = "".join((here / name).read_text() for name in ("memory.mlir", "machine.mlir"))
+        self.functions = _compiled(text, (*CONTROL, *SERVICE))
         # The launch lets go of Python's lock, so that threads run kernels at the same time.
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self._callable("nki_memory_start", None)()

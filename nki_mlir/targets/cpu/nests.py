@@ -26,9 +26,10 @@ class Operand:
 class Step:
     """One operation of a scalar body.
 
-    ``kind`` is constant, convert, alu, activation, index, form or cast; ``name`` the function; ``operands`` are numbers of
-    values: the inputs, then the symbols, then the outputs' old values, then the steps' results, in order. ``number`` is a
-    constant's value, an index's axis, or the linear form of a ``form`` over its operands. ``dtype`` None: an index.
+    ``kind`` is constant, convert, alu, activation, index, form, cast or native; ``name`` the function; ``operands`` are
+    numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps' results, in order.
+    ``number`` is a constant's value, an index's axis, the linear form of a ``form`` over its operands, or a native
+    comparison's predicate. ``dtype`` None: an index.
     """
 
     kind: str
@@ -40,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops around a scalar body. ``reduced`` are axes that the outputs do not have; ``results`` are values per output."""
+    """Loops around a scalar body. ``reduced`` are axes that outputs do not have; ``results`` has a value an output."""
 
     extents: tuple[int, ...]
     reduced: frozenset[int]
@@ -71,6 +72,18 @@ class Nest:
             total *= extent
         return total
 
+    @property
+    def cost(self) -> float:
+        """Nanoseconds, roughly: to decide what is worth a second thread."""
+        return 20 + self.elements * (0.05 + 0.03 * len(self.steps))
+
+    def reach(self, operand: int) -> tuple[int, int]:
+        """The first and last byte of an operand, from the address of its first element on."""
+        given = self.operands[operand]
+        ends = [step * (extent - 1) for step, extent in zip(given.strides, self.extents)]
+        size = given.dtype.itemsize
+        return size * sum(min(0, e) for e in ends), size * (sum(max(0, e) for e in ends) + 1) - 1
+
     def step(self, value: int) -> Step | None:
         """The step that makes a value; None for inputs, symbols and old values."""
         return self.steps[value - self.first_step] if value >= self.first_step else None
@@ -89,7 +102,7 @@ class Nest:
     @property
     def title(self) -> str:
         """A name for people: the last function of the body, types and extents."""
-        functions = [s.name for s in self.steps if s.name]
+        functions = [s.name.split(".")[-1] for s in self.steps if s.name]
         what = functions[-1] if functions else "copy" if self.inputs else "set"
         shape = "x".join(map(str, self.extents)) or "1"
         types = "_".join(dict.fromkeys(str(o.dtype) for o in (*self.outputs, *self.inputs)))
@@ -129,12 +142,15 @@ def _with_axes(nest: Nest, order: list[int]) -> Nest:
         if s.kind != "index":
             return s
         return replace(s, number=place[s.number]) if s.number in place else Step("form", None, (), "", Linear())
-    mask = tuple(Constraint(Linear(c.form.const, c.form.symbols, tuple((place[a], k) for a, k in c.form.axes if a in place)),
-                            c.equal) for c in nest.mask)
+    mask = tuple(_on_axes(c, tuple((place[a], k) for a, k in c.form.axes if a in place)) for c in nest.mask)
     return replace(nest, extents=tuple(nest.extents[a] for a in order),
                    reduced=frozenset(place[a] for a in nest.reduced if a in place), mask=mask,
                    inputs=tuple(map(operand, nest.inputs)), outputs=tuple(map(operand, nest.outputs)),
                    steps=tuple(map(step, nest.steps)))
+
+
+def _on_axes(constraint: Constraint, axes: tuple[tuple[int, int], ...]) -> Constraint:
+    return Constraint(replace(constraint.form, axes=axes), constraint.equal)
 
 
 def _joins(nest: Nest, axis: int) -> bool:
@@ -155,8 +171,7 @@ def _joined(nest: Nest, axis: int) -> Nest:
 
     def operand(o: Operand) -> Operand:
         return Operand(o.dtype, (*o.strides[:axis], *o.strides[axis + 1:]))
-    mask = tuple(Constraint(Linear(c.form.const, c.form.symbols, tuple((after(a), k) for a, k in c.form.axes)), c.equal)
-                 for c in nest.mask)
+    mask = tuple(_on_axes(c, tuple((after(a), k) for a, k in c.form.axes)) for c in nest.mask)
     steps = tuple(replace(s, number=after(s.number)) if s.kind == "index" else s for s in nest.steps)
     return replace(nest, extents=extents, reduced=frozenset(after(a) for a in nest.reduced), mask=mask, steps=steps,
                    inputs=tuple(map(operand, nest.inputs)), outputs=tuple(map(operand, nest.outputs)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program of the machine while it is put together: instructions with linear arguments, then words.
 
-Slots of the frame are symbols of ``Linear`` forms; the address of a buffer is the slot of its memory plus its offset, which is
-known only when all buffers are.
+Slots of the frame are symbols of ``Linear`` forms; the address of a buffer is the slot of its memory plus its offset,
+which is known only when all buffers are.
 """
 
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import Linear
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.routines import Routine, name_of
 from nki_mlir.targets.cpu.storage import LINE, Buffer, Storage
 
@@ -27,7 +27,14 @@ class Label:
     word: int = -1
 
 
-Argument = Linear | Label
+@dataclass(frozen=True)
+class Extent:
+    """A number that is known when everything is placed: the frame's slots, or the size of a memory."""
+
+    memory: int | None = None
+
+
+Argument = Linear | Label | Extent
 
 
 @dataclass
@@ -46,6 +53,7 @@ class Assembly:
     items: list[Instruction | Label | None] = field(default_factory=list)       # None: the end of a program
     buffers: list[tuple[Buffer, int]] = field(default_factory=list)             # with the slot of its memory
     storages: dict[int, Storage] = field(default_factory=dict)                  # by the slot of the memory
+    sizes: dict[int, int] = field(default_factory=dict)                         # of the memories, when they are placed
 
     def slot(self) -> int:
         self.slots += 1
@@ -83,9 +91,16 @@ class Assembly:
         """The frame's size: a multiple of a cache line, since memory follows it."""
         return -(-8 * self.slots // LINE) * LINE
 
-    def place(self) -> dict[int, int]:
-        """Give every buffer its offset; the size of each memory, by its slot."""
-        return {memory: storage.place() for memory, storage in self.storages.items()}
+    def move(self, frm: int, to: int) -> None:
+        """The buffers of one memory go into another."""
+        if frm in self.storages:
+            self.storages.setdefault(to, Storage()).buffers += self.storages.pop(frm).buffers
+            self.buffers = [(buffer, to if memory == frm else memory) for buffer, memory in self.buffers]
+
+    def place(self) -> int:
+        """Give every buffer its offset; the size of a program's memory."""
+        self.sizes = {memory: storage.place() for memory, storage in self.storages.items()}
+        return self.sizes.get(MEMORY, 0)
 
     def words(self, functions: dict[Any, int]) -> np.ndarray:
         """The program in words, after ``place``. ``functions`` are the addresses of routines and of named functions."""
@@ -110,6 +125,8 @@ class Assembly:
 
     def _placed(self, argument: Argument) -> Argument:
         """The argument with buffers as offsets in their memory."""
+        if isinstance(argument, Extent):
+            return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
         if isinstance(argument, Label) or not argument.symbols or argument.symbols[-1][0] < BUFFERS:
             return argument
         (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
@@ -127,9 +144,9 @@ class Assembly:
                 case None:
                     lines.append("  end")
                 case Instruction(function, arguments):
-                    name = function if isinstance(function, str) else "python" if isinstance(function, int) else name_of(function)
-                    values = [labels[a] if isinstance(a, Label) else _form_text(self._placed(a), names) for a in arguments]
-                    lines.append(f"  {name}({', '.join(values)})")
+                    values = [labels[a] if isinstance(a, Label) else _form_text(self._placed(a), names)
+                              for a in arguments]
+                    lines.append(f"  {_function_text(function)}({', '.join(values)})")
         return lines
 
 
@@ -142,13 +159,20 @@ def slot_address(slot: int) -> Linear:
 
 
 def _width(argument: Argument) -> int:
-    return 2 if isinstance(argument, Label) else 2 + 2 * len(argument.symbols)
+    return 2 + 2 * len(argument.symbols) if isinstance(argument, Linear) else 2
 
 
 def _words(argument: Argument) -> list[int]:
     if isinstance(argument, Label):
         return [argument.word, 0]
+    assert isinstance(argument, Linear)
     return [argument.const, len(argument.symbols), *(n for term in argument.symbols for n in term)]
+
+
+def _function_text(function: Routine | str | int) -> str:
+    if isinstance(function, int):
+        return "python"                 # a call back into the interpreter
+    return function if isinstance(function, str) else name_of(function)
 
 
 def _form_text(form: Any, names: dict[int, str]) -> str:

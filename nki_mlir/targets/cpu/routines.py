@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Nests as compiled functions. One that any kernel of this process has used is not compiled again.
 
-A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols; it gives 0.
+A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols. It
+returns 0.
 """
 
 import hashlib

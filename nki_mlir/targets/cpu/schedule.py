@@ -28,8 +28,8 @@ class Fold:
 class Schedule:
     """``order`` are the axes from the outermost loop to the innermost, parallel ones before reduced ones.
 
-    ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty where the vector axis is
-    reduced: each lane then has its own partial results.
+    ``carried`` are the outputs kept in registers over the reduced loops. ``folds`` is not empty where the vector axis
+    is reduced: each lane then has its own partial results.
     """
 
     order: tuple[int, ...]

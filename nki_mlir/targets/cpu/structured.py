@@ -8,10 +8,13 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
-from nki_mlir.dialects.attributes import read_linear, read_mask
+from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.places import place_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
+from nki_mlir.targets.cpu.upstream import NAMES, read_upstream
+
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Structured:
     """An operation as a nest and the SSA values it works on: views, then the symbols, in the nest's order."""
 
     nest: Nest
-    views: tuple[Any, ...]              # of the inputs, then of the outputs
+    views: tuple[tuple[Any, int], ...]  # of the inputs, then of the outputs, each with an offset in bytes
     symbols: tuple[Any, ...]
     limits: Mask                        # over the operation's own axes
     mask: Mask                          # as above, before the nest was simplified
@@ -31,7 +34,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.layouts: dict[Any, tuple[DType, tuple[int, ...], tuple[int, ...]]] = {}
-        self.maps: dict[Any, tuple[tuple[int, ...], ...]] = {}
+        self.maps: dict[Any, tuple[tuple[Linear, ...], ...]] = {}
         self.kinds: dict[Any, tuple[int, frozenset[int]]] = {}
         self.masks: dict[Any, Mask] = {}
         self.simple: dict[Nest, Nest] = {}
@@ -46,15 +49,21 @@ class Reader:
         if kind not in self.layouts:
             memref = ir.MemRefType(kind)
             strides, _ = memref.get_strides_and_offset()
-            self.layouts[kind] = BY_MLIR[str(memref.element_type)], tuple(memref.shape), tuple(strides)
+            dtype = _dtype(memref.element_type)
+            if dtype is None or not memref.has_static_shape or DYNAMIC in strides:
+                raise Unsupported(feature=f"{kind} on the CPU", instead="use static shapes and strides")
+            self.layouts[kind] = dtype, tuple(memref.shape), tuple(strides)
         return self.layouts[kind]
 
-    def _operand(self, value: Any, axes: Sequence[int], rank: int) -> Operand:
+    def _operand(self, value: Any, subscripts: Sequence[Linear], rank: int) -> tuple[Operand, int]:
+        """The operand's strides per axis, and the bytes from the view's start to the first element it names."""
         dtype, _, steps = self.layout(value.type)
-        strides = [0] * rank
-        for axis, step in zip(axes, steps):
-            strides[axis] += step
-        return Operand(dtype, tuple(strides))
+        strides, start = [0] * rank, 0
+        for subscript, step in zip(subscripts, steps):
+            start += subscript.const * step
+            for axis, factor in subscript.axes:
+                strides[axis] += factor * step
+        return Operand(dtype, tuple(strides)), start * dtype.itemsize
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def _fill(self, op: Any) -> Structured:
@@ -64,44 +73,68 @@ class Reader:
         body.yielded = [body.value(value)]
         steps, results = body.finish(1)
         nest = Nest(extents, frozenset(), (), 0, (Operand(dtype, strides),), steps, results)
-        return Structured(self._simplified(nest), (target,), (), (), (), extents)
+        return Structured(self._simplified(nest), ((target, 0),), (), (), (), extents)
 
     def _generic(self, op: Any) -> Structured:
         attributes = op.attributes
         operands = list(op.operands)
-        axes = self._axes(attributes["indexing_maps"])
+        subscripts = self._subscripts(attributes["indexing_maps"])
         rank, reduced = self._iterators(attributes["iterator_types"])
         count, _ = attributes["operandSegmentSizes"]
         inputs = [k for k in range(count) if _is_view(operands[k])]
-        symbols = [k for k in range(count) if k not in inputs]
+        symbols = [k for k in range(count) if k not in inputs and str(operands[k].type) == "index"]
         outputs = list(range(count, len(operands)))
-        extents = [0] * rank
-        for k in (*inputs, *outputs):
-            for axis, extent in zip(axes[k], self.layout(operands[k].type)[1]):
-                extents[axis] = extent
+        extents = self._extents(op, rank, [(subscripts[k], operands[k]) for k in (*inputs, *outputs)])
         block = op.regions[0].blocks[0]
         arguments = list(block.arguments)
         body = _Body(len(inputs), [operands[k] for k in symbols], self)
         for number, k in enumerate((*inputs, *symbols)):
             body.values[arguments[k]] = number
+        for k in range(count):
+            if arguments[k] not in body.values:             # a scalar, whose expression becomes part of the body
+                body.values[arguments[k]] = body.value(operands[k])
         body.read(op, [arguments[k] for k in outputs])
-        mask, limits = (self._mask(attributes[name]) if name in attributes else () for name in ("nki.mask", "nki.limits"))
+        mask, limits = (self._mask(attributes[name]) if name in attributes else ()
+                        for name in ("nki.mask", "nki.limits"))
         steps, results = body.finish(len(outputs))
-        nest = Nest(tuple(extents), reduced, tuple(self._operand(operands[k], axes[k], rank) for k in inputs),
-                    len(body.symbols), tuple(self._operand(operands[k], axes[k], rank) for k in outputs),
+        made = [self._operand(operands[k], subscripts[k], rank) for k in (*inputs, *outputs)]
+        views = tuple((operands[k], start) for k, (_, start) in zip((*inputs, *outputs), made))
+        shaped = [operand for operand, _ in made]
+        nest = Nest(extents, reduced, tuple(shaped[:len(inputs)]), len(body.symbols), tuple(shaped[len(inputs):]),
                     steps, results, mask)
-        views = tuple(operands[k] for k in (*inputs, *outputs))
-        return Structured(self._simplified(nest), views, tuple(body.symbols), limits, mask, tuple(extents))
+        return Structured(self._simplified(nest), views, tuple(body.symbols), limits, mask, extents)
+
+    def copy(self, op: Any) -> Structured:
+        """A ``memref.copy``."""
+        source, target = op.operands
+        (dtype, extents, steps), (_, _, strides) = self.layout(source.type), self.layout(target.type)
+        nest = Nest(extents, frozenset(), (Operand(dtype, steps),), 0, (Operand(dtype, strides),), (), (0,))
+        return Structured(self._simplified(nest), ((source, 0), (target, 0)), (), (), (), extents)
 
     def _simplified(self, nest: Nest) -> Nest:
         if nest not in self.simple:
             self.simple[nest] = simplified(nest)
         return self.simple[nest]
 
-    def _axes(self, maps: Any) -> tuple[tuple[int, ...], ...]:
+    def _subscripts(self, maps: Any) -> tuple[tuple[Linear, ...], ...]:
         if maps not in self.maps:
-            self.maps[maps] = tuple(tuple(ir.AffineDimExpr(e).position for e in m.value.results) for m in maps)
+            try:
+                self.maps[maps] = tuple(tuple(read_linear(e) for e in m.value.results) for m in maps)
+            except MalformedAttribute as error:
+                raise Unsupported(feature=f"a map in which {error}", instead="use linear subscripts") from None
         return self.maps[maps]
+
+    def _extents(self, op: Any, rank: int, operands: Sequence[tuple[Sequence[Linear], Any]]) -> tuple[int, ...]:
+        """The loops' extents, from the dims that are subscripted by one axis alone."""
+        extents: dict[int, int] = {}
+        for subscripts, value in operands:
+            for subscript, extent in zip(subscripts, self.layout(value.type)[1]):
+                if subscript.const == 0 and len(subscript.axes) == 1 and subscript.axes[0][1] == 1:
+                    extents.setdefault(subscript.axes[0][0], extent)
+        if len(extents) != rank:
+            raise Unsupported(feature="a loop of linalg.generic whose extent no operand gives",
+                              instead="subscript some operand by each loop").located(place_of(op))
+        return tuple(extents[axis] for axis in range(rank))
 
     def _iterators(self, kinds: Any) -> tuple[int, frozenset[int]]:
         """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
@@ -142,12 +175,11 @@ class _Body:
                 self.add(one.results[0], self.step(one))
 
     def add(self, result: Any, step: Step) -> int:
-        self.steps.append(step)
-        self.values[result] = self.base + len(self.steps) - 1
+        self.values[result] = self.later(step)
         return self.values[result]
 
     def value(self, value: Any) -> int:
-        """A value's number; one from outside of the body is computed in it too, or becomes a symbol if it is an index."""
+        """A value's number. One from outside of the body is computed in it too; an index becomes a symbol."""
         known = self.values.get(value)
         if known is not None:
             return known
@@ -177,10 +209,21 @@ class _Body:
                 form = read_linear(mapping.results[0])
                 places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
                 return Step("form", None, operands, "", Linear(form.const, tuple(sorted(places))))
-            case "arith.index_cast" if dtype is not None:
+            case "arith.index_cast" if dtype is not None and self.dtype_of(op.operands[0]) is None:
                 return Step("cast", dtype, operands)
+            case name if name in NAMES:
+                return read_upstream(op, list(operands), [self.dtype_of(v) for v in op.operands], dtype, self.later)
         raise Unsupported(feature=f"'{op.name}' in a linalg body on the CPU",
-                          instead="use scalar.*, arith.constant, linalg.index, affine.apply").located(place_of(op))
+                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
+
+    def later(self, step: Step) -> int:
+        """A step without an SSA value of its own; its number."""
+        self.steps.append(step)
+        return self.base + len(self.steps) - 1
+
+    @staticmethod
+    def dtype_of(value: Any) -> DType | None:
+        return _dtype(value.type)
 
     def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         """Steps and results with final numbers."""
@@ -204,4 +247,6 @@ def _is_view(value: Any) -> bool:
 def _dtype(kind: Any) -> DType | None:
     """The element type; None for an index."""
     text = str(kind)
-    return None if text == "index" else BY_MLIR[text]
+    if text != "index" and text not in BY_MLIR:
+        raise Unsupported(feature=f"the scalar type {text} on the CPU", instead="use an element type of the language")
+    return BY_MLIR.get(text)

@@ -21,14 +21,15 @@ LINE = 64
 class Memory:
     """A buffer with guard bytes around it, and an operand's view of it."""
 
-    def __init__(self, nest: Nest, operand: Operand, rng: np.random.Generator, low: float = -4, high: float = 4) -> None:
+    def __init__(self, nest: Nest, operand: Operand, rng: np.random.Generator, low: float = -4, high: float = 4
+                 ) -> None:
         reach = [step * (extent - 1) for step, extent in zip(operand.strides, nest.extents)]
         self.first = -sum(min(0, r) for r in reach)
         self.size = self.first + sum(max(0, r) for r in reach) + 1
         self.dtype, self.operand, self.extents = operand.dtype, operand, nest.extents
         item = operand.dtype.itemsize
         self.raw = rng.integers(0, 255, 2 * LINE + self.size * item + 16, np.uint8)
-        start = -(self.raw.ctypes.data + LINE) % 16 + LINE       # aligned as an element needs, not as a vector would like
+        start = -(self.raw.ctypes.data + LINE) % 16 + LINE      # aligned for elements, not for vectors
         self.array = self.raw[start:start + self.size * item].view(operand.dtype.numpy)
         values = rng.uniform(low, high, self.size)
         self.array[:] = convert(values.astype(np.float32), operand.dtype, FLOAT32)
@@ -57,9 +58,9 @@ def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (
     inputs, outputs = memories[:len(nest.inputs)], memories[len(nest.inputs):]
     after = [m.array.copy() for m in outputs]
     reduced = sorted(nest.reduced)
-    ordered = [(*(slice(None) if a not in reduced else slice(at[reduced.index(a)], at[reduced.index(a)] + 1)
-                       for a in range(len(nest.extents))), ...) for at in np.ndindex(*(nest.extents[a] for a in reduced))]
-    for place in ordered:
+    for at in np.ndindex(*(nest.extents[a] for a in reduced)):
+        step_of = {a: slice(k, k + 1) for a, k in zip(reduced, at)}
+        place = (*(step_of.get(a, slice(None)) for a in range(len(nest.extents))), ...)
         given: list[Any] = [m.view()[place] for m in inputs] + [np.int64(s) for s in symbols]
         given += [m.view(a)[place].copy() for m, a in zip(outputs, after)]
         active = holds(nest.mask, nest.extents, symbols)[place]
@@ -119,7 +120,8 @@ def dense(extents: tuple[int, ...], dtype: DType) -> Operand:
     return Operand(dtype, tuple(strides))
 
 
-def converted(inputs: Sequence[DType], output: DType, compute: DType, fn: str, first_step: int) -> tuple[list[Step], int]:
+def converted(inputs: Sequence[DType], output: DType, compute: DType, fn: str, first_step: int
+              ) -> tuple[list[Step], int]:
     """Steps of ``convert(fn(convert(inputs)))``, and the number of the result."""
     steps: list[Step] = []
     values = []
