@@ -19,7 +19,7 @@ from nki_mlir.frontend.initialization import FirstUses
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.replay import Trace
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 SGE, EQ = 5, 0                      # predicates of arith.cmpi
 
@@ -144,18 +144,22 @@ class MlirBuilder(Builder):
             buffer.handle.owner.attributes["nki.name"] = self.make.value(name)
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        """A global of the module, read-only."""
-        name = f"constant_{len(self.module.body.operations) - 1}"
-        kind = self.make.memref(tuple(array.shape), dtype, "hbm")
-        flat = np.ascontiguousarray(array)
-        element = ir.Type.parse(dtype.mlir)
-        value = ir.DenseElementsAttr.get(flat.view(np.uint8) if dtype.name == "bool" else flat, type=None
-                                         ) if dtype.numpy.kind in "fiu" else _raw_elements(flat, element)
-        self._op("memref.global", ip=ir.InsertionPoint.at_block_begin(self.module.body), attributes={
-            "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind), "initial_value": value,
-            "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
+        """A global of the module, read-only. Equal ones are one; dtypes that attributes lack are kept as their bytes."""
+        flat = np.ascontiguousarray(array).reshape(array.shape)
+        if dtype.numpy.isbuiltin != 1 or dtype in (BOOL, TFLOAT32):
+            dtype = {1: UINT8, 2: UINT16, 4: UINT32}[dtype.itemsize]
+            flat = flat.view(dtype.numpy)
+        kind = self.make.memref(flat.shape, dtype, "hbm")
+        key = "global", flat.shape, dtype.name, flat.tobytes()
+        if key not in self.cache:
+            self.cache[key] = name = f"constant_{len(self.module.body.operations) - 1}"
+            self._op("memref.global", ip=ir.InsertionPoint.at_block_begin(self.module.body), attributes={
+                "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind),
+                "initial_value": ir.DenseElementsAttr.get(flat), "constant": ir.UnitAttr.get(),
+                "sym_visibility": ir.StringAttr.get("private")})
+        name = self.cache[key]
         op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
-        return Buffer(tuple(array.shape), dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
+        return Buffer(flat.shape, dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
 
     def program_id(self, axis: int) -> Any:
         if axis in self.point:
@@ -309,8 +313,3 @@ class MlirBuilder(Builder):
                               results=[self.index_type])
             total = self._op("arith.addi", [total, scaled.results[0]], results=[self.index_type]).results[0]
         return total
-
-
-def _raw_elements(array: np.ndarray, element: Any) -> Any:
-    kind = ir.RankedTensorType.get(array.shape, element)
-    return ir.DenseElementsAttr.get(array.view(np.uint8 if array.itemsize == 1 else np.uint16), type=kind)

@@ -117,7 +117,7 @@ def constant(array: Any, dtype: Any = None) -> Any:
         values = values.astype(NARROWER[values.dtype.name])
     kind = located_dtype(values.dtype if dtype is None else dtype)
     from nki_mlir.scalar.conversion import convert
-    return TENSOR.whole(active("nl.shared_constant").constant(convert(values, kind), kind))
+    return TENSOR.whole(active("nl.shared_constant").constant(convert(values, kind), kind)).like(dtype=kind)
 
 
 def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:

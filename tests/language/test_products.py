@@ -220,6 +220,21 @@ def test_shared_constants(on):
     check(on, kernel, (x.T.copy(), table.astype(BF16)), x)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2, np.int8,
+                                   np.uint16, np.int32, np.uint32, np.bool_], ids=lambda d: np.dtype(d).name)
+def test_shared_constant__of_each_dtype(on, dtype):
+    table = (np.arange(120) % 7).reshape(8, 15).astype(dtype)
+
+    @nki.jit
+    def kernel():
+        one = nl.load(nl.shared_constant(table))
+        for _ in nl.static_range(2):
+            one[...] = nl.load(nl.shared_constant(np.zeros((8, 1)), dtype=dtype).broadcast_to((8, 15)))
+            one[...] = nl.load(nl.shared_constant(table))
+        return output_of(one)
+    check(on, kernel, table)
+
+
 def test_buffers_by_name(on):
     @nki.jit
     def kernel(x):
