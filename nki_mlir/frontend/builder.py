@@ -43,7 +43,7 @@ class Builder:
         self.grid, self.target = grid, target
         self.names = itertools.count()
         self.last: Op | None = None
-        self.written: dict[Buffer, Any] = {}        # inputs and outputs that an operation writes, with the first place
+        self.written: dict[Buffer, Any] = {}        # HBM tensors that an operation writes, with the first place
         self.inlined = 0                            # depth of kernels called from the kernel
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
@@ -137,7 +137,7 @@ class Builder:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         operands = list(used.values())
         for (field, _), view in zip(op.operands(), operands):
-            if field.writes and view.buffer.role != "local" and view.buffer not in self.written:
+            if field.writes and not view.buffer.on_chip and view.buffer not in self.written:
                 self.written[view.buffer] = user_location()
         self.perform(op, operands, symbols)
         self.last = op

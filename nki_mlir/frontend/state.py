@@ -71,16 +71,16 @@ def _inside(value: Any, seen: set[int]) -> Any:
         case dict():
             return len(value), look(value.keys()), look(value.values())
         case FunctionType():
-            return look(cell.cell_contents for cell in value.__closure__ or () if _is_bound(cell))
+            return look(cell.cell_contents for cell in value.__closure__ or () if is_bound(cell))
         case MethodType():
             return look([value.__self__])
     slots = [getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]
     return look(slots), look(vars(value).values()) if hasattr(value, "__dict__") else None
 
 
-def _is_bound(cell: CellType) -> bool:
+def is_bound(cell: CellType) -> bool:
     try:
-        cell.cell_contents
+        _ = cell.cell_contents
     except ValueError:
         return False
     return True

@@ -10,13 +10,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.wrapping import name_of
+from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.wrapping import name_of, underlying
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -135,6 +137,34 @@ class Identity:
 
     def __hash__(self) -> int:
         return id(self.value)
+
+
+def surroundings(function: Any) -> tuple:
+    """What a function's code sees besides its arguments: closure cells and globals, by value where they have one."""
+    inner = underlying(function)
+    if inner is None:
+        return ()
+    cells = [_plain_key(cell.cell_contents) for cell in inner.__closure__ or () if is_bound(cell)]
+    scope = inner.__globals__
+    return *cells, *[_plain_key(scope[name]) for name in _global_names(inner.__code__) if name in scope]
+
+
+def _plain_key(value: Any) -> Any:
+    """Cheaper than ``constant_key``: containers that may change count by identity."""
+    match value:
+        case None | bool() | int() | str() | bytes():
+            return type(value), value
+        case float() | complex():
+            return type(value), repr(value)
+        case tuple():
+            return tuple(_plain_key(v) for v in value)
+    return Identity(value)
+
+
+@cache
+def _global_names(code: CodeType) -> tuple[str, ...]:
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return tuple(sorted({*code.co_names, *(name for c in inner for name in _global_names(c))}))
 
 
 @cache

@@ -22,7 +22,7 @@ from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import raised_at, user_location
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, surroundings
 from nki_mlir.language.results import Traced, assemble, check_written, traced
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -162,7 +162,7 @@ class Kernel:
 
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
-        key = (self.grid, self.platform, bound.key)
+        key = (self.grid, self.platform, bound.key, surroundings(self.func))
         if key not in self.specializations:
             self.specializations[key] = self._capture(bound)
         return self.specializations[key]
