@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -211,10 +211,11 @@ class _Work:
             self.writer.generic(self.nest, self.inputs(), [out], self.compute,
                                 lambda s, ins, outs: [s.constant(start)])
 
-    def move(self, name: str, source: Tile, dst: Tile) -> None:
-        """Copy a written tile between its place and a temporary."""
-        self.writer.generic(self.nest, [self.operand(name, source)], [self.operand(name, dst)], dst.dtype,
-                            lambda s, ins, outs: [s.convert(ins[0], source.dtype, dst.dtype)])
+    def move(self, name: str, temporary: Tile, dst: Tile) -> None:
+        """Copy a tile that was written to a temporary to its place."""
+        nest = replace(self.nest, reduced=frozenset())
+        self.writer.generic(nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
+                            lambda s, ins, outs: [ins[0]])
 
     def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None) -> None:
         """Write a fold's result, or ``last`` of it."""
@@ -250,8 +251,9 @@ def lower_operations(module: Any, dialect: str) -> None:
     found: list[Any] = []
 
     def visit(op: Any) -> Any:
-        if is_tile_op(op) and op.name.startswith(f"{dialect}."):
-            found.append(op.operation)
+        operation = op.operation                # a view of an operation may have a field of its own called name
+        if is_tile_op(operation) and operation.name.startswith(f"{dialect}."):
+            found.append(operation)
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     with module.context, ir.Location.unknown():
