@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiled machine of the ``.mlir`` files beside this one in this process: its functions, and its worker threads."""
+"""The compiled machine of this process, from the ``.mlir`` files beside this one: its functions, its worker threads."""
 
 import atexit
 import ctypes

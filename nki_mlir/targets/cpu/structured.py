@@ -208,7 +208,7 @@ class _Body:
                 mapping = op.attributes["map"].value
                 form = read_linear(mapping.results[0])
                 places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
-                return Step("form", None, operands, "", Linear(form.const, tuple(sorted(places))))
+                return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
             case "arith.index_cast" if dtype is not None and self.dtype_of(op.operands[0]) is None:
                 return Step("cast", dtype, operands)
             case name if name in NAMES:
