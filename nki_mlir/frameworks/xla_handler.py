@@ -10,6 +10,7 @@ import ctypes
 import re
 import threading
 import time
+from collections import deque
 from math import prod
 from pathlib import Path
 from string import Template
@@ -25,6 +26,7 @@ from nki_mlir.scalar import dtypes
 from nki_mlir.scalar.dtypes import DType
 
 BUCKETS = 1 << 16
+MESSAGES_KEPT = 1024
 NEWEST_MINOR = 3                # of the FFI's version 0; the frame's layout is the same since minor 1
 HELP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
 
@@ -56,7 +58,8 @@ class Handler:
         self.callees: dict[int, Callee] = {}
         self.kept: list[Any] = []               # everything that addresses were taken of
         self.lock = threading.RLock()
-        self.messages = threading.local()       # the text that XLA copies next, of each thread
+        # Texts until XLA has copied them. Not per thread: what a foreign thread holds in Python ends with the callback.
+        self.messages: deque[Any] = deque(maxlen=MESSAGES_KEPT)
         self.help = HELP(self.answer)
         self.address = self.compile(minor)
 
@@ -128,8 +131,9 @@ class Handler:
                 return None
         except BaseException as error:          # it would end in the frames of a foreign caller
             text = str(error) or type(error).__name__
-        self.messages.text = ctypes.create_string_buffer(text.encode())
-        return ctypes.addressof(self.messages.text)
+        message = ctypes.create_string_buffer(text.encode())
+        self.messages.append(message)
+        return ctypes.addressof(message)
 
     def resolve(self, attributes: dict[str, str]) -> None:
         """Make the kernel of an executable known that this process did not compile."""

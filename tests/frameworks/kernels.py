@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels of every calling convention, small."""
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta import typing as nt
+
+
+def ids(shape):
+    return nl.arange(shape[0])[:, None], nl.arange(shape[1])[None, :]
+
+
+@nki.jit
+def add(a, b):
+    """a + b; one program a block of 16 rows."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    p, f = ids((16, a.shape[1]))
+    p = p + nl.program_id(0) * 16
+    nl.store(out[p, f], nl.load(a[p, f]) + nl.load(b[p, f]))
+    return out
+
+
+@nki.jit
+def scaled(x, factor, offset=0.0):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = ids(x.shape)
+    nl.store(out[p, f], nl.load(x[p, f]) * factor + offset)
+    return out
+
+
+@nki.jit
+def sum_and_difference(a, b):
+    total = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    difference = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    p, f = ids(a.shape)
+    left, right = nl.load(a[p, f]), nl.load(b[p, f])
+    nl.store(total[p, f], left + right)
+    nl.store(difference[p, f], left - right)
+    return total, difference
+
+
+@nki.jit
+def named_results(pair):
+    """Results in a dict, an argument in a tuple."""
+    a, b = pair
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    p, f = ids(a.shape)
+    nl.store(out[p, f], nl.load(a[p, f]) * nl.load(b[p, f]))
+    return {"product": out}
+
+
+def add_into(a, b, out):
+    """By reference: ``out`` is written and never read."""
+    p, f = ids(a.shape)
+    nl.store(out[p, f], nl.load(a[p, f]) + nl.load(b[p, f]))
+
+
+def scaled_into(x, out, factor=1.0):
+    p, f = ids(x.shape)
+    nl.store(out[p, f], nl.load(x[p, f]) * factor)
+
+
+def reads_its_output(x, out):
+    """``out`` is written, then read."""
+    p, f = ids(x.shape)
+    nl.store(out[p, f], nl.load(x[p, f]))
+    nl.store(out[p, f], nl.load(out[p, f]) + 1.0)
+
+
+@nki.jit
+def add_rows(table: nt.mutable_tensor, rows):
+    """Adds to the first rows of ``table`` in place."""
+    p, f = ids(rows.shape)
+    nl.store(table[p, f], nl.load(table[p, f]) + nl.load(rows[p, f]))
+    return table
+
+
+@nki.jit
+def put_rows(table: nt.mutable_tensor, rows):
+    """Replaces the first rows of ``table``, which it never reads."""
+    p, f = ids(rows.shape)
+    nl.store(table[p, f], nl.load(rows[p, f]))
+    return table
+
+
+@nki.jit
+def lower_triangle(x):
+    """Writes a part of its output: the rest is zero."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = ids(x.shape)
+    nl.store(out[p, f], nl.load(x[p, f]), mask=p >= f)
+    return out
+
+
+@nki.jit
+def reads_outside(x):
+    """A load whose mask turns out too weak when it runs."""
+    out = nl.ndarray((8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = ids((8, 8))
+    nl.store(out[p, f], nl.load(x[p, f + 4], mask=p + f < 13))
+    return out
+
+
+@nki.jit
+def printing(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = ids(x.shape)
+    tile = nl.load(x[p, f])
+    nl.device_print("tile", tile)
+    nl.store(out[p, f], tile)
+    return out
+
+
+@nki.jit
+def first_program_doubles(x):
+    """Python branches on the program id: two modules for one kernel."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = ids((16, x.shape[1]))
+    names = ["first", "second"]
+    p = p + nl.program_id(0) * 16
+    tile = nl.load(x[p, f])
+    if names[nl.program_id(0)] == "first":
+        tile = tile * 2.0
+    nl.store(out[p, f], tile)
+    return out
+
+
+@nki.jit
+def product(x, y):
+    """x @ y, 32 x 64 times 64 x 48."""
+    out = nl.ndarray((x.shape[0], y.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = ids(out.shape)
+    nl.store(out[p, f], nl.matmul(nl.load(x), nl.load(y)))
+    return out

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels as text in a graph: what a config says, what is refused when one is read, what a kernel does to its arguments."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from nki_mlir.conversion.custom_call import BadConfig, read_record
+from nki_mlir.frameworks.registry import callee_from, record_of
+from nki_mlir.language.kernel import describe_array, is_array, unwrap
+from nki_mlir.transforms.levels import IllegalAtLevel
+from nki_mlir.transforms.safety import UnsafeInput
+
+from . import kernels
+
+X = np.arange(512, dtype=np.float32).reshape(32, 16)
+
+
+def specialised(kernel, *arguments, grid=(), **keywords):
+    chosen = unwrap(kernel)[grid]
+    return chosen.specialize(chosen.bind(arguments, keywords, is_array, describe_array))
+
+
+def record(kernel, *arguments, plain=False, **keywords):
+    return record_of(specialised(kernel, *arguments, **keywords), lambda place: plain)
+
+
+def changed(config, change):
+    fields = json.loads(base64.b64decode(config))
+    change(fields)
+    return base64.b64encode(json.dumps(fields).encode()).decode()
+
+
+def test_config__has_the_documented_keys_first():
+    fields = record(kernels.add, X, X, grid=2).fields()
+    assert list(fields)[:6] == ["kernel_version", "func_name", "platform_target", "grid", "input_names", "output_names"]
+    assert fields["kernel_version"] == 1 and fields["func_name"] == "add" and fields["grid"] == [2]
+    assert fields["input_names"] == ["a", "b"] and fields["output_names"] == ["out"]
+    assert fields["has_collectives"] is False and fields["operand_output_aliases"] == {}
+
+
+def test_config__counts_multiply_accumulates():
+    x, y = np.ones((32, 64), np.float32), np.ones((64, 48), np.float32)
+    assert record(kernels.product, x, y).fields()["mac_count"] == 32 * 64 * 48
+
+
+def test_config__is_the_same_text_for_the_same_kernel():
+    one, other = record(kernels.scaled, X, 2.0), record(kernels.scaled, X.copy(), 2.0)
+    assert one.config == other.config and one.key == other.key
+    assert record(kernels.scaled, X, 3.0).key != one.key
+
+
+def test_record__is_known_by_the_key_of_its_specialisation():
+    spec = specialised(kernels.first_program_doubles, X, grid=2)
+    made = record_of(spec, lambda place: False)
+    assert len(made.variants) == 2
+    assert made.key == spec.key == read_record(made.config).key
+
+
+def test_record__reads_back_and_runs(executor):
+    made = record(kernels.first_program_doubles, X, grid=2)
+    callee = callee_from(made.config, "interpreter" if executor == "eager" else executor)
+    x, out = X.copy(), np.zeros_like(X)
+    callee.entry([x.ctypes.data, out.ctypes.data])
+    np.testing.assert_array_equal(out, np.concatenate([X[:16] * 2, X[16:]]))
+
+
+# -- call forms --------------------------------------------------------------------------------------------------------
+def test_form__output_parameter_that_is_never_read_can_be_a_result():
+    made = record(kernels.add_into, X, X, X, plain=True)
+    assert made.form.operands == (0, 1) and made.form.results == (("input", 2),) and made.form.aliases == {}
+    assert record(kernels.add_into, X, X, X).form.aliases == {2: 0}
+
+
+def test_form__parameter_that_is_read_stays_an_operand():
+    made = record(kernels.reads_its_output, X, X, plain=True)
+    assert made.form.operands == (0, 1) and made.form.aliases == {1: 0}
+
+
+@pytest.mark.parametrize("kernel, arguments, zero", [
+    (kernels.add, (X, X), False), (kernels.lower_triangle, (np.ones((32, 32), np.float32),), True)])
+def test_outputs__start_from_zero_only_where_a_write_is_not_proved(kernel, arguments, zero):
+    made = record(kernel, *arguments, grid=2 if kernel is kernels.add else ())
+    assert made.starts_from_zero(("shared", 0)) == zero
+
+
+def test_prints__where_the_kernel_does():
+    assert record(kernels.printing, X).prints and not record(kernels.scaled, X, 1.0).prints
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("config", ["", "no base64!", base64.b64encode(b"not JSON").decode(),
+                                    base64.b64encode(b"{}").decode(), base64.b64encode(b"[]").decode()])
+def test_read__refuses_what_is_no_config(config):
+    with pytest.raises(BadConfig):
+        read_record(config)
+
+
+def test_read__refuses_a_kernel_that_was_changed():
+    config = record(kernels.scaled, X, 2.0).config
+
+    def tamper(fields):
+        module = fields["nki_mlir"]["modules"][0]
+        module["text"] = module["text"].replace("2.000000e+00", "3.000000e+00")
+    with pytest.raises(BadConfig) as error:
+        read_record(changed(config, tamper))
+    assert str(error.value) == (
+        "error: the custom call's config cannot be used: its modules do not have the key it states [NKI-CONFIG]\n"
+        "  fix: use a config that nki_mlir wrote, unchanged: from FrameworkKernel.dump_config, or lowered by jax.jit")
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda own: own.update(version=99), "it has version 99"),
+    (lambda own: own.update(operands=[0, 1]), "its operands and results are not the buffers"),
+    (lambda own: own.update(returned=[4]), "returns results that it does not have"),
+    (lambda own: own.pop("modules"), "lacks what a kernel needs")])
+def test_read__refuses_a_form_that_does_not_fit(change, says):
+    with pytest.raises(BadConfig, match=says):
+        read_record(changed(record(kernels.scaled, X, 2.0).config, lambda fields: change(fields["nki_mlir"])))
+
+
+def test_read__refuses_an_operand_that_would_be_overwritten():
+    def hide(fields):
+        fields["nki_mlir"].update(operands=[0, 1], results=[], returned=[])
+    with pytest.raises(BadConfig, match="writes an operand that is no result"):
+        read_record(changed(record(kernels.put_rows, X, X[:8]).config, hide))
+
+
+@pytest.mark.parametrize("text, error", [
+    ('func.func private @f(memref<4x4xf32, "hbm">)', UnsafeInput),
+    ('func.func @f(%x: memref<4x4xf32, "hbm">) { llvm.inline_asm "nop", "" : () -> ()\n return }', IllegalAtLevel),
+    ("func.func @f( {", BadConfig)])
+def test_read__takes_tile_operations_only(text, error):
+    import hashlib
+
+    def replace(fields):
+        fields["nki_mlir"]["modules"] = [{"fixed": [], "text": text}]
+        fields["nki_mlir"]["key"] = hashlib.sha256(b"()" + text.encode()).hexdigest()
+    with pytest.raises(error):
+        read_record(changed(record(kernels.scaled, X, 2.0).config, replace))

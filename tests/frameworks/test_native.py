@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs as C functions: values by address, exceptions as statuses."""
+
+import gc
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.kernel_function import ArgumentSpec
+from nki_mlir.diagnostics import InternalError
+from nki_mlir.frameworks.native import FAILURES_KEPT, C_ENTRY, array_at, callback_entry
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+
+
+def spec(dtype=FLOAT32, shape=(4, 3)):
+    return ArgumentSpec("input", 0, "x", shape, dtype)
+
+
+def double(inputs, shared):
+    shared[0][...] = inputs[0] * 2
+
+
+def test_entry__reads_and_writes_memory_by_address():
+    entry = callback_entry(double, [spec()], [spec()])
+    x, out = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros((4, 3), np.float32)
+    entry([x.ctypes.data, out.ctypes.data])
+    np.testing.assert_array_equal(out, x * 2)
+
+
+def test_entry__keeps_dtypes_that_numpy_does_not_name():
+    entry = callback_entry(double, [spec(BFLOAT16)], [spec(BFLOAT16)])
+    x, out = np.arange(12).astype(ml_dtypes.bfloat16).reshape(4, 3), np.zeros((4, 3), ml_dtypes.bfloat16)
+    entry([x.ctypes.data, out.ctypes.data])
+    np.testing.assert_array_equal(out, x * 2)
+
+
+def test_entry__empty_memory_needs_no_address():
+    assert array_at(0, (0, 4), np.dtype(np.float32)).shape == (0, 4)
+
+
+def test_entry__exception_comes_back_by_its_status():
+    def fail(inputs, shared):
+        raise ValueError(f"saw {inputs[0][0, 0]}")
+    entry = callback_entry(fail, [spec()], [])
+    x = np.full((4, 3), 7, np.float32)
+    with pytest.raises(ValueError, match="saw 7.0"):
+        entry([x.ctypes.data])
+    gc.collect()
+
+
+def test_entry__statuses_are_of_one_call_each_and_do_not_pile_up():
+    def fail(inputs, shared):
+        raise ValueError(inputs[0].sum())
+    entry = callback_entry(fail, [spec()], [])
+    arrays = [np.full((4, 3), k, np.float32) for k in range(FAILURES_KEPT + 5)]
+    statuses = []
+    for x in arrays:
+        data = np.array([x.ctypes.data], np.int64)
+        statuses.append(C_ENTRY(entry.address)(data.ctypes.data))
+    assert len(set(statuses)) == len(arrays) and 0 not in statuses
+    assert isinstance(entry.error(statuses[0]), InternalError)          # given up for newer ones
+    assert entry.error(statuses[-1]).args == (12.0 * (len(arrays) - 1),)
+
+
+def test_once__is_one_object_for_all_threads():
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(once("a test's object", object))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, made))) == 1
