@@ -48,7 +48,9 @@ AluOp("bitwise_or", 2, "bitwise", np.bitwise_or, lambda e, d, a, b: e.or_(a, b),
       start=0, reduce=fold(np.bitwise_or))
 AluOp("bitwise_xor", 2, "bitwise", np.bitwise_xor, lambda e, d, a, b: e.xor(a, b), floats=False, commutative=True,
       start=0, reduce=fold(np.bitwise_xor))
-AluOp("invert", 1, "bitwise", np.invert, lambda e, d, a: e.xor(a, -1), asm="bitwise_not", floats=False)
+# Of a truth value, which is a byte of 0 or 1, only the lowest bit counts.
+AluOp("invert", 1, "bitwise", np.invert, lambda e, d, a: e.xor(a, 1 if d.kind is Kind.BOOL else -1), asm="bitwise_not",
+      floats=False)
 
 AluOp("left_shift", 2, "shift", _left_shift, lambda e, d, a, b: _expand_logical_shift(e, d, a, b, "shl"),
       asm="logical_shift_left", floats=False)
