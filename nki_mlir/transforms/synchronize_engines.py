@@ -80,7 +80,8 @@ class _Emitter:
         for step in steps:
             check_encodable(type(step.op))
         self.variables = variables_of(code, steps)
-        self.program = Program(code.name, code.machine.name, list(self.variables.values()))
+        self.program = Program(code.name, code.machine.name, list(self.variables.values()),
+                               notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(engine_of(s) is e for s in steps)]
         self.lane: dict[Any, int] = {engine: k for k, engine in enumerate(self.engines)}
         queues = sorted({queue_of(s) for s in steps if is_dma(type(s.op))}, key=lambda q: (q[0].value, q[1]))

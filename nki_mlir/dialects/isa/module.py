@@ -58,7 +58,8 @@ class _Writer:
         value = self.make.value
         whole = self.operation("isa.program", module.body, {
             "kernel": value(program.kernel), "target": value(program.target), "sbuf_bytes": value(program.sbuf_bytes),
-            "psum_bytes": value(program.psum_bytes)}, regions=1)
+            "psum_bytes": value(program.psum_bytes),
+            "notes": value(tuple(program.notes))}, regions=1)
         body = whole.regions[0].blocks.append()
         for v in program.variables:
             self.operation("isa.variable", body, {
@@ -146,7 +147,8 @@ def read_program(module: Any) -> Program:
         raise NotAProgram(what=f"the module has {len(found)} programs")
     attributes = found[0].operation.attributes
     program = Program(attributes["kernel"].value, attributes["target"].value,
-                      sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value)
+                      sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value,
+                      notes=[n.value for n in attributes["notes"]])
     program.variables = list(variables_of(found[0].operation).values())
     for one in found[0].operation.regions[0].blocks[0].operations:
         op = one.operation

@@ -5,6 +5,8 @@
 ``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Everything else is ``isa.instruction``, whose mnemonic names
 the class that says what its tiles, fields and rules are.
 """
+# mypy: disable-error-code="call-arg,name-defined"
+# (the bindings make the classes from their annotations when the module is imported)
 
 from typing import Any
 
@@ -18,12 +20,13 @@ class Isa(ext.Dialect, name="isa"):
 
 
 class ProgramOp(Isa.Operation, name="program", traits=[ir.NoTerminatorTrait]):
-    """A kernel on one core. Sizes are the bytes per partition up to the last that is used."""
+    """A kernel on one core. Sizes are bytes per partition up to the last that is used; notes say how it was made."""
 
     kernel: ir.StringAttr
     target: ir.StringAttr
     sbuf_bytes: ir.IntegerAttr
     psum_bytes: ir.IntegerAttr
+    notes: ir.ArrayAttr
     body: ext.Region
 
 
@@ -59,7 +62,7 @@ class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
 
 
 class _Signalling(Isa.Operation):
-    """What every instruction has: ``waits`` are [semaphore, value] pairs, ``update`` is [semaphore, amount] or empty."""
+    """What all instructions have: ``waits`` are [semaphore, value] pairs, ``update`` is [semaphore, amount] or empty."""
 
     waits: ir.ArrayAttr
     update: ir.ArrayAttr

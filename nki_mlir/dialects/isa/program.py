@@ -53,7 +53,7 @@ class Queue:
 
 @dataclass
 class Program:
-    """Everything one core needs. High-water marks are bytes per partition."""
+    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was made."""
 
     kernel: str
     target: str
@@ -63,6 +63,7 @@ class Program:
     streams: dict[Engine, list[Instruction]] = field(default_factory=lambda: {e: [] for e in ENGINES})
     sbuf_bytes: int = 0
     psum_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[Variable]:
         """The variables of a kind, in the order of their places."""

@@ -40,13 +40,13 @@ def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
             copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
             run_passes(copy, passes_to("nisa", copy))
             lowered[id(module)] = copy
-    return emit_variants({fixed: lowered[id(v.module)] for fixed, v in captured.variants.items()}, grid).program
+    return emit_variants({fixed: lowered[id(v.module)] for fixed, v in captured.variants.items()}, grid)
 
 
 def emit(module: Any, form: str = "asm") -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
     from nki_mlir.targets.neuron.emission import emit_module
-    program = emit_module(module).program
+    program = emit_module(module)
     if form == "bin":
         from nki_mlir.targets.neuron.container import encode_program
         return encode_program(program)

@@ -45,6 +45,7 @@ def header(program: Program) -> Iterator[str]:
     yield f".target {program.target}"
     yield f".sbuf {program.sbuf_bytes} of {machine.sbuf_bytes_per_partition}"
     yield f".psum {program.psum_bytes} of {machine.psum_bytes_per_partition}"
+    yield from (f".note {note}" for note in program.notes)
     for variable in program.variables:
         extents = ",".join(map(str, variable.shape))
         yield f".{variable.kind} {variable.name} {variable.dtype.asm}[{extents}] {variable.place}"

@@ -43,6 +43,7 @@ def encode_program(program: Program) -> bytes:
         b"SEMA": b"".join(NAME.pack(string(s.name)) for s in program.semaphores),
         b"QUEU": b"".join(pack(QUEUE, f"queue {q.name}", string(q.name), ENGINES.index(q.engine), q.semaphore)
                           for q in program.queues)}
+    sections[b"NOTE"] = b"".join(NUMBER.pack(string(note)) for note in program.notes)
     for engine, stream in program.streams.items():
         sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
     sections[b"LOCS"] = b"".join(PLACE.pack(*place) for place in encoder.locations.numbers)
@@ -85,6 +86,7 @@ def decode_program(data: bytes) -> Program:
     program.semaphores = [Semaphore(string(n)) for n, in records(sections[b"SEMA"], NAME, "the semaphores")]
     program.queues = [Queue(string(name), entry(ENGINES, engine, "engine"), semaphore)
                       for name, engine, semaphore in records(sections[b"QUEU"], QUEUE, "the queues")]
+    program.notes = [string(n) for n, in records(sections[b"NOTE"], NUMBER, "the notes")]
     places = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
     decoder = Decoder(machine, program.variables, strings, places)
     for engine, tag in CODE.items():
@@ -114,7 +116,7 @@ def split(data: bytes) -> dict[bytes, bytes]:
         if zlib.crc32(part) != crc:
             raise BadBinary(what=f"the checksum of section {tag.decode('latin1')} differs")
         sections[tag] = part
-    for tag in (b"HEAD", b"VARS", b"DATA", b"SEMA", b"QUEU", b"LOCS", b"STRS", *CODE.values()):
+    for tag in (b"HEAD", b"VARS", b"DATA", b"SEMA", b"QUEU", b"NOTE", b"LOCS", b"STRS", *CODE.values()):
         if tag not in sections:
             raise BadBinary(what=f"section {tag.decode()} is missing")
     return sections

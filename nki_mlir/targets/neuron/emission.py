@@ -11,6 +11,7 @@ from nki_mlir.transforms.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.transforms.kernel_code import Block, Code, Loop, LoopVariable, blocks
 from nki_mlir.transforms.read_code import read_code
 from nki_mlir.transforms.schedule_instructions import schedule
+from nki_mlir.transforms.split_blocks import split_blocks
 from nki_mlir.transforms.synchronize_engines import synchronized
 from nki_mlir.transforms.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
 
@@ -25,23 +26,16 @@ class Emission:
     reorder: bool = True        # schedule instructions; else program order
 
 
-@dataclass(frozen=True)
-class Emitted:
-    """A program, and remarks about how it was made."""
-
-    program: Program
-    notes: tuple[str, ...] = ()
-
-
-def emit_module(module: Any, options: Emission = Emission()) -> Emitted:
+def emit_module(module: Any, options: Emission = Emission()) -> Program:
     """The program of a nisa-level module."""
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
-def emit_code(code: Code, options: Emission) -> Emitted:
+def emit_code(code: Code, options: Emission) -> Program:
     code = unrolled(code, options.unroll_limit)
+    split_blocks(code)
     arrange(code, options.reorder)
-    return Emitted(synchronized(code), tuple(code.notes))
+    return synchronized(code)
 
 
 def arrange(code: Code, reorder: bool) -> None:
@@ -61,7 +55,7 @@ def arrange(code: Code, reorder: bool) -> None:
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-def emit_variants(variants: dict[tuple, Any], grid: tuple[int, ...], options: Emission = Emission()) -> Emitted:
+def emit_variants(variants: dict[tuple, Any], grid: tuple[int, ...], options: Emission = Emission()) -> Program:
     """The program of a kernel that was captured once for each combination of some program ids.
 
     ``variants``: nisa-level module by the ``(axis, id)`` pairs that it is for. Programs come in row-major order.

@@ -108,6 +108,9 @@ class _Parser:
         if int(line.expect(r"\d+", "a number")[0]) != len(known):
             raise line.fail(f"the next number is {len(known)}")
 
+    def directive_note(self, line: Line) -> None:
+        self.program.notes.append(line.expect(r".+", "a text")[0])
+
     def directive_semaphore(self, line: Line) -> None:
         self._numbered(line, self.program.semaphores)
         self.program.semaphores.append(Semaphore(line.expect(r"\w+", "a name")[0]))

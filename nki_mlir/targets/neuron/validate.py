@@ -53,6 +53,7 @@ class Validator:
         for name in (program.kernel, *names, *(s.name for s in program.semaphores), *(q.name for q in program.queues)):
             require(NAME.fullmatch(name) is not None, f"'{name}' is no name")
         require(len(set(names)) == len(names), "two variables have one name")
+        require(all(n.isprintable() and n.strip() == n != "" for n in program.notes), "a note cannot be printed")
         for kind in KINDS:
             places = [v.place for v in program.of_kind(kind)]
             require(places == list(range(len(places))), f"the {kind} variables are not numbered 0, 1, ...")

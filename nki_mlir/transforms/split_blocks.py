@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""split-blocks: make a buffer of blocks that are only used one by one into a buffer for each block.
+
+before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = memref.alloc() : memref<128x512xf32, ...>
+         matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...
+
+Each block then has its own lifetime and its own PSUM bank. A constant that is written over several blocks becomes one
+instruction a block; any other instruction that touches two blocks, or a place known at run time only, keeps the buffer
+whole. Of the ways to cut a buffer into blocks along its leading free axes, the finest that is possible is taken.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.transforms.kernel_code import Buffer, Code, Step, blocks, changed
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass
+
+
+class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
+    def run(self, module: Any) -> None:
+        from nki_mlir.transforms.read_code import read_code
+        from nki_mlir.transforms.write_code import write_code
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                code = read_code(kernel)
+                split_blocks(code)
+                write_code(kernel, code)
+
+
+def split_blocks(code: Code) -> None:
+    """Cut what can be cut, in place."""
+    uses: dict[Buffer, list[tuple[Step, Tile]]] = {}
+    for block in blocks(code.body):
+        for node in block.nodes:
+            if isinstance(node, Step):
+                for _, tile in node.op.operands():
+                    uses.setdefault(tile.handle, []).append((node, tile))
+    parts: dict[Buffer, list[Buffer]] = {}
+    for block in blocks(code.body):
+        made: list[Buffer] = []
+        for buffer in block.buffers:
+            size = block_bytes(buffer, uses.get(buffer, []))
+            if size:
+                parts[buffer] = pieces(buffer, size)
+            made += parts.get(buffer, [buffer])
+        block.buffers = made
+    if parts:
+        for block in blocks(code.body):
+            block.nodes = [new for node in block.nodes for new in (
+                rewritten(node, parts) if isinstance(node, Step) else [node])]
+
+
+def block_bytes(buffer: Buffer, uses: list[tuple[Step, Tile]]) -> int:
+    """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
+    if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
+        return 0
+    for axes in range(len(buffer.shape) - 2, 0, -1):
+        count = prod(buffer.shape[1:1 + axes])
+        size = buffer.bytes_per_partition // count
+        if count > 1 and all(fits(step, tile, size) for step, tile in uses):
+            return size
+    return 0
+
+
+def fits(step: Step, tile: Tile, size: int) -> bool:
+    """Whether a use stays in one block, or can be cut where blocks begin."""
+    first, after = ends(tile)
+    if tile.access.free.symbols or size % tile.dtype.itemsize:
+        return False
+    if first // size == (after - 1) // size:
+        return True
+    return type(step.op) is MemsetOp and not step.op.symbols and is_run(tile)
+
+
+def ends(tile: Tile) -> tuple[int, int]:
+    """First byte in the partition, byte after the last."""
+    low, high = tile.access.reach()
+    start, item = tile.access.free.const, tile.dtype.itemsize
+    return (start + low) * item, (start + high + 1) * item
+
+
+def is_run(tile: Tile) -> bool:
+    """Whether the free pattern is all elements from the first to the last."""
+    first, after = ends(tile)
+    return tile.free_elements * tile.dtype.itemsize == after - first
+
+
+def pieces(buffer: Buffer, size: int) -> list[Buffer]:
+    """The buffers of the blocks."""
+    count = buffer.bytes_per_partition // size
+    axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
+    return [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=(buffer.shape[0],
+                                                                                    *buffer.shape[1 + axes:]))
+            for k in range(count)]
+
+
+def rewritten(step: Step, parts: dict[Buffer, list[Buffer]]) -> Iterator[Step]:
+    """The step on blocks; a constant over several of them once for each."""
+    tiles = [t for _, t in step.op.operands()]
+    if not any(t.handle in parts for t in tiles):
+        yield step
+        return
+    if type(step.op) is MemsetOp:
+        for tile in cut(step.op.dst, parts):                            # type: ignore[attr-defined]
+            yield Step(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
+        return
+    yield Step(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
+
+
+def cut(tile: Tile, parts: dict[Buffer, list[Buffer]]) -> Iterator[Tile]:
+    """A tile as tiles of the blocks it touches."""
+    blocks_of = parts[tile.handle]
+    size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
+    first, after = ends(tile)
+    for k in range(first // size, (after - 1) // size + 1):
+        block, access = blocks_of[k], tile.access
+        if first // size == (after - 1) // size:
+            free, dims = access.free.plus(Linear(-k * size // item)), access.dims
+        else:
+            begin, end = max(first, k * size), min(after, (k + 1) * size)
+            free, dims = Linear((begin - k * size) // item), (access.dims[0], (1, (end - begin) // item))
+        yield Tile(block, tile.space, block.shape, block.dtype, Access(access.dtype, access.partition, free, dims),
+                   block.name)
