@@ -20,7 +20,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.selection.emitter import Emitter
-from nki_mlir.conversion.selection.expressions import Constant
+from nki_mlir.conversion.selection.expressions import Constant, Convert
 from nki_mlir.conversion.selection.folds import fold_of, is_fold
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader
@@ -152,7 +152,9 @@ class _Block:
         if any(user not in allowed for user in users) or last not in users:
             return None
         after = NestReader(last, reader.numbering).read()
-        if after.reduced or after.mask or after.limits or not is_copy(after.body) or len(after.inputs) != 1:
+        if after.reduced or after.mask or after.limits or not (isinstance(after.body, Convert) and is_copy(after.body)):
+            return None
+        if after.output.space != nest.output.space:
             return None
         output = _output_through(nest, after)
         if output is None:

@@ -22,6 +22,7 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
 from nki_mlir.transforms.mask_boxes import Box, in_box, with_used_symbols
+from nki_mlir.transforms.reach import is_spread, starts_legally
 
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 
@@ -163,14 +164,8 @@ class Emitter:
         return tile.space in memory and self.reachable(tile)
 
     def reachable(self, tile: Tile) -> bool:
-        """Whether an engine may start at the tile's partition and finds each lane's data in its own partition."""
-        step, count = tile.access.dims[0]
-        start = tile.access.partition
-        assert start is not None
-        if step == 0 and count > 1:
-            return False
-        terms = (start.const, *(c for _, c in start.symbols))       # multiples of what is legal are legal
-        return all(self.machine.legal_start_partition(abs(c), count) for c in terms)
+        """Whether an engine reads or writes the tile where it is."""
+        return not is_spread(tile) and starts_legally(self.machine, tile)
 
     def source(self, tile: Tile, psum: bool) -> Tile:
         """A tile with the same elements that an engine reaches; in SBUF unless ``psum``."""

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which partitions an engine reaches: tiles begin at quadrants, and each lane finds its data in its own partition."""
+
+from nki_mlir.dialects.access import Tile
+from nki_mlir.machine import Machine
+
+
+def is_spread(tile: Tile) -> bool:
+    """Whether all lanes read one partition, which only a transfer can do."""
+    step, count = tile.access.dims[0]
+    return step == 0 and count > 1
+
+
+def starts_legally(machine: Machine, tile: Tile) -> bool:
+    """Whether an engine may begin at the tile's partition, whatever the values of its symbols."""
+    start = tile.access.partition
+    assert start is not None
+    terms = (start.const, *(c for _, c in start.symbols))       # sums of multiples of what is legal are legal
+    return all(machine.legal_start_partition(abs(c), tile.partitions) for c in terms)
