@@ -50,8 +50,6 @@ class Writer:
         self.make = Attributes()
         self.made: dict[Any, Any] = {}          # layouts, maps, segment sizes
         self.views: dict[Any, Any] = {}         # of the operation being converted
-        self.parallel, self.reduction = (ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
-                                         for kind in ("parallel", "reduction"))
 
     def at(self, operation: Any) -> None:
         self.location, self.place = operation.location, ir.InsertionPoint(operation)
@@ -175,9 +173,11 @@ class Writer:
         return self.once(("maps", rank, tuple(axes)), make)
 
     def _iterators(self, nest: Nest) -> Any:
-        kinds = tuple(axis in nest.reduced for axis in range(nest.rank))
-        return self.once(("iterators", kinds), lambda: ir.ArrayAttr.get(
-            [self.reduction if reduced else self.parallel for reduced in kinds]))
+        def make() -> Any:
+            kinds = ["reduction" if axis in nest.reduced else "parallel" for axis in range(nest.rank)]
+            # Read as a whole: an iterator type by itself would make the bindings import their linalg package (0.1 s).
+            return ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]")
+        return self.once(("iterators", nest.rank, nest.reduced), make)
 
 
 def _renumbered(mask: Mask, place: dict[int, int]) -> Mask:
