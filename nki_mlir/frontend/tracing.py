@@ -79,6 +79,11 @@ class Runtime:
         return value
 
     @staticmethod
+    def invert(value: Any) -> Any:
+        """``~`` of a comparison is its negation, whether its operands are symbols or numbers."""
+        return not value if isinstance(value, bool) else ~value
+
+    @staticmethod
     def callee(function: Any) -> Any:
         if function is isinstance:
             return _isinstance

@@ -76,6 +76,10 @@ class Wrapper(ast.NodeTransformer):
             node.value = ast.copy_location(_call("named", node.value, ast.Constant(node.targets[0].id)), node.value)
         return node
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return ast.copy_location(_call("invert", node.operand), node) if isinstance(node.op, ast.Invert) else node
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.func, (ast.Name, ast.Attribute)):

@@ -233,14 +233,16 @@ class Kernel:
         return given
 
     def _run_eager(self, bound: Bound, inputs: list[np.ndarray]) -> Any:
+        from nki_mlir.frontend.tracing import Runtime
         shared: list[np.ndarray] = []
         programs: list[Traced] = []
+        function = wrap(self.func, True, Runtime) if self.rolls else self.func
         for point in np.ndindex(*self.grid):
             builder = EagerBuilder(self.grid, point, shared, self.platform)
             parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
             token = current.set(builder)
             try:
-                programs.append(self.trace(builder, self.func, bound, parameters))
+                programs.append(self.trace(builder, function, bound, parameters))
             except NkiMlirError as error:
                 raise error.located(raised_at(error.__traceback__)) from None
             finally:
@@ -270,7 +272,7 @@ class Kernel:
         if self.has_grid and prod(self.grid) != 1:
             raise NestedGrid(name=self.__name__).located(user_location())
         function = self.func
-        if builder.symbolic and self.rolls:
+        if self.rolls:
             from nki_mlir.frontend.tracing import Runtime
             function = wrap(function, True, Runtime)
         builder.inlined += 1

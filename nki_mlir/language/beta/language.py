@@ -58,9 +58,9 @@ def sequential_range(*bounds: Any, **directives: Any) -> NkiRange:
     return NkiRange(*bounds, parallel=False)
 
 
-def static_range(*bounds: Any, **directives: Any) -> range:
-    """A loop that is unrolled: its variable is a Python int."""
-    return range(*(int(b) for b in bounds))
+def static_range(*bounds: Any, **directives: Any) -> list[int]:
+    """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
+    return list(range(*(int(b) for b in bounds)))
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------

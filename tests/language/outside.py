@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A module of helpers that kernels call: undecorated, with loops of their own."""
+
+from nki_mlir.language.beta import language as nl
+
+
+def double_all(out, x, count):
+    for i in nl.affine_range(count):
+        tile = nl.load(x[i])
+        if i >= 0:
+            tile += tile
+        nl.store(out[i], tile)
+
+
+class Adder:
+    def __init__(self, amount):
+        self.amount = amount
+
+    def add(self, out, count):
+        for i in range(count):
+            nl.store(out[i], nl.load(out[i]) + self.amount)

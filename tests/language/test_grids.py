@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Launch grids: ids, extents, core dimensions, programs that differ."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.errors import NestedGrid
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, flat_grid, is_array
+from nki_mlir.language.spmd import BadGridAxis
+
+from .running import check, numbers, run
+
+
+@nki.jit
+def scaled_tiles(x):
+    """Each program scales one row of tiles by its place in the grid."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    ids = [nl.program_id(axis) for axis in range(nl.program_ndim())]
+    place = 0
+    for axis, index in enumerate(ids):
+        place = place * nl.num_programs(axis) + index
+    nl.store(out[place], nl.load(x[place]) * (place + 1))
+    return out
+
+
+GRIDS = [2, (2,), [2], (2, 3), (2, 3, 2), (nl.nc(2), 3), (nl.spmd_dim(nl.nc(2), 2), 2), (nl.nc(2) * 2, 2),
+         (2 * nl.nc(2),), (nl.spmd_dim(2, nl.nc(2)),), ((2, 3), 2), (1, 4), (4, 1)]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda g: "x".join(map(str, flat_grid(g))))
+def test_grid(on, grid):
+    count = int(np.prod(flat_grid(grid)))
+    x = numbers(count, 4, 8)
+    check(on, scaled_tiles, x * np.arange(1, count + 1, dtype=np.float32)[:, None, None], x, grid=grid)
+
+
+def test_launch_without_a_grid(on):
+    @nki.jit
+    def kernel(x):
+        assert nl.program_ndim() == 0 and nl.num_programs() == 1
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    x = numbers(4, 8)
+    check(on, kernel, x, x)
+
+
+def test_grid_of_the_documentation(on):
+    """a + b in tiles of 128 x 512, one program each."""
+    @nki.jit
+    def add(a_input, b_input):
+        c_output = nl.ndarray(a_input.shape, dtype=a_input.dtype, buffer=nl.shared_hbm)
+        offset_x, offset_y = nl.program_id(0) * 128, nl.program_id(1) * 512
+        ix = offset_x + nl.arange(128)[:, None]
+        iy = offset_y + nl.arange(512)[None, :]
+        nl.store(c_output[ix, iy], value=nl.load(a_input[ix, iy]) + nl.load(b_input[ix, iy]))
+        return c_output
+    a, b = numbers(256, 1024), numbers(256, 1024, seed=1)
+    check(on, add, a + b, a, b, grid=(2, 2))
+
+
+def test_queries(on):
+    @nki.jit
+    def kernel(x):
+        assert nl.num_programs() == 6 and nl.num_programs(0) == 2 and nl.num_programs([0, 1]) == 6
+        assert nl.num_programs(axes=1) == 3 and nl.program_ndim() == 2 and isinstance(nl.num_programs(0), int)
+        out = nl.ndarray((2, 3, 4, 8), x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(0), nl.program_id(axis=1)], nl.load(x))
+        return out
+    x = numbers(4, 8)
+    check(on, kernel, np.broadcast_to(x, (2, 3, 4, 8)), x, grid=(2, 3))
+
+
+def test_programs_that_differ_by_a_python_if(on):
+    """Sizes and values that depend on the program id are Python numbers in each program."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        shard, shards = nl.program_id(0), nl.num_programs(0)
+        each = x.shape[0] // shards
+        if shard == shards - 1:
+            size, scale = x.shape[0] - each * (shards - 1), 3.0
+        else:
+            size, scale = each, 2.0
+        rows = nl.ds(shard * each, size)
+        tile = nl.ndarray((size, x.shape[1]), nl.float32)
+        tile[...] = nl.load(x[rows, :]) * scale
+        nl.store(out[rows, :], tile)
+        return out
+    x = numbers(10, 8)
+    expected = x * 2
+    expected[6:] = x[6:] * 3
+    check(on, kernel, expected, x, grid=3)
+
+
+def test_programs_that_differ_by_a_tile_operation(on):
+    """A condition that only guards operations stays in the program: one module serves all."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        tile = nl.load(x[i])
+        if i >= 1:
+            tile[...] = tile * 2
+        nl.store(out[i], tile)
+        return out
+    x = numbers(3, 4, 8)
+    expected = x.copy()
+    expected[1:] *= 2
+    check(on, kernel, expected, x, grid=3)
+    if on != "eager":
+        bound = kernel.bind((x,), {}, is_array, describe_array)
+        assert len(kernel[3].specialize(bound).modules) == 1
+
+
+def test_program_ids_in_loops_masks_and_operands(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.program_id(0), nl.program_id(1)
+        p, f = nl.arange(5)[:, None], nl.arange(8)[None, :]
+        for k in nl.affine_range(2):
+            row = (i * 2 + k) * 5 + p
+            mask = (row < 13) & (j * 8 + f < 14)
+            nl.store(out[row, j * 8 + f], nl.load(x[row, j * 8 + f], mask=mask) * (i + 1) + j, mask=mask)
+        return out
+    x = numbers(13, 14)
+    rows, columns = np.ogrid[:13, :14]
+    check(on, kernel, (x * (rows // 10 + 1) + columns // 8).astype(np.float32), x, grid=(2, 2))
+
+
+def test_programs_read_what_earlier_ones_wrote_of_an_input(on):
+    """By reference: the programs run one after the other."""
+    @nki.trace
+    def kernel(x):
+        nl.store(x[nl.program_id(0) + 1], nl.load(x[nl.program_id(0)]) + 1)
+    x = np.zeros((5, 4, 8), np.float32)
+    kernel[4].on(on)(x)
+    np.testing.assert_array_equal(x[:, 0, 0], np.arange(5))
+
+
+def test_program_id_as_python_value(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        scales = {0: 2.0, 1: 5.0, 2: 7.0}
+        names = [f"program {nl.program_id(0)}"]
+        i = int(nl.program_id(0))
+        nl.store(out[i], nl.load(x[i]) * scales[nl.program_id(0)] * len(names))
+        return out
+    x = numbers(3, 4, 8)
+    check(on, kernel, x * np.float32([2, 5, 7])[:, None, None], x, grid=3)
+
+
+def test_cores_of_a_dimension():
+    assert [nl.spmd_dim(nl.nc(2), 2).core_of(i) for i in range(4)] == [0, 0, 1, 1]
+    assert [nl.spmd_dim(2, nl.nc(2)).core_of(i) for i in range(4)] == [0, 1, 0, 1]
+    assert [(nl.nc(2) * 2).core_of(i) for i in range(4)] == [0, 0, 1, 1]
+    assert [(2 * nl.nc(2)).core_of(i) for i in range(4)] == [0, 1, 0, 1]
+
+
+def test_axis_beyond_the_grid(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(1)], nl.load(x[0]))
+        return out
+    with pytest.raises(BadGridAxis) as caught:
+        run(on, kernel, numbers(2, 4, 8), grid=2)
+    assert caught.value.at.file == __file__
+
+
+def test_bad_extent():
+    with pytest.raises(KernelError, match="extent"):
+        scaled_tiles[0]
+
+
+def test_nested_kernel_has_no_grid(on):
+    @nki.jit(mode="trace")
+    def inner(tile):
+        return tile * 2
+
+    @nki.jit
+    def kernel(x, gridded):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, inner[4, 4](tile) if gridded else inner(tile))
+        return out
+    x = numbers(4, 8)
+    check(on, kernel, x * 2, x, False)
+    with pytest.raises(NestedGrid) as caught:
+        run(on, kernel, x, True)
+    assert caught.value.name == "err_nested_kernel_with_spmd_grid" and caught.value.at.file == __file__
