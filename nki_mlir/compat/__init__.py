@@ -24,6 +24,17 @@ NAMES: dict[str, str | None] = {
     "neuronxcc.nki.errors": "nki_mlir.language.beta.errors",
     "neuronxcc.nki.typing": "nki_mlir.language.beta.typing",
     "neuronxcc.nki.compiler": "nki_mlir.language.beta.compiler",
+    "nki": "nki_mlir.language.current.nki",
+    "nki.language": "nki_mlir.language.current.language",
+    "nki.isa": "nki_mlir.language.current.isa",
+    "nki.isa.constants": "nki_mlir.language.current.enums",
+    "nki.collectives": "nki_mlir.language.current.collectives",
+    "nki.typing": "nki_mlir.language.current.typing",
+    "nki.meta": "nki_mlir.language.current.meta",
+    "nki.compiler": "nki_mlir.language.current.compiler",
+    "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",
+    "nki.compiler.frontend": "nki_mlir.language.current.compiler",
+    "nki.compiler.ncc_driver": "nki_mlir.language.current.compiler",
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
     "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
 }
@@ -65,7 +76,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(torch_xla: bool = False, override: bool = False) -> None:
-    """Make ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and ``torch_xla`` on request.
+    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and ``torch_xla`` on request.
 
     Installing twice changes nothing. With ``override`` the names are ours even where the real packages are installed.
     """

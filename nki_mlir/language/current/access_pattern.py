@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``.ap``: a view given as ``[stride, count]`` pairs on the storage, with a start that may be known at run time only."""
+"""``.ap``: a view given as ``[stride, count]`` pairs on the storage, with a start that may be known at run time
+only."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,9 +15,11 @@ from nki_mlir.scalar.dtypes import dtype_of
 
 def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
                    vector_offset: NkiTensor | None, indirect_dim: int, dtype: Any) -> NkiTensor:
-    """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its start."""
+    """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its
+    start."""
     kind = tensor.dtype if dtype is None else dtype_of(dtype)
-    require(all(len(pair) == 2 for pair in pattern) and len(pattern) > 0, "a pattern is a list of [stride, count] pairs")
+    require(all(len(pair) == 2 for pair in pattern) and len(pattern) > 0,
+            "a pattern is a list of [stride, count] pairs")
     strides, counts = [int(p[0]) for p in pattern], [int(p[1]) for p in pattern]
     require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
     start = int(offset) if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize

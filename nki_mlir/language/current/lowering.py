@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From ``NkiTensor`` to operands of the core: views, run-time addresses read and written through temporaries, pairing."""
+"""From ``NkiTensor`` to operands of the core: views, run-time addresses read and written through temporaries,
+pairing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,8 +134,8 @@ def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int =
     assert found is not None
     if found.kind == "columns":
         index = core_view(reading(found.index))
-        ops.emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(tensor.like(indirection=None)),
-                                                  "index": index}, group=group)
+        ops.emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(found.source), "index": index},
+                 group=group)
         return
     ops.emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
              **pattern_attributes(tensor, found))
@@ -146,24 +147,22 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
     assert found is not None
     if found.kind == "columns":
         index = core_view(reading(found.index))
-        ops.emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(tensor.like(indirection=None)), "src": src,
-                                                   "index": index}, group=group)
+        ops.emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
+                 group=group)
         return
-    ops.emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)}, mode=mode,
+    ops.emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
+             mode=mode,
              rmw=rmw, **pattern_attributes(tensor, found))
 
 
 def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
     """The shape of what a run-time address names."""
-    found = tensor.indirection
-    if found is not None and found.kind == "columns":
-        return tensor.shape[0], found.count
     return tuple(tensor.shape) if len(tensor.shape) > 1 else (*tensor.shape, 1)
 
 
 def addressed(tensor: NkiTensor) -> NkiTensor:
     """The tensor with two dimensions at least, as its temporaries have."""
-    if tensor.indirection is not None and tensor.indirection.kind != "columns" and tensor.ndim == 1:
+    if tensor.indirection is not None and tensor.ndim == 1:
         return tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
     return tensor
 

@@ -35,8 +35,9 @@ class Storage:
 class Indirection:
     """A run-time part of a view's addresses.
 
-    ``scalar``: one value is added to every address; ``vector``: one for each row; both times ``scale``. ``columns``: the
-    free elements are picked by offsets that groups of partitions share, ``count`` of them.
+    ``scalar``: one value is added to every address; ``vector``: one for each row; both times ``scale``. ``columns``:
+    the
+    free elements of ``source`` are picked by offsets that groups of partitions share.
     """
 
     kind: str
@@ -44,4 +45,4 @@ class Indirection:
     scale: int = 1
     extent: int = 0                     # values below this are in bounds
     dim: int = 0
-    count: int = 0
+    source: Any = None                  # columns: the tensor that is picked from

@@ -241,7 +241,7 @@ class NkiTensor:
         groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
         require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}")
         for group in groups:
-            require(sum(n not in sizes for n in group) <= 1 or len(group) == 1, f"more than one unknown size in {group}")
+            require(sum(n not in sizes for n in group) <= 1, f"more than one unknown size in {group}")
             if len(group) > 1:
                 view = view.reshape_dim(len(names), [sizes.get(n, -1) for n in group])
             names += group
@@ -286,7 +286,8 @@ class NkiTensor:
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
         count = int(num_elem) if num_elem is not None else min(16, self.shape[0]) * columns
-        return self.like(indirection=Indirection("columns", index, count=count))
+        return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
+                         indirection=Indirection("columns", index, source=self))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> "NkiTensor":
@@ -324,7 +325,8 @@ class NkiTensor:
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.").located(user_location())
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift",
+              "rshift"):
     setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
     setattr(NkiTensor, f"__r{_name}__", NkiTensor._no_operator)
 for _name in ("lt", "le", "gt", "ge", "neg", "invert", "abs"):

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions of the newer engines that run the accumulation registers: activate2, exponential, cumulative
+tensor_scalar."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.nisa.elementwise import apply_alu
+from nki_mlir.dialects.nisa.selection import Accumulating
+from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32
+
+PAIRS = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
+         ("subtract", "bypass"),
+         ("bypass", "bypass"))
+
+
+def per_row(value: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """One value a partition, to compute with a tile."""
+    return value.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnemonic="ACTIVATE2", opcode=0x74):
+    """dst = fn((src op0 operand0) op1 operand1); ``fn`` may be prelu, whose slope is ``slope`` or the constant
+    ``alpha``."""
+
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
+    src: In
+    operand0: In | None
+    operand1: In | None
+    slope: In | None
+    fn: str
+    op0: str
+    op1: str
+    imm0: float = 0.0
+    imm1: float = 0.0
+    alpha: float = 0.0
+    reverse0: bool = False
+    reverse1: bool = False
+    reduce_cmd: str = "idle"
+    reduce_op: str = "add"
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src", "operand0", "operand1", "slope")
+        check.same_shape("dst", "src")
+        check.one_of("fn", ("prelu", *ACTIVATIONS))
+        check.rule((self.op0, self.op1) in PAIRS, f"({self.op0}, {self.op1}) is none of {PAIRS}")
+        self.verify_accumulator(check)
+        check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
+
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *tiles: np.ndarray) -> Any:
+        given = iter(tiles)
+        s = ArrayScalars(FLOAT32)
+        value = src
+        for op, tile, number, reverse in ((self.op0, self.operand0, self.imm0, self.reverse0),
+                                          (self.op1, self.operand1, self.imm1, self.reverse1)):
+            operand = per_row(next(given), src) if tile is not None else np.float32(number)
+            value = apply_alu(s, op, value, operand, reverse)
+        if self.fn == "prelu":
+            slope = per_row(next(given), src) if self.slope is not None else np.float32(self.alpha)
+            value = np.where(value >= 0, value, slope * value)
+        else:
+            value = ACTIVATIONS[self.fn].numpy(np.asarray(value))
+        return self.results(value, accumulator)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+
+
+class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75):
+    """dst = exp(src - max); max is ``highest`` [P, 1] or the constant ``imm``; the sum accumulates."""
+
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
+    src: In
+    highest: In | None
+    imm: float = 0.0
+    reduce_cmd: str = "idle"
+    reduce_op: str = "add"
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src", "highest")
+        check.same_shape("dst", "src")
+        check.dtype("highest", FLOAT32)
+        check.one_of("reduce_op", ("add",))
+        self.verify_accumulator(check)
+
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *highest: np.ndarray) -> Any:
+        limit = per_row(highest[0], src) if highest else np.float32(self.imm)
+        return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements / 4)
+
+
+class TensorScalarAccumulateOp(Accumulating, name="tensor_scalar_accumulate", engines=(Engine.VECTOR,),
+                               mnemonic="TENSOR_SCALAR_ACCUMULATE", opcode=0x76):
+    """dst = src op0 operand0; its reduction accumulates and is read into ``reduce_res``, times -1 with ``negate``."""
+
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
+    src: In
+    operand0: In | None
+    op0: str
+    reduce_op: str
+    reduce_cmd: str
+    imm0: float = 0.0
+    reverse0: bool = False
+    negate: bool = False
+
+    def verify(self, check: Any) -> None:
+        check.alu("op0", 1, 2)
+        check.on_chip("dst", "src", "operand0")
+        check.same_shape("dst", "src")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
+        self.verify_accumulator(check)
+
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
+        right = per_row(operand[0], src) if operand else np.float32(self.imm0)
+        value = np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, self.reverse0))
+        made = self.results(value, accumulator)
+        return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+
+
+class TensorScalarCumulativeOp(Accumulating, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
+                               mnemonic="TENSOR_SCALAR_CUMULATIVE", opcode=0x77):
+    """dst[i] = op1(op0(src[i], operand0), dst[i-1]) along the free axis; dst[-1] and the last one are the registers."""
+
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
+    src: In
+    operand0: In | None
+    op0: str
+    op1: str
+    imm0: float = 0.0
+    reduce_cmd: str = "reset_reduce"
+    reduce_op: str = "add"
+
+    def verify(self, check: Any) -> None:
+        check.alu("op0", 1, 2)
+        check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
+        check.on_chip("dst", "src", "operand0")
+        check.same_shape("dst", "src")
+        self.verify_accumulator(check)
+        check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
+
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
+        p = src.shape[0]
+        right = per_row(operand[0], src) if operand else np.float32(self.imm0)
+        value = np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, False)).reshape(p, -1)
+        start = 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)
+        carry = accumulator.reshape(p) if self.reduce_cmd == "reduce" else np.full(p, start, np.float32)
+        step, made = ALU[self.op1].numpy, np.empty(value.shape, np.float32)
+        for i in range(value.shape[1]):
+            carry = step(value[:, i], carry)
+            made[:, i] = carry
+        after = carry.reshape(accumulator.shape)
+        results = (made.reshape(src.shape), after)
+        return (*results, after) if self.reduce_res is not None else results
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Sums computed by the DMA engines while they move data."""
+
+from typing import Any
+
+from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+
+
+class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC, Engine.GPSIMD),
+                   mnemonic="DMA_COMPUTE",
+                   opcode=0x7D):
+    """dst = lhs + rhs in float32, between HBM and SBUF either way."""
+
+    dst: Out
+    lhs: In
+    rhs: In
+    destinations = (SBUF,)
+
+    def verify(self, check: Any) -> None:
+        for label in ("dst", "lhs", "rhs"):
+            check.spaces(label, HBM, SBUF)
+        check.same_shape("dst", "lhs", "rhs")
+
+    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+        return s.alu("add", lhs, rhs)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]

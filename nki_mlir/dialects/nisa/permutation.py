@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The tensor engine in transpose mode: it moves elements without computing with them."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+
+class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENSOR,), mnemonic="MATMUL_TRANSPOSE",
+                        opcode=0x32):
+    """dst[m, n] = stationary[k, m] for the k where moving[k, n] is 1: bits are moved, infinities and NaN too.
+
+    ``moving`` is an identity or another matrix with one 1 in each column; for any other it is the matrix product.
+    """
+
+    dst: Out
+    stationary: In
+    moving: In
+    destinations = (PSUM,)
+
+    def verify(self, check: Any) -> None:
+        check.spaces("dst", PSUM)
+        check.spaces("stationary", SBUF)
+        check.spaces("moving", SBUF)
+        check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands")
+        check.at_most("stationary", 1, self.stationary.free_elements, 128)
+        check.shape("dst", (self.stationary.free_elements, self.moving.free_elements))
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements
+        return Iteration((k, m, n), {"dst": (1, 2), "stationary": (0, 1), "moving": (0, 2)}, frozenset({0}))
+
+    def reference(self, stationary: np.ndarray, moving: np.ndarray) -> np.ndarray:
+        k = moving.shape[0]
+        data, picks = stationary.reshape(k, -1), convert(moving, FLOAT32, self.moving.dtype).reshape(k, -1)
+        chosen = picks != 0
+        if (chosen.sum(0) == 1).all() and (picks[chosen] == 1).all():
+            return data[chosen.argmax(0)].T
+        return convert(data, FLOAT32, self.stationary.dtype).T @ picks
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(min(64, self.stationary.free_elements), self.moving.free_elements)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random bits as integers, from the same counted generator as random numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.nisa.random import check_state
+from nki_mlir.dialects.op import InOut, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import DType
+
+
+class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
+                   opcode=0x7C):
+    """dst = 32 random bits an element, cut to the integer type's."""
+
+    dst: Out
+    state: InOut
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+        check.integers("dst")
+        check_state(self, check)
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seed, count = (int(v) for v in state.reshape(-1))
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))
+        bits = generator.integers(0, 1 << 32, self.dst.shape, np.uint64).astype(np.uint32)
+        after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
+        size = self.dst.dtype.itemsize
+        return bits.astype(f"u{size}").view(self.dst.dtype.numpy), after
+
+    def cycles(self, machine: Machine) -> float:
+        return max(machine.minimum_interval_cycles, self.dst.free_elements)

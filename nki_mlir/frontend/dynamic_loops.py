@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Capture of loops that end by a run-time value: an ``scf.while`` whose condition is read from a [1, 1] tile of
+int32."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
+from nki_mlir.frontend.tensor import View
+
+PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
+
+
+@contextmanager
+def open_while(builder: MlirBuilder, register: View, comparison: str, limit: View | int) -> Iterator[None]:
+    """Operations emitted inside are the loop's body; it runs while ``register (comparison) limit`` holds."""
+    loop = builder._op("scf.while", regions=2)
+    before, after = (region.blocks.append() for region in loop.regions)
+    builder.scopes.append(Scope(before, loop))
+    left = _loaded(builder, register)
+    right = _loaded(builder, limit) if isinstance(limit, View) else _number(builder, limit)
+    holds = builder._op("arith.cmpi", [left, right], results=[builder.make.i1], attributes={
+        "predicate": ir.IntegerAttr.get(builder.make.i64, PREDICATES[comparison])}).results[0]
+    builder._op("scf.condition", [holds])
+    builder.scopes.pop()
+    builder.scopes.append(Scope(after, loop))
+    builder.last = None
+    yield
+    builder._terminate()
+
+
+def _loaded(builder: MlirBuilder, register: View) -> Any:
+    zero = builder._constant(0)
+    return builder._op("memref.load", [register.buffer.handle, zero, zero],
+                       results=[ir.IntegerType.get_signless(32)]).results[0]
+
+
+def _number(builder: MlirBuilder, value: int) -> Any:
+    kind = ir.IntegerType.get_signless(32)
+    return builder._op("arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind,
+                                                                                                 value)}).results[0]

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensor creation of ``nki.language``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.frontend.builder import active
+from nki_mlir.language import operations as ops
+from nki_mlir.language import special
+from nki_mlir.language.current import assignment
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location
+from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
+from nki_mlir.language.current.storage import Storage
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType, dtype_of
+
+
+def dtype_argument(dtype: Any) -> DType:
+    """A dtype of the language, of NumPy or of a framework."""
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
+    try:
+        return dtype_of(dtype)
+    except TypeError:
+        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location()) from None
+
+
+def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtype: DType) -> tuple[int, int] | None:
+    """(partition, byte in the partition) of an on-chip tensor."""
+    if address is None:
+        return None
+    require(isinstance(address, (tuple, list)) and len(address) == 2, f"expecting 'pair', got {address!r}")
+    partition, byte = int(address[0]), int(address[1])
+    require(buffer.space != "hbm", "a tensor in HBM has no address")
+    require(partition in (0, 32, 64, 96), "partition dimension must be 0, 32, 64, or 96")
+    require(partition + shape[0] <= 128, f"{shape[0]} partitions do not fit from partition {partition} on")
+    require(byte >= 0 and byte % dtype.itemsize == 0, f"byte {byte} is no place of a {dtype}")
+    if buffer is MemoryRegion.psum:
+        require(byte % machine().psum_bank_bytes == 0, f"byte {byte} is not the start of a PSUM bank")
+    return partition, byte
+
+
+@reported
+def ndarray(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
+    """A tensor whose elements are not set."""
+    builder = active("nl.ndarray")
+    extents = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
+    place, kind = region(buffer), dtype_argument(dtype)
+    if name:
+        used = builder.properties.setdefault("tensor_names", set())
+        require(name not in used, f"Tensor name '{name}' already in use")
+        used.add(name)
+    return low.allocate(extents, kind, place, name=name, address=check_address(address, place, extents, kind))
+
+
+def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+    made = ndarray(shape, dtype, buffer, name)
+    assignment.fill(made, float(value))
+    return made
+
+
+@reported
+def zeros(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """A tensor of zeros."""
+    return _filled(shape, 0.0, dtype, buffer, name)
+
+
+@reported
+def ones(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """A tensor of ones."""
+    return _filled(shape, 1.0, dtype, buffer, name)
+
+
+@reported
+def full(shape: Any, fill_value: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """A tensor of one value."""
+    return _filled(shape, fill_value, dtype, buffer, name)
+
+
+@reported
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    """Zeros with the shape, and unless given dtype and buffer, of another tensor."""
+    return _filled(x.shape, 0.0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+@reported
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    """A tensor that is not set, with the shape, and unless given dtype and buffer, of another."""
+    return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+@reported
+def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+    """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
+    values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    if values.dtype == np.float64:
+        values = values.astype(np.float32)
+    elif values.dtype in (np.int64, np.uint64):
+        values = values.astype(np.int32)
+    view = ops.constant(values, None if dtype is None else dtype_argument(dtype))
+    return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.buffer.dtype))
+
+
+@reported
+def shared_identity_matrix(n: int, dtype: Any = UINT8, dst: Any = None) -> NkiTensor:
+    """The n x n identity in SBUF, or in ``dst``."""
+    kind = dtype_argument(dtype)
+    require(0 < n <= 128, f"an identity matrix has 1 to 128 rows, got {n}")
+    made = dst if dst is not None else low.allocate((n, n), kind, identity=True)
+    assignment.assign(made, shared_constant(np.eye(n, dtype=np.float32), kind if kind.is_float else UINT8))
+    return made
+
+
+@reported
+def rand(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+    """Uniform numbers in [0, 1)."""
+    made = ndarray(shape, dtype, buffer, name)
+    numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
+    assignment.assign(made, numbers)
+    return made
+
+
+@reported
+def random_seed(seed: Any) -> None:
+    """Seed the generator with a [1, 1] tile."""
+    if not isinstance(seed, NkiTensor):
+        invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")
+    require(seed.size == 1, "random_seed takes a tensor of one element")
+    special.random_seed(low.tile("random_seed", "seed", seed))

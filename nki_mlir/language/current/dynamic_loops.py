@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops of the program itself: their trip counts are known at run time only.
+
+The loop's counter or condition is a register. Simulation runs the body again and again; capture runs it once, inside an
+``scf.while`` that reads the register.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nki_mlir.frontend.builder import active
+from nki_mlir.language import operations as ops
+from nki_mlir.language.current.errors import reported, require, warn
+from nki_mlir.language.current.isa_register import put, register_alloc, register_move
+from nki_mlir.language.current.register import VirtualRegister
+
+
+@contextmanager
+def nesting() -> Iterator[None]:
+    """Inside a dynamic loop."""
+    properties = active("a dynamic loop").properties
+    require(not properties.get("no_reorder"), "Dynamic control-flow cannot be nested with a no_reorder block")
+    loops = properties.setdefault("dynamic_loops", [])
+    loops.append(object())
+    try:
+        yield
+    finally:
+        loops.pop()
+
+
+def check_bound(what: str, bound: Any) -> None:
+    require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
+
+
+def counted(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
+    """The counter, once for each time the body's Python runs."""
+    builder: Any = active("a dynamic loop")
+    check_bound("the lower bound", lower)
+    check_bound("the upper bound", upper)
+    require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
+            f"step must be a positive int, got {step!r}")
+    counter = register_alloc(lower)
+    counter.frozen = True
+    with nesting():
+        if not builder.symbolic:
+            limit = upper.value if isinstance(upper, VirtualRegister) else upper
+            for value in range(counter.value, limit, step):     # type: ignore[arg-type]
+                put(counter.state, value)
+                yield counter
+            return
+        from nki_mlir.frontend.dynamic_loops import open_while
+        held = upper.state if isinstance(upper, VirtualRegister) else upper
+        with open_while(builder, counter.state, "slt", held):
+            yield counter
+            ops.binary("add", counter.state, step, destination=counter.state)
+
+
+def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
+    """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
+    warn("nl.dynamic_range is deprecated, use nl.fori_loop")
+    return counted(*((0, start) if stop is None else (start, stop)), step)
+
+
+def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: int = 1) -> None:
+    """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
+    for i in counted(lower, upper, step):
+        require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
+
+
+def _while_loop(init: Any, body_fun: Callable) -> None:
+    """``r = init; while r != 0: r = body_fun(r)`` with registers."""
+    require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
+    builder: Any = active("nl.while_loop")
+    condition = register_alloc(init)
+
+    def body() -> None:
+        result = body_fun(condition)
+        require(isinstance(result, VirtualRegister), "the body of while_loop returns the next condition, a register")
+        if result is not condition:
+            register_move(condition, result)
+    with nesting():
+        if not builder.symbolic:
+            while condition.value:
+                body()
+            return
+        from nki_mlir.frontend.dynamic_loops import open_while
+        with open_while(builder, condition.state, "ne", 0):
+            body()
+
+
+fori_loop, while_loop = reported(_fori_loop), reported(_while_loop)
+fori_loop.__name__ = fori_loop.__qualname__ = "fori_loop"
+while_loop.__name__ = while_loop.__qualname__ = "while_loop"
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Instructions inside stay in the order they are written in. They do anyway; dynamic loops are not allowed
+    inside."""
+    properties = active("nl.no_reorder").properties
+    properties["no_reorder"] = properties.get("no_reorder", 0) + 1
+    try:
+        yield
+    finally:
+        properties["no_reorder"] -= 1

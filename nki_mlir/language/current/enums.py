@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The enumerations of ``nki.isa``. Parameters take their members, not numbers."""
+
+import enum
+import functools
+from typing import Any
+
+from nki_mlir.language.current.errors import invalid
+
+
+class engine(enum.Enum):
+    """Engines of a core; ``unknown`` leaves the choice to the compiler."""
+
+    unknown, tensor, scalar, gpsimd, dma, vector, sync = 0, 1, 2, 3, 4, 5, 6
+
+
+class reduce_cmd(enum.Enum):
+    """What an instruction does with the accumulation registers."""
+
+    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
+
+
+class dge_mode(enum.Enum):
+    """Who makes the descriptors of a DMA."""
+
+    unknown, swdge, hwdge, none = 0, 1, 2, 3
+
+
+class oob_mode(enum.Enum):
+    """What an indirect DMA does with an index out of bounds."""
+
+    error, skip = 0, 1
+
+
+class matmul_perf_mode(enum.Enum):
+    """Throughput modes of a matmul."""
+
+    none, double_row = "none", "double_row"
+
+
+@functools.total_ordering
+class nc_version(enum.Enum):
+    """Generations of the core, in order."""
+
+    gen2, gen3, gen4 = 2, 3, 4
+
+    def __lt__(self, other: Any) -> bool:
+        return self.value < other.value if isinstance(other, nc_version) else NotImplemented
+
+
+class dma_engine(enum.Enum):
+    """What moves the data of ``sendrecv``."""
+
+    dma, gpsimd_dma = 1, 2
+
+
+tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engine.scalar
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
+
+
+def member(value: Any, kind: type[enum.Enum], name: str) -> Any:
+    """An enum argument; numbers were accepted by older releases only."""
+    if isinstance(value, kind):
+        return value
+    if kind is matmul_perf_mode and value in ("none", "double_row"):
+        return matmul_perf_mode(value)
+    invalid(f"expecting '{kind.__name__}' for {name}, got {value!r}")
+
+
+def engine_name(value: Any) -> str:
+    """The core's name of an engine argument."""
+    return "unknown" if value is None else member(value, engine, "engine").name

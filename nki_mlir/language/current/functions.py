@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The functions of ``nki.language`` on tiles: each makes a new tile. Those that are operators, too, carry their
+name."""
+
+from collections.abc import Callable
+from typing import Any
+
+from nki_mlir.language import composites, special
+from nki_mlir.language import instructions as core
+from nki_mlir.language import operations as ops
+from nki_mlir.language.current import assignment
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.creation import dtype_argument
+from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location, warn
+from nki_mlir.language.current.instruction import generation_from
+from nki_mlir.language.current.isa_accumulate import free_axes
+from nki_mlir.language.current.regions import psum
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.promotion import promote
+
+
+def token(name: str) -> Callable[[Callable], Callable]:
+    """Decorator: the function is the operator of that name, too."""
+    def mark(function: Callable) -> Callable:
+        function.__name__ = function.__qualname__ = name
+        made = reported(function)
+        made.nki_token = name                                   # type: ignore[attr-defined]
+        return made
+    return mark
+
+
+def on_chip(op: str, label: str, value: Any) -> NkiTensor:
+    tensor = low.is_tensor(value, op, label)
+    require(tensor.on_chip, f"{op} {label} is in HBM; load it with nl.load first")
+    return low.reading(tensor)
+
+
+def result_type(dtype: Any, *operands: Any) -> DType:
+    """The dtype given, or that of the tiles: numbers have no say."""
+    if dtype is not None:
+        return dtype_argument(dtype)
+    kinds = [x.dtype for x in operands if isinstance(x, NkiTensor)]
+    return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
+
+
+def _binary(name: str) -> Callable:
+    @token(name)
+    def operate(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+        if name in ("abs_max", "abs_min"):
+            generation_from(4, f"nl.{name}")
+        tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
+        if not tiles:
+            raise NkiTypeError(f"{name}: expecting 'tensor', got '{type(x).__name__}' and '{type(y).__name__}'").located(
+                user_location())
+        if len(tiles) == 2 and tuple(tiles[0].shape) != tuple(tiles[1].shape):
+            broadcast_rule(name, *tiles)
+        kind = result_type(dtype, x, y)
+        operands = iter(low.core_view(t) for t in tiles)
+        left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))
+        return low.adopt(ops.binary(name, left, right, dtype=kind))
+    operate.__doc__ = f"``{name}(x, y)`` elementwise; one of them may be a number."
+    return operate
+
+
+def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
+    """Shapes are equal; a [P, 1] tile beside [P, F] is accepted with a warning."""
+    for wide, narrow in ((x, y), (y, x)):
+        if wide.shape[0] == narrow.shape[0] and wide.ndim == narrow.ndim and narrow.size == narrow.shape[0]:
+            warn(f"{op} broadcasts {list(narrow.shape)} to {list(wide.shape)}, which is not portable; use .broadcast")
+            return
+    invalid(f"{op} takes tiles of one shape, got {list(x.shape)} and {list(y.shape)}")
+
+
+def _unary(name: str) -> Callable:
+    @token(name)
+    def operate(x: Any, dtype: Any = None) -> NkiTensor:
+        source = on_chip(name, "x", x)
+        if name == "rsqrt":
+            require(x.buffer is not psum, "nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
+        return low.adopt(ops.unary(name, low.core_view(source), dtype=result_type(dtype, x)))
+    operate.__doc__ = f"``{name}(x)`` of every element."
+    return operate
+
+
+add, subtract, multiply, divide, maximum, minimum, power = (
+    _binary(n) for n in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"))
+fmod, mod, abs_max, abs_min = (_binary(n) for n in ("fmod", "mod", "abs_max", "abs_min"))
+equal, not_equal, less, less_equal, greater, greater_equal = (
+    _binary(n) for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift = (
+    _binary(n) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"))
+logical_and, logical_or, logical_xor = (_binary(n) for n in ("logical_and", "logical_or", "logical_xor"))
+invert, logical_not, abs, square, exp, log, sqrt, rsqrt, reciprocal = (
+    _unary(n) for n in ("invert", "logical_not", "abs", "square", "exp", "log", "sqrt", "rsqrt", "reciprocal"))
+sin, cos, tan, arctan, ceil, floor, trunc, negative, sign, tanh = (
+    _unary(n) for n in ("sin", "cos", "tan", "arctan", "ceil", "floor", "trunc", "negative", "sign", "tanh"))
+sigmoid, relu, gelu, gelu_dx, gelu_apprx_sigmoid, gelu_apprx_sigmoid_dx, gelu_apprx_tanh = (
+    _unary(n) for n in ("sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx",
+                        "gelu_apprx_tanh"))
+silu, silu_dx, softplus, mish, erf, erf_dx = (
+    _unary(n) for n in ("silu", "silu_dx", "softplus", "mish", "erf", "erf_dx"))
+
+
+# -- data movement -----------------------------------------------------------------------------------------------------
+@reported
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """HBM to a new SBUF tile."""
+    if not isinstance(src, NkiTensor):
+        invalid(f"load src: expecting 'tensor', got '{type(src).__name__}'")
+    require(not src.on_chip, f"load src is in {src.buffer.value}, not in HBM")
+    require(src.shape[0] <= 128, f"load src partition dimension {src.shape[0]} exceeds maximum 128")
+    made = low.allocate(src.shape, result_type(dtype, src))
+    assignment.dma(made, src, op="load")
+    return made
+
+
+@reported
+def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """A 2-D HBM view as a transposed tile."""
+    require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor")
+    made = low.allocate(src.shape[::-1], result_type(dtype, src))
+    assignment.dma(made, src.permute((1, 0)), op="load_transpose2d")
+    return made
+
+
+@reported
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """SBUF tile to HBM."""
+    for label, t in (("dst", dst), ("value", value)):
+        if not isinstance(t, NkiTensor):
+            invalid(f"store {label}: expecting 'tensor', got '{type(t).__name__}'")
+    require(not dst.on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
+    assignment.dma(dst, value, op="store")
+
+
+@token("copy")
+def copy(x: Any, dtype: Any = None) -> NkiTensor:
+    """A new SBUF tile of the same layout."""
+    source = on_chip("copy", "x", x)
+    made = low.allocate(source.shape, result_type(dtype, x))
+    assignment.copy_on_chip(made, source, "copy")
+    return made
+
+
+@reported
+def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """A 2-D tile with partition and free axis exchanged, in PSUM."""
+    source = on_chip("transpose", "x", x)
+    require(source.ndim == 2 and source.shape[1] <= 128,
+            f"transpose takes a 2-D tile of up to 128 x 128, got {list(x.shape)}")
+    if source.buffer is psum:
+        source = copy(source)
+    made = core.nc_transpose(low.core_view(source), engine="tensor")
+    result = low.adopt(made)
+    kind = result_type(dtype, x)
+    if kind is result.dtype:
+        return result
+    converted = low.allocate(result.shape, kind, psum)
+    assignment.copy_on_chip(converted, result, "transpose")
+    return converted
+
+
+@reported
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+    """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM."""
+    left, right = on_chip("matmul", "x", x), on_chip("matmul", "y", y)
+    return low.adopt(ops.matmul(low.core_view(left), low.core_view(right), transpose_x=transpose_x))
+
+
+@reported
+def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
+    """Per partition: data's free elements, flattened, at ``indices``."""
+    require(axis == 0, "gather_flattened has axis 0")
+    source, places = low.flat_tile("gather_flattened", "data", data), low.flat_tile("gather_flattened", "indices",
+                                                                                    indices)
+    made = low.adopt(special.gather_flattened(source, places, dtype=result_type(dtype, data)))
+    return made.reshape(indices.shape)
+
+
+@reported
+def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
+    """x repeated along its dimensions of 1; itself where it has the shape."""
+    wanted, kind = tuple(int(n) for n in shape), result_type(dtype, x)
+    if wanted == tuple(x.shape) and kind is x.dtype:
+        return x
+    require(len(wanted) == x.ndim and all(n in (1, w) for n, w in zip(x.shape, wanted)),
+            f"shape {list(x.shape)} does not broadcast to {list(wanted)}")
+    view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(wanted)
+    return low.adopt(ops.copy(view, dtype=kind))
+
+
+@reported
+def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+    """A view with a dimension of 1 put in."""
+    return x.expand_dim(axis % (x.ndim + 1))
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+def _reduction(name: str, op: str) -> Callable:
+    def operate(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+        source = on_chip(name, "x", x)
+        axes = free_axes(name, source, axis)
+        return low.adopt(ops.reduce(op, low.core_view(source), list(axes), dtype=result_type(dtype, x),
+                                    keepdims=keepdims))
+    operate.__name__ = operate.__qualname__ = name
+    operate.__doc__ = f"``{name}`` over the last free axes, accumulated in float32."
+    made = reported(operate)
+    made.nki_token = op                                         # type: ignore[attr-defined]
+    return made
+
+
+sum, prod, max, min = (_reduction(n, op) for n, op in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
+                                                       ("min", "minimum")))
+
+
+@token("logical_and")
+def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
+    """1 where all elements over the last free axes are not 0."""
+    source = on_chip("all", "x", x)
+    axes = free_axes("all", source, axis)
+    return low.adopt(ops.reduce("logical_and", low.core_view(source), list(axes), dtype=result_type(dtype, x)))
+
+
+all.__name__ = all.__qualname__ = "all"
+
+
+@token("average")
+def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """The mean over the last free axes."""
+    source = on_chip("mean", "x", x)
+    axes = free_axes("mean", source, axis)
+    return low.adopt(composites.mean(low.core_view(source), list(axes), dtype=result_type(dtype, x), keepdims=keepdims))
+
+
+mean.__name__ = mean.__qualname__ = "mean"
+
+
+@reported
+def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """The population variance over the last free axes, which stay with size 1."""
+    source = on_chip("var", "x", x)
+    axes = free_axes("var", source, axis)
+    made = low.adopt(composites.var(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
+    kept = [1 if k in axes else n for k, n in enumerate(source.shape)]
+    return made.reshape(kept)
+
+
+# -- composites --------------------------------------------------------------------------------------------------------
+@reported
+def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> NkiTensor:
+    """exp(x - max(x)) / its sum, over the last free axes."""
+    source = on_chip("softmax", "x", x)
+    axes = free_axes("softmax", source, axis)
+    return low.adopt(composites.softmax(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
+
+
+@reported
+def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-06, dtype: Any = None, compute_dtype: Any = None
+             ) -> NkiTensor:
+    """x / sqrt(sum of x squared / n + epsilon) * w."""
+    source, weight = on_chip("rms_norm", "x", x), on_chip("rms_norm", "w", w)
+    axes = free_axes("rms_norm", source, axis)
+    return low.adopt(composites.rms_norm(low.core_view(source), low.core_view(weight), list(axes), n, epsilon,
+                                         dtype=result_type(dtype, x)))
+
+
+@reported
+def dropout(x: Any, rate: Any, dtype: Any = None) -> NkiTensor:
+    """x with elements set to zero with probability ``rate``."""
+    view = low.core_view(on_chip("dropout", "x", x))
+    return low.adopt(special.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
+
+
+@reported
+def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+    """x where condition is not 0, else y; tiles or numbers."""
+    chosen = low.core_view(on_chip("where", "condition", condition))
+    parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
+             for label, v in (("x", x), ("y", y))]
+    tiles = [v for v in (x, y) if isinstance(v, NkiTensor)]
+    kind = result_type(dtype, *tiles) if tiles or dtype is not None else FLOAT32
+    return low.adopt(ops.select(chosen, *parts, dtype=kind))
+
+
+@reported
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    """Print a tensor when the kernel runs off the device."""
+    if not isinstance(tensor, NkiTensor):
+        invalid(f"device_print: expecting 'tensor', got '{type(tensor).__name__}'")
+    source = low.reading(tensor)
+    view = low.core_view(source)
+    ops.device_print(print_prefix, view)

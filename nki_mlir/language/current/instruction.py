@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What every function of ``nki.isa`` has in common: the error it raises, the handle it returns, its name for
+scheduling."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from nki_mlir.frontend.builder import active
+from nki_mlir.language.current.errors import reported, require
+from nki_mlir.language.current.regions import machine
+from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
+
+CHIPS = {2: "trn1", 3: "trn2", 4: "trn3"}
+
+
+class NkiInstruction:
+    """One instruction, to order others after it."""
+
+    def __init__(self, kind: str, name: str | None, loops: tuple) -> None:
+        self.kind, self.name, self.loops = kind, name, loops
+        self.producers: list[NkiInstruction] = []
+
+    def depends_on(self, *producers: "NkiInstruction") -> "NkiInstruction":
+        """Run after those instructions. They are in the same dynamic loop, or in one around it."""
+        for producer in producers:
+            require(isinstance(producer, NkiInstruction), "depends_on takes instructions")
+            require(self.loops[:len(producer.loops)] == producer.loops,
+                    f"{self.kind} cannot depend on {producer.kind}: no dependency crosses the border of a dynamic loop")
+            self.producers.append(producer)
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+def instruction(function: Callable | None = None, *, old_names: dict[str, str] | None = None) -> Any:
+    """Decorator of an instruction; keywords of older releases are renamed with a warning."""
+    if function is None:
+        return lambda f: instruction(f, old_names=old_names)
+    checked = reported(function, old_names)
+    kind = function.__name__
+
+    @wraps(function)
+    def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
+        builder = active(f"nisa.{kind}")
+        name = keywords.get("name")
+        checked(*arguments, **keywords)
+        if name:
+            builder.properties.setdefault("instruction_names", set()).add(name)
+        return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
+    return issue
+
+
+def generation_from(least: int, what: str) -> None:
+    """Refuse on older targets."""
+    found = machine()
+    require(found.generation >= least, f"{what} needs {CHIPS[least]} or newer, the target is {found.name}")
+
+
+def alu(token: Any, what: str) -> str:
+    """The name of an ALU operator."""
+    try:
+        return alu_token(token).name
+    except TypeError:
+        require(False, f"{what}: {token!r} is not an operator")
+        raise
+
+
+def activation_name(token: Any, what: str) -> str:
+    """The name of an activation function."""
+    try:
+        return activation_token(token).name
+    except TypeError:
+        require(token_name(token) == "prelu", f"{what}: {token!r} is not an activation function")
+        return "prelu"

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reductions, and instructions that run the accumulation registers of their engine."""
+
+from typing import Any
+
+from nki_mlir.dialects.nisa import accumulating, movement
+from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import instructions as core
+from nki_mlir.language import operations as ops
+from nki_mlir.language import special
+from nki_mlir.language.current import enums as e
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
+from nki_mlir.language.current.isa_elementwise import unary_operand
+from nki_mlir.language.current.tensor import NkiTensor
+
+FP32_MIN = -3.4028235e38
+
+
+def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
+    """Axes of a reduction: the last free ones."""
+    several = axis if isinstance(axis, (list, tuple)) else [axis]
+    axes = tuple(sorted({int(a) % tensor.ndim for a in several}))
+    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced")
+    require(axes == tuple(range(axes[0], tensor.ndim)),
+            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced")
+    return axes
+
+
+@instruction
+def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False, keepdims: bool = False,
+                  name: str | None = None) -> None:
+    """dst = data reduced over the last free axes, times -1 with ``negate``."""
+    source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
+    axes = free_axes("tensor_reduce", source, axis)
+    kept = reduced_shape(tuple(source.shape), axes)
+    with low.writing(dst, "tensor_reduce") as out:
+        count = out.size // out.shape[0]
+        expected = source.size // source.shape[0]
+        for a in axes:
+            expected //= source.shape[a]
+        require(out.shape[0] == source.shape[0] and count == expected,
+                f"tensor_reduce dst has shape {list(out.shape)}, which must hold {source.shape[0]} x {expected}")
+        target = low.core_view(out.reshape(kept))
+        core.tensor_reduce(alu(op, "tensor_reduce op"), low.core_view(source), list(axes), dst=target, negate=negate)
+
+
+@instruction
+def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = None) -> None:
+    """dst[0, ...] = data reduced over its partitions."""
+    kind = "tensor_partition_reduce"
+    source = low.flat_tile(kind, "data", data)
+    token = alu(op, f"{kind} op")
+    with low.writing(dst, kind) as out:
+        target = low.flat_tile(kind, "dst", out)
+        core.tensor_partition_reduce("add" if token == "average" else token, source, dst=target)
+        if token == "average":
+            core.tensor_scalar(target, "multiply", 1.0 / source.shape[0], dst=target)
+
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+def registers(engine: str, partitions: int) -> View:
+    return special.registers(engine, partitions)
+
+
+def rows_of(op: str, reduce_res: NkiTensor) -> View:
+    """A [P, 1] result."""
+    require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]")
+    return low.flat_tile(op, "reduce_res", reduce_res)
+
+
+def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
+                **attributes: Any) -> None:
+    """Emit an instruction with the registers, and the tile that reads them where one is given."""
+    views = {"dst": dst, "accumulator": registers(engine, dst.shape[0]), **views}
+    if reduce_res is None:
+        ops.emit(cls, views, reduce_cmd=command, **attributes)
+        return
+    with low.writing(reduce_res, op, "reduce_res") as rows:
+        ops.emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
+
+
+def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, Any], reduce_op: Any, reduce_res: Any,
+                          command: Any) -> None:
+    require(command is not e.reduce_cmd.load_reduce, "activation has no load_reduce")
+    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
+    bias, scale = tiles
+    result = None
+    if reduce_res is not None:
+        with low.writing(reduce_res, "activation", "reduce_res") as rows:
+            result = rows_of("activation", rows)
+            special.activation_accumulate(fn, source, bias, scale, "add", result, command, dst=dst)
+        return
+    special.activation_accumulate(fn, source, bias, scale, "add", None, command, dst=dst)
+
+
+def loaded(op: str, command: Any, init: Any, partitions: int) -> str:
+    """The command's name; ``load_reduce`` puts its value into the registers first and then is a reduce."""
+    command = e.member(command, e.reduce_cmd, "reduce_cmd")
+    if command is not e.reduce_cmd.load_reduce:
+        return command.name
+    held = registers("vector", partitions)
+    if isinstance(init, NkiTensor):
+        ops.emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
+    elif init is None:
+        invalid(f"{op} with load_reduce needs reduce_init")
+    else:
+        ops.emit(movement.MemsetOp, {"dst": held}, value=float(init))
+    return "reduce"
+
+
+def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any, float]:
+    return core.operand(low.scalar(op, label, value, beside))
+
+
+@instruction
+def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
+                         reverse0: bool = False, reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_init: Any = None,
+                         reduce_res_negate: bool = False, name: str | None = None) -> None:
+    """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``."""
+    op = "tensor_scalar_reduce"
+    first, second = alu(op0, f"{op} op0"), alu(reduce_op, f"{op} reduce_op")
+    operand0 = unary_operand(op, first, operand0, "operand0")
+    require(second in ("add", "multiply", "maximum", "minimum"),
+            f"{op} reduce_op {second} is not add, multiply, max or min")
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, data=data)
+        command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
+        tile, number = number_and_tile(op, "operand0", operand0, source)
+        accumulated(op, accumulating.TensorScalarAccumulateOp, target, {"src": source, "operand0": tile}, "vector",
+                    reduce_res, command, op0=first, imm0=number, reverse0=bool(reverse0), reduce_op=second,
+                    negate=bool(reduce_res_negate))
+
+
+@instruction
+def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+                             reduce_cmd: Any = e.reduce_cmd.reset_reduce, name: str | None = None) -> None:
+    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis."""
+    op = "tensor_scalar_cumulative"
+    first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, src=src)
+        command = loaded(op, reduce_cmd, imm1, source.shape[0])
+        tile, number = number_and_tile(op, "imm0", imm0, source)
+        accumulated(op, accumulating.TensorScalarCumulativeOp, target, {"src": source, "operand0": tile}, "vector",
+                    None,
+                    command, op0=first, op1=second, imm0=number)
+
+
+@instruction
+def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1: Any, relu_param: Any = 0.0,
+              reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None, reduce_res: Any = None,
+              reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
+    """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``."""
+    kind = "activate2"
+    generation_from(4, kind)
+    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    require(command is not e.reduce_cmd.load_reduce, "activate2 has no load_reduce")
+    with low.writing(dst, kind) as out:
+        target, source = low.paired(kind, dst=out, data=data)
+        tile0, number0 = number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
+        tile1, number1 = number_and_tile(kind, "imm1", 0.0 if imm1 is None else imm1, source)
+        slope, alpha = number_and_tile(kind, "relu_param", relu_param, source)
+        accumulated(kind, accumulating.Activate2Op, target,
+                    {"src": source, "operand0": tile0, "operand1": tile1, "slope": slope}, "scalar", reduce_res,
+                    command.name, fn=activation_name(op, "activate2 op"), op0=alu(op0, "activate2 op0"),
+                    op1=alu(op1, "activate2 op1"), imm0=number0, imm1=number1, alpha=alpha, reverse0=bool(reverse0),
+                    reverse1=bool(reverse1),
+                    reduce_op="add" if reduce_op is None else alu(reduce_op, "activate2 reduce_op"))
+
+
+@instruction
+def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle,
+                reduce_init: Any = 0.0, name: str | None = None) -> None:
+    """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
+    op = "exponential"
+    generation_from(4, op)
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, src=src)
+        command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
+        tile, number = number_and_tile(op, "max_value", max_value, source)
+        accumulated(op, accumulating.ExponentialOp, target, {"src": source, "highest": tile}, "vector", reduce_res,
+                    command, imm=number)
+
+
+@instruction
+def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
+                 reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
+                 range_start: Any = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> None:
+    """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
+    op = "range_select"
+    generation_from(3, op)
+    if on_false_value != FP32_MIN:
+        warn(f"range_select on_false_value is {FP32_MIN} on the device, got {on_false_value}")
+    require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
+    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
+        views = {"src": source, "bound0": low.flat_tile(op, "bound0", bound0),
+                 "bound1": low.flat_tile(op, "bound1", bound1)}
+        from nki_mlir.dialects.nisa.selection import RangeSelectOp
+        accumulated(op, RangeSelectOp, target, views, "vector", reduce_res, command.name,
+                    comp0=alu(comp_op0, f"{op} comp_op0"), comp1=alu(comp_op1,
+                                                                     f"{op} comp_op1"), base=float(range_start),
+                    fill=float(on_false_value))
+
+
+@instruction
+def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
+                  reduce_cmd: Any = e.reduce_cmd.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
+                  name: str | None = None) -> None:
+    """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum."""
+    op = "select_reduce"
+    require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
+    require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
+            f"{op} predicate must be an integer of 8 or 16 bits")
+    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    with low.writing(dst, op) as out:
+        target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)
+        tile, number = number_and_tile(op, "on_false", on_false, source)
+        from nki_mlir.dialects.nisa.selection import SelectReduceOp
+        accumulated(op, SelectReduceOp, target, {"predicate": chosen, "on_true": source, "on_false": tile}, "vector",
+                    reduce_res, command.name, imm=number, reverse_pred=bool(reverse_pred))
+
+
+@instruction
+def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
+    """dst [P, 6] = count, mean and variance * count of the even elements, then of the odd ones."""
+    source = low.flat_tile("bn_stats", "data", data)
+    require(source.shape[1] <= 512, f"bn_stats data has {source.shape[1]} elements per partition, more than 512")
+    with low.writing(dst, "bn_stats") as out:
+        special.bn_stats(source, dst=low.flat_tile("bn_stats", "dst", out))
+
+
+@instruction
+def bn_aggr(dst: Any, data: Any, name: str | None = None) -> None:
+    """dst [P, 2] = mean and variance of (count, mean, variance * count) triples."""
+    with low.writing(dst, "bn_aggr") as out:
+        special.bn_aggr(low.flat_tile("bn_aggr", "data", data), dst=low.flat_tile("bn_aggr", "dst", out))

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""DMA instructions: copies, transposes and sums between HBM and SBUF."""
+
+from typing import Any
+
+from nki_mlir.dialects.nisa import dma_compute as sums
+from nki_mlir.dialects.nisa import shuffle
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations as ops
+from nki_mlir.language.current import assignment
+from nki_mlir.language.current import enums as e
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.instruction import alu, generation_from, instruction
+from nki_mlir.language.current.regions import private_hbm, psum
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import FLOAT32, UINT32
+
+DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+
+
+def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> str:
+    """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
+    mode, dge = e.member(oob_mode, e.oob_mode, "oob_mode"), e.member(dge_mode, e.dge_mode, "dge_mode")
+    if dge is e.dge_mode.hwdge:
+        generation_from(3, f"{op} with dge_mode hwdge")
+        require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
+    for t in (dst, src):
+        if t.indirection is not None:
+            require(dge is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses")
+            require(t.indirection.kind != "vector" or dge is not e.dge_mode.hwdge,
+                    f"{op} with vector_offset needs dge_mode swdge or unknown")
+    return mode.name
+
+
+def check_priority(priority: Any) -> None:
+    if priority is not None:
+        generation_from(4, "a priority")
+        require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
+
+
+def dma_copy_with_legacy(dst: Any, src: Any, priority: Any, mode: Any, dge_mode: Any, engine: Any,
+                         dst_rmw_op: Any) -> None:
+    for label, t in (("dst", dst), ("src", src)):
+        require(isinstance(t, NkiTensor), f"dma_copy {label}: expecting 'tensor', got '{type(t).__name__}'")
+    check_priority(priority)
+    name = check_modes("dma_copy", dst, src, mode, dge_mode)
+    chosen = e.member(engine, e.engine, "engine")
+    require(chosen is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
+            "dma_copy engine is chosen only with dge_mode hwdge")
+    if dst_rmw_op is not None:
+        warn("dma_copy(dst_rmw_op=) is now dma_compute(dst, [dst, src], reduce_op)")
+        require(alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add", "dma_copy dst_rmw_op is nl.add")
+        add_to(dst, src, name)
+        return
+    assignment.dma(dst, src, mode=name)
+
+
+@instruction
+def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.oob_mode.error,
+             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None,
+             **older: Any) -> None:
+    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time."""
+    unknown = set(older) - {"dst_rmw_op", "unique_indices"}
+    if unknown:
+        raise TypeError(f"dma_copy() got an unexpected keyword argument '{sorted(unknown)[0]}'")
+    if isinstance(priority, e.oob_mode):                    # before it was inserted, the third parameter was oob_mode
+        warn("dma_copy(dst, src, oob_mode, ...) is now dma_copy(dst, src, priority, oob_mode, ...)")
+        oob_mode, dge_mode, priority = priority, oob_mode if isinstance(oob_mode, e.dge_mode) else dge_mode, None
+    dma_copy_with_legacy(dst, src, priority, oob_mode, dge_mode, engine, older.get("dst_rmw_op"))
+
+
+@instruction
+def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = None, dge_mode: Any = e.dge_mode.unknown,
+                  oob_mode: Any = e.oob_mode.error, name: str | None = None) -> None:
+    """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
+    op = "dma_transpose"
+    for label, t in (("dst", dst), ("src", src)):
+        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
+        require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access")
+    if isinstance(priority, e.dge_mode):
+        dge_mode, priority = priority, None
+    check_priority(priority)
+    mode = check_modes(op, dst, src, oob_mode, dge_mode)
+    require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
+    permutation = DEFAULT_AXES.get(src.ndim, ()) if axes is None else tuple(int(a) for a in axes)
+    require(permutation and permutation == DEFAULT_AXES.get(src.ndim),
+            f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported")
+    if src.indirection is not None and src.indirection.kind == "vector":
+        src = gathered_rows(op, src, mode)
+    expected = tuple(src.shape[k] for k in permutation)
+    require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")
+    with low.writing(dst, op) as out:
+        source = low.reading(src)
+        ops.emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
+                 permutation=permutation)
+
+
+def gathered_rows(op: str, src: NkiTensor, mode: str) -> NkiTensor:
+    """The rows that an index tensor of several columns names, in the order of its columns."""
+    found = src.indirection
+    assert found is not None
+    require(mode == "error", f"{op} gathers with oob_mode error")
+    columns = found.index.size // found.index.shape[0]
+    if columns == 1:
+        return src
+    made = low.allocate((src.shape[0], *src.shape[1:]), src.dtype, private_hbm)
+    rows = found.index.shape[0]
+    require(found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
+    for k in range(columns):
+        part = made.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
+        index = found.index[0:part.shape[0], k:k + 1]
+        one = src.like(shape=part.shape, indirection=type(found)("vector", index, found.scale, found.extent))
+        low.read_into(low.core_view(part), low.addressed(one))
+    return made
+
+
+@instruction
+def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_indices: bool = True,
+                oob_mode: Any = e.oob_mode.error, name: str | None = None) -> None:
+    """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
+    op = "dma_compute"
+    if isinstance(reduce_op, (list, tuple)):
+        warn("dma_compute(dst, srcs, scales, reduce_op) is now dma_compute(dst, srcs, reduce_op, scales)")
+        reduce_op, scales = scales, reduce_op
+    require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")
+    require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
+    require(scales is None or all(float(s) == 1.0 for s in scales), f"{op} scales must be 1.0")
+    require(unique_indices, f"{op} unique_indices must be True")
+    mode = e.member(oob_mode, e.oob_mode, "oob_mode").name
+    for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
+        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
+        require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}")
+    if dst.indirection is not None:
+        others = [s for s in srcs if not same_addresses(s, dst)]
+        require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source")
+        add_to(dst, others[0], mode)
+    elif len(srcs) == 1:
+        if dst.storage.buffer in active().written:
+            warn("dma_compute with one source adds it to dst, which has been written; list dst among the sources")
+            add_to(dst, srcs[0], mode)
+        else:
+            assignment.dma(dst, srcs[0], mode=mode)
+    else:
+        total(dst, [s if s.indirection is None else spread(s, mode) for s in srcs])
+
+
+def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
+    return (a.storage is b.storage and a.offset == b.offset and a.strides == b.strides
+            and a.indirection is not None and b.indirection is not None
+            and (a.indirection is b.indirection or a.indirection.index is b.indirection.index
+                 or same_addresses_of(a.indirection.index, b.indirection.index)))
+
+
+def same_addresses_of(a: Any, b: Any) -> bool:
+    return isinstance(a, NkiTensor) and isinstance(b, NkiTensor) and (
+        (a.storage.buffer, a.offset, a.strides, a.shape) == (b.storage.buffer, b.offset, b.strides, b.shape))
+
+
+def spread(src: NkiTensor, mode: str) -> NkiTensor:
+    """What a tensor addresses at run time, in HBM."""
+    made = low.allocate(src.shape, src.dtype, private_hbm)
+    assignment.dma(made, src, mode=mode)
+    return made
+
+
+def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
+    """dst = dst + src."""
+    if src.indirection is not None:
+        src = spread(src, mode)
+    if dst.indirection is None:
+        total(dst, [dst, src])
+        return
+    value = assignment._shaped(src, low.moved_shape(dst), "dma_compute")
+    low.write_from(low.addressed(dst), low.core_view(value), mode=mode, rmw="add")
+
+
+def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
+    """dst = the sum, rounded once: what is between is float32."""
+    held = srcs[0]
+    for k, source in enumerate(srcs[1:]):
+        last = k == len(srcs) - 2
+        made = dst if last else low.allocate((dst.size,), FLOAT32, private_hbm)
+        emit_sum(low.core_view(made), low.core_view(held), low.core_view(source))
+        held = made
+
+
+def emit_sum(dst: View, lhs: View, rhs: View) -> None:
+    views = assignment.dma_views(dst, lhs, rhs)
+    if views is None:
+        flat = []
+        for view in (lhs, rhs):
+            scratch = low.core_view(low.allocate((dst_size(view),), view.dtype, private_hbm))
+            assignment.move(scratch, view)
+            flat.append(scratch)
+        views = assignment.dma_views(dst, *flat)
+    if views is None:
+        invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
+    ops.emit(sums.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
+
+
+def dst_size(view: View) -> int:
+    total = 1
+    for n in view.shape:
+        total *= n
+    return total

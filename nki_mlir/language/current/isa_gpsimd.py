@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Patterns, searches, shuffles and gathers on chip, and random numbers."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_bits, search, shuffle
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.language import instructions as core
+from nki_mlir.language import operations as ops
+from nki_mlir.language import special
+from nki_mlir.language.current import assignment
+from nki_mlir.language.current import enums as e
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.instruction import alu, generation_from, instruction
+from nki_mlir.language.current.pairing import aligned
+from nki_mlir.language.current.regions import sbuf
+from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
+
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+
+
+# -- affine patterns ---------------------------------------------------------------------------------------------------
+def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[Dim]:
+    require(1 <= len(pattern) <= 4 and all(len(p) == 2 for p in pattern),
+            f"{op} pattern has 1 to 4 [step, count] pairs")
+    dims = [Dim(0, int(step), int(count)) for step, count in pattern]
+    require(prod(d.count for d in dims) == prod(view.shape[1:]),
+            f"{op} pattern {list(pattern)} has {prod(d.count for d in dims)} elements, dst {prod(view.shape[1:])} per "
+            "partition")
+    return dims
+
+
+def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, offset: int, *views: View
+           ) -> tuple[Index, list[View]]:
+    """(offset + p * channel_multiplier + the pattern's steps) as an index over the views' common shape, and the
+    views."""
+    # The pattern is one more view in the pairing, of a buffer that is never read.
+    values = View(views[0].buffer, Index(), Index(), (views[0].dims[0], *pattern_dims(op, pattern, views[0])),
+                  views[0].dtype)
+    made = aligned([*views, values])
+    if made is None:
+        invalid(f"{op} pattern {list(pattern)} and the shape {list(views[0].shape)} do not divide each other")
+    *rest, steps = made
+    axes = (channel_multiplier, *(d.free for d in steps.dims[1:]))
+    return Index(offset, {}, axes, rest[0].shape), rest
+
+
+@instruction
+def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: str | None = None) -> None:
+    """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
+    with low.writing(dst, "iota") as out:
+        require(out.buffer is sbuf, "iota dst must be in SBUF")
+        shift = offset if isinstance(offset, VirtualRegister) else None
+        form, (target,) = affine("iota", pattern, int(channel_multiplier), 0 if shift is not None else int(offset),
+                                 low.core_view(out))
+        if shift is None:
+            ops.emit(movement.IotaOp, {"dst": target}, expression=form)
+            return
+        static = low.core_view(low.allocate(target.shape, INT32))
+        ops.emit(movement.IotaOp, {"dst": static}, expression=form)
+        ops.binary("add", static, shift.state.like(dims=tuple(Dim(0, 0, n) for n in target.shape)), destination=target)
+
+
+@instruction
+def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: Any,
+                  cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> None:
+    """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
+    op = "affine_select"
+    if isinstance(on_true_tile, (int, VirtualRegister)) and not isinstance(on_true_tile, bool):
+        warn("affine_select(dst, pattern, offset, channel_multiplier, ...) is now affine_select(dst, pattern, "
+             "channel_multiplier, on_true_tile, on_false_value, cmp_op, offset=...)")
+        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (
+            channel_multiplier, on_true_tile, on_false_value, cmp_op, offset if offset != 0 else "equal")
+    comparison = alu(cmp_op, f"{op} cmp_op")
+    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
+        if isinstance(offset, VirtualRegister):
+            select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
+            return
+        form, (target, source) = affine(op, pattern, int(channel_multiplier), int(offset), target, source)
+        if comparison == "not_equal":
+            select_by_tile(target, source, pattern, channel_multiplier, int(offset), float(on_false_value), comparison)
+            return
+        predicate = {"equal": form, "greater_equal": form, "greater": form - 1, "less_equal": -form,
+                     "less": -form - 1}[comparison]
+        ops.emit(elementwise.AffineSelectOp, {"dst": target, "src": source}, predicate=predicate,
+                 equal=comparison == "equal", value=float(on_false_value))
+
+
+def select_by_tile(target: View, source: View, pattern: Any, multiplier: int, offset: Any, value: float,
+                   comparison: str) -> None:
+    """The selection with its predicate as a tile: where the form cannot be a predicate of the instruction itself."""
+    places = low.allocate(target.shape, INT32)
+    iota(places, pattern, offset, multiplier)
+    view = low.core_view(places)
+    flag = low.core_view(low.allocate(target.shape, UINT8))
+    core.tensor_scalar(view, comparison, 0.0, dst=flag)
+    other = low.core_view(low.allocate((target.shape[0], *(1 for _ in target.shape[1:])), target.dtype))
+    ops.memset(other, value)
+    ops.emit(movement.TensorCopyOp, {"dst": target, "src": source})
+    core.tensor_copy_predicated(src=other, dst=target, predicate=flag, reverse_pred=True)
+
+
+# -- searches ----------------------------------------------------------------------------------------------------------
+def check_length(op: str, label: str, view: View) -> None:
+    require(8 <= view.shape[1] <= 16384,
+            f"{op} {label} has {view.shape[1]} elements per partition; it takes 8 to 16384")
+
+
+@instruction
+def max8(dst: Any, src: Any, name: str | None = None) -> None:
+    """dst [P, 8] = the largest values of each partition, largest first."""
+    source = low.flat_tile("max8", "src", src)
+    check_length("max8", "src", source)
+    with low.writing(dst, "max8") as out:
+        ops.emit(search.Max8Op, {"dst": low.flat_tile("max8", "dst", out), "src": source})
+
+
+def check_places(op: str, label: str, tensor: Any) -> None:
+    require(low.is_tensor(tensor, op, label).dtype in (UINT16, UINT32), f"{op} {label} must be uint16 or uint32")
+
+
+@instruction
+def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> None:
+    """dst [P, 8] = where each of 8 values occurs in data; all ones where it does not."""
+    op = "nc_find_index8"
+    check_places(op, "dst", dst)
+    source = low.flat_tile(op, "data", data)
+    check_length(op, "data", source)
+    with low.writing(dst, op) as out:
+        ops.emit(search.FindIndex8Op, {"dst": low.flat_tile(op, "dst", out), "data": source,
+                                       "vals": low.flat_tile(op, "vals", vals)})
+
+
+@instruction
+def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None, name: str | None = None) -> None:
+    """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
+    op = "nc_match_replace8"
+    with low.writing(dst, op) as out:
+        target, source = low.paired(op, dst=out, data=data)
+        values = low.flat_tile(op, "vals", vals)
+        require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8")
+        # The values are served from the last to the first: the class serves them in the order it gets them.
+        backwards = values.like(free=values.free + 7 * values.dims[1].free,
+                                dims=(values.dims[0], Dim(0, -values.dims[1].free, 8)))
+        views = {"dst": low.flat_tile(op, "dst", out) if target.ndim > 2 else target, "data": source, "vals": backwards}
+        if dst_idx is None:
+            ops.emit(search.MatchReplace8Op, views, imm=float(imm))
+            return
+        check_places(op, "dst_idx", dst_idx)
+        with low.writing(dst_idx, op, "dst_idx") as places:
+            found = low.flat_tile(op, "dst_idx", places)
+            reverse = found.like(free=found.free + 7 * found.dims[1].free,
+                                 dims=(found.dims[0], Dim(0, -found.dims[1].free, 8)))
+            ops.emit(search.MatchReplace8Op, {**views, "dst_idx": reverse}, imm=float(imm))
+
+
+# -- shuffles and gathers ----------------------------------------------------------------------------------------------
+@instruction
+def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> None:
+    """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
+    op = "nc_stream_shuffle"
+    source = low.flat_tile(op, "src", src)
+    mask = tuple(int(m) for m in shuffle_mask)
+    require(len(mask) == 32 and all(0 <= m < 32 or m == 255 for m in mask),
+            f"{op} shuffle_mask has 32 entries of 0..31 or 255")
+    with low.writing(dst, op, reads=True) as out:
+        target = low.flat_tile(op, "dst", out)
+        require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, src is {source.dtype}; they must be equal")
+        require(target.shape[1] == source.shape[1],
+                f"{op} dst and src have {target.shape[1]} and {source.shape[1]} elements")
+        missing = [m for m in mask if m != 255 and m >= source.shape[0]]
+        require(not missing,
+                f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
+        ops.emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
+
+
+@instruction
+def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None,
+                 name: str | None = None) -> None:
+    """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
+    op = "local_gather"
+    source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
+    require(source.shape[0] % 16 == 0, f"{op} takes a multiple of 16 partitions, got {source.shape[0]}")
+    require(indices.dtype is UINT16, f"{op} index must be uint16")
+    count = 16 * indices.shape[1] if num_valid_indices is None else int(num_valid_indices)
+    require(count <= 4096, f"{op} takes up to 4096 indices, got {count}")
+    with low.writing(dst, op) as out:
+        target = low.flat_tile(op, "dst", out)
+        require(target.shape[1] == count * num_elem_per_idx,
+                f"{op} dst has {target.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
+        full = target
+        if count != 16 * indices.shape[1]:
+            full = low.core_view(low.allocate((source.shape[0], 16 * indices.shape[1] * num_elem_per_idx), out.dtype))
+        ops.emit(shuffle.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
+                 valid=-1 if num_valid_indices is None else count)
+        if full is not target:
+            used = full.like(dims=(full.dims[0], full.dims[1]._replace(count=target.shape[1])))
+            ops.emit(movement.TensorCopyOp, {"dst": target, "src": used})
+
+
+@instruction
+def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
+    """dst[p, j] = data[p], flattened, at indices[p, j]."""
+    op = "nc_n_gather"
+    with low.writing(dst, op) as out:
+        require(low.is_tensor(indices, op, "indices").dtype in (UINT32, INT32), f"{op} indices must be uint32")
+        target, places = low.paired(op, dst=out, indices=indices)
+        ops.emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
+
+
+@instruction
+def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None:
+    """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
+    op = "sequence_bounds"
+    source = low.flat_tile(op, "segment_ids", segment_ids)
+    with low.writing(dst, op) as out:
+        special.sequence_bounds(source, dst=low.core_view(out.reshape((1, 2, source.shape[1]))))
+
+
+@instruction
+def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1,
+                       name: str | None = None) -> None:
+    """In partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end."""
+    op = "nonzero_with_count"
+    generation_from(3, op)
+    source = low.flat_tile(op, "src", src)
+    with low.writing(dst, op, reads=True) as out:
+        ops.emit(lists.NonzeroWithCountOp, {"dst": low.flat_tile(op, "dst", out), "src": source},
+                 base=int(index_offset),
+                 padding=int(padding_val))
+
+
+@instruction
+def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) -> None:
+    """The largest values of lists that 16 partitions hold, ascending, and their places."""
+    op = "topk"
+    generation_from(3, op)
+    with low.writing(val_dst, op, "val_dst", reads=True) as values, low.writing(idx_dst, op, "idx_dst",
+                                                                                reads=True) as at:
+        ops.emit(lists.TopkOp, {"values": low.flat_tile(op, "val_dst", values), "places": low.flat_tile(op, "idx_dst",
+                                                                                                        at),
+                                "src": low.flat_tile(op, "src", src)}, n=int(n))
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+def generator(engine: str) -> View:
+    """The generator's state of an engine."""
+    if engine == "gpsimd":
+        return ops.TENSOR.whole(active().state("gpsimd_random_state", (1, 2), UINT32))
+    return special.generator_state()
+
+
+@instruction
+def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> None:
+    """dst = random bits, of an integer type."""
+    chosen = e.engine_name(engine)
+    if chosen == "gpsimd":
+        generation_from(3, "rng on gpsimd")
+    require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
+    with low.writing(dst, "rng") as out:
+        ops.emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
+                 engine="gpsimd" if chosen == "gpsimd" else "vector")
+
+
+@instruction
+def rand2(dst: Any, min: Any, max: Any, name: str | None = None) -> None:
+    """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
+    generation_from(4, "rand2")
+    if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
+        require(min < max, f"rand2 takes min < max, got {min} and {max}")
+    with low.writing(dst, "rand2") as out:
+        target, = low.paired("rand2", dst=out)
+        uniform = low.core_view(low.allocate(target.shape, FLOAT32))
+        ops.emit(random.RandOp, {"dst": uniform, "state": special.generator_state()})
+        low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)
+        if isinstance(low_end, View) or isinstance(high_end, View):
+            width = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
+        else:
+            width = float(high_end) - float(low_end)
+        core.tensor_scalar(uniform, "multiply", width, op1="add", operand1=low_end, dst=target)
+
+
+@instruction
+def set_rng_seed(src_seeds: Any, name: str | None = None) -> None:
+    """Seed the Vector engine's generator with a [1, 1] tile."""
+    require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
+    special.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
+
+
+def _state_words(op: str, tensor: Any, engine: str) -> View:
+    generation_from(4 if engine == "vector" else 3, f"{op} on {engine}")
+    words = 24 if engine == "vector" else 6
+    view = low.flat_tile(op, "state", tensor)
+    require(view.dtype is UINT32 and view.shape[1] == words, f"{op} takes a uint32 tile of {words} words per partition")
+    return view.like(dims=(view.dims[0], view.dims[1]._replace(count=2)))
+
+
+@instruction
+def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
+    """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
+    chosen = e.engine_name(engine)
+    words = _state_words("rand_set_state", src_seeds, chosen)
+    ops.emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
+
+
+@instruction
+def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
+    """dst = the generator's state."""
+    chosen = e.engine_name(engine)
+    with low.writing(dst, "rand_get_state") as out:
+        words = _state_words("rand_get_state", out, chosen)
+        assignment.fill(out, 0.0)
+        held = generator(chosen)
+        source = held.like(dims=(Dim(0, 0, words.shape[0]), held.dims[1]))
+        ops.emit(movement.TensorCopyOp, {"dst": words, "src": source})

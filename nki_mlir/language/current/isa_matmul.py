@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensor-engine instructions: products that overwrite or accumulate, transposes."""
+
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.nisa import microscaling, movement, permutation
+from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.language import operations as ops
+from nki_mlir.language.current import assignment, written
+from nki_mlir.language.current import enums as e
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.instruction import generation_from, instruction
+from nki_mlir.language.current.pairing import aligned
+from nki_mlir.language.current.regions import machine, psum, sbuf
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32, UINT8
+
+ROWS, COLUMNS, CHUNK = 128, 128, 512
+WIDE = (FLOAT32, TFLOAT32)
+
+
+def check_position(tile_position: Any, tile_size: Any) -> tuple[int, int]:
+    """(rows, columns) of the part of the array that is used; a hint of placement, checked by its documented rules."""
+    require(bool(tile_position) == bool(tile_size), "nc_matmul tile_position and tile_size are given together")
+    if not tile_size:
+        return ROWS, COLUMNS
+    (r0, c0), (r, c) = tile_position, tile_size
+    sizes = (32, 64, 128) if machine().generation >= 3 else (64, 128)
+    require(r in sizes and c in sizes, f"nc_matmul tile_size {tuple(tile_size)}: rows and columns are of {sizes}")
+    require(r0 % r == 0 and c0 % c == 0 and r0 < ROWS and c0 < COLUMNS,
+            f"nc_matmul tile_position {tuple(tile_position)} is no multiple of tile_size {tuple(tile_size)}")
+    return r, c
+
+
+def check_types(stationary: NkiTensor, moving: NkiTensor) -> None:
+    kinds = {stationary.dtype, moving.dtype}
+    for label, t in (("stationary", stationary), ("moving", moving)):
+        require(t.dtype.is_float and t.dtype.name != "float8_e8m0fnu", f"nc_matmul {label} cannot be {t.dtype}")
+    require(all(t.dtype in WIDE for t in (stationary, moving)) or not any(t.dtype in WIDE for t in (stationary,
+                                                                                                    moving)),
+            f"nc_matmul multiplies float32 with float32 only, got {stationary.dtype} and {moving.dtype}")
+    require(not {FLOAT8_E4M3, FLOAT8_E4M3FN} <= kinds, "nc_matmul cannot mix float8_e4m3 and float8_e4m3fn")
+    if FLOAT8_E4M3FN in kinds:
+        generation_from(4, "nc_matmul of float8_e4m3fn")
+
+
+def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
+    """An identity of bytes as the other operand's type."""
+    if operand.dtype is not UINT8 or not like.dtype.is_float:
+        return operand
+    made = low.allocate(operand.shape, like.dtype)
+    assignment.copy_on_chip(made, operand)
+    return made
+
+
+@instruction(old_names={"is_moving_zero": "is_moving_onezero"})
+def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: bool = False,
+              is_moving_onezero: bool = False,
+              is_transpose: bool = False, accumulate: bool | None = None, tile_position: tuple = (), tile_size: tuple = (),
+              perf_mode: Any = e.matmul_perf_mode.none, name: str | None = None) -> None:
+    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
+    op = "nc_matmul"
+    mode = e.member(perf_mode, e.matmul_perf_mode, "perf_mode")
+    rows, columns = check_position(tile_position, tile_size)
+    stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
+                          for label, t in (("stationary", stationary), ("moving", moving)))
+    for label, t in (("stationary", stationary), ("moving", moving)):
+        require(t.buffer is sbuf, f"{op} {label} must be in SBUF, it is in {t.buffer.value}")
+    stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
+    if not is_transpose:
+        check_types(stationary, moving)
+    require(stationary.shape[0] == moving.shape[0],
+            f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}")
+    require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}")
+    with low.writing(dst, op, reads=accumulate is not False) as out:
+        require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
+        pairs = [(stationary, moving)]
+        if mode is e.matmul_perf_mode.double_row:
+            pairs = double_row(stationary, moving, is_transpose)
+        width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
+        require(width <= columns, f"{op} stationary has {width} columns, more than {columns}")
+        require(out.shape[0] == width and out.size == width * length,
+                f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
+        check_result(out, length)
+        accumulates = False
+        if is_transpose:
+            require(accumulate is not True, "nc_matmul in transpose mode overwrites")
+        else:
+            accumulates = accumulation(low.core_view(out), accumulate)
+        for left, right in pairs:
+            emit_product(out, left, right, is_transpose, accumulates)
+            accumulates = True
+
+
+def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
+    """The two halves of the contraction."""
+    generation_from(3, "nc_matmul with perf_mode double_row")
+    require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose")
+    for label, t in (("stationary", stationary), ("moving", moving)):
+        require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row")
+        require(t.ndim >= 3 and t.shape[1] == 2,
+                f"nc_matmul {label} has shape {list(t.shape)}; double_row needs [K, 2, N]")
+    return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
+
+
+def check_result(out: NkiTensor, length: int) -> None:
+    newest = machine().generation >= 4
+    require(out.dtype is FLOAT32 or newest or out.dtype.is_float, f"nc_matmul dst cannot be {out.dtype}")
+    bank = machine().psum_bank_bytes
+    limit = bank * machine().psum_banks // out.itemsize if newest else CHUNK
+    require(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
+    if not newest:
+        start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
+        require(start + length * out.itemsize <= bank or not out.is_contiguous(),
+                f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes")
+
+
+def accumulation(out: View, accumulate: bool | None) -> bool:
+    """Whether a product adds to what is there; elements that were never written are zeroed where others were."""
+    if accumulate is False:
+        return False
+    state = written.state(out)
+    if accumulate is True:
+        if state != "all":
+            warn("nc_matmul accumulates onto PSUM that no matmul has written")
+        return True
+    builder = active()
+    loops = builder.properties.get("dynamic_loops", ())
+    if loops and state != "all" and builder.symbolic and out.buffer.scope is not builder.scopes[-1]:  # type: ignore[attr-defined]
+        invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes first "
+                "is not known when the kernel is captured")
+    if state == "some":
+        for part in written.unwritten(out):
+            ops.emit(movement.MemsetOp, {"dst": part}, value=0.0)
+    return state != "none"
+
+
+def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose: bool, accumulates: bool) -> None:
+    stationary = low.flat_tile("nc_matmul", "stationary", left)
+    views = aligned([low.core_view(out), low.core_view(right)])
+    if views is None:
+        right = low._dense(right)
+        views = aligned([low.core_view(out), low.core_view(right)])
+    if views is None:
+        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have shapes that do not divide each other")
+    target, moving = views
+    if is_transpose:
+        if moving.ndim != 2:
+            target, moving = low.flat_tile("nc_matmul", "dst", out), low.flat_tile("nc_matmul", "moving", right)
+        ops.emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
+        return
+    length = prod(moving.shape[1:])
+    if length <= CHUNK or moving.ndim != 2:
+        ops.emit(NcMatmulOp, {"dst": target, "stationary": stationary, "moving": moving}, accumulate=accumulates)
+        return
+    for start in range(0, length, CHUNK):       # a result that spans banks is one product a bank
+        n = min(CHUNK, length - start)
+        ops.emit(NcMatmulOp, {"dst": columns_of(target, start, n), "stationary": stationary,
+                              "moving": columns_of(moving, start, n)}, accumulate=accumulates)
+
+
+def columns_of(view: View, start: int, count: int) -> View:
+    first, inner = view.dims
+    return view.like(free=view.free + start * inner.free, dims=(first, Dim(inner.partition, inner.free, count)))
+
+
+@instruction
+def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any,
+                 tile_position: tuple | None = None, tile_size: tuple | None = None, accumulate: bool | None = None,
+                 name: str | None = None) -> None:
+    """dst = the product of two microscaled matrices in PSUM."""
+    op = "nc_matmul_mx"
+    generation_from(4, op)
+    check_position(tile_position, tile_size)
+    elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
+    with low.writing(dst, op, reads=accumulate is not False) as out:
+        require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
+                f"{op} dst must be float32 or bfloat16 in PSUM")
+        accumulates = accumulation(low.core_view(out), accumulate)
+        views = {label: low.flat_tile(op, label, t) for label, t in (
+            ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
+            ("moving_scale", moving_scale))}
+        ops.emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
+                 stationary_element=elements[0], moving_element=elements[1])
+
+
+def element_of(op: str, label: str, tensor: Any) -> str:
+    """The small float that a packed type holds."""
+    low.is_tensor(tensor, op, label)
+    element = tensor.dtype.name.removesuffix("_x4")
+    require(tensor.dtype.name.endswith("_x4"), f"{op} {label} must be a packed type (..._x4), it is {tensor.dtype}")
+    return element
+
+
+@instruction
+def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> None:
+    """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
+    op = "quantize_mx"
+    generation_from(4, op)
+    element = element_of(op, "dst", dst)
+    require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type")
+    with low.writing(dst, op) as out, low.writing(dst_scale, op, "dst_scale") as scales:
+        ops.emit(microscaling.QuantizeMxOp,
+                 {"dst": low.flat_tile(op, "dst", out), "dst_scale": low.flat_tile(op, "dst_scale", scales),
+                  "src": low.flat_tile(op, "src", src)}, element=element)
+
+
+@instruction
+def nc_transpose(dst: Any, data: Any, engine: Any = e.engine.unknown, name: str | None = None) -> None:
+    """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
+    op = "nc_transpose"
+    source = low.flat_tile(op, "data", data)
+    chosen = e.engine_name(engine)
+    with low.writing(dst, op) as out:
+        target = low.flat_tile(op, "dst", out)
+        require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, data is {source.dtype}; they must be equal")
+        if chosen == "unknown":
+            chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
+        require(chosen in ("tensor", "vector"), f"{op} runs on the tensor or the vector engine, not {chosen}")
+        limit = 128 if chosen == "tensor" else 32
+        require(max(source.shape) <= limit, f"{op} of {list(source.shape)} on the {chosen} engine, which takes up to "
+                                            f"{limit} x {limit}")
+        ops.emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

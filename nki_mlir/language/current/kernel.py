@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels of the current generation: one program a core, Python's own control flow, outputs that are returned."""
+
+import operator
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nki_mlir.frontend.builder import Builder, current
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
+from nki_mlir.language.current import regions, simulator
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn
+from nki_mlir.language.current.lowering import core_view
+from nki_mlir.language.current.storage import Storage
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.language.kernel import capturing
+from nki_mlir.language.results import Traced, traced
+from nki_mlir.machine import machine_named
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel(CoreKernel):
+    """A decorated function. ``kernel[2]`` runs it on both cores of a logical core."""
+
+    rolls: ClassVar[bool] = False
+
+    def __getitem__(self, cores: Any) -> "Kernel":
+        try:
+            count = operator.index(cores)
+        except TypeError:
+            raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").located(
+                user_location()) from None
+        limit = 1 if machine_named(self.platform).generation < 3 else 2
+        require(1 <= count <= limit, f"a kernel is launched on 1 to {limit} cores, got {count}")
+        return replace(self, grid=(count,), has_grid=True, specializations={})
+
+    def with_schedule(self, edges: Sequence[Any]) -> "Kernel":
+        """The kernel with instructions ordered: ``(name, dependency)`` or ``(name, [dependencies])``."""
+        made = []
+        for edge in edges:
+            require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair")
+            name, after = edge
+            names = list(after) if isinstance(after, (tuple, list)) else [after]
+            require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string")
+            made += [(name, n) for n in names]
+        return replace(self, options=self.options | {"schedule": tuple(made)}, specializations={})
+
+    @property
+    def simulation_target(self) -> str:
+        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or regions.DEFAULT_TARGET
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if not capturing() and os.environ.get("NKI_SIMULATOR") == "1":
+            leaves = leaves_of((arguments, keywords), simulator.is_array)
+            if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
+                return simulator.simulate(self, arguments, keywords, self.simulation_target)
+        return super().__call__(*arguments, **keywords)
+
+    def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
+        if on == "eager":
+            return simulator.simulate(self, arguments, keywords, self.simulation_target)
+        return super().run(arguments, keywords, on)
+
+    def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
+        """Part of the calling kernel."""
+        builder = current.get()
+        assert builder is not None
+        require(not self.has_grid or self.grid == (1,),
+                f"kernel {self.__name__} is called in a kernel with a grid of its own")
+        return self.func(*arguments, **keywords)
+
+    @staticmethod
+    def describe(value: Any) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an array argument."""
+        array = simulator.to_numpy(value)
+        try:
+            return tuple(array.shape), dtype_of(array.dtype)
+        except TypeError as error:
+            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
+                user_location()) from None
+
+    def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> Any:
+        """Run the function's Python on a builder, which is current; what it returns."""
+        self.check_annotations(bound)
+        region = regions.shared_hbm if builder.symbolic or builder.grid == (2,) else regions.private_hbm
+        builder.properties["kernel"] = self
+        tensors = [NkiTensor.whole(Storage(p, region, p.dtype)) for p in parameters]
+        positional, keywords = bound.with_tensors(tensors)
+        made = self.func(*positional, **keywords)
+        known = builder.properties.get("instruction_names", set())
+        for edge in self.options.get("schedule", ()):
+            for name in edge:
+                require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel")
+        return made
+
+    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
+        """The outputs of a captured kernel: what it returns, or the parameters that it writes."""
+        returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor), output_view)
+        return traced(builder, returned, parameters, (), False, self.location)
+
+    def check_annotations(self, bound: Bound) -> None:
+        """Parameters annotated ``nt.tensor[shape]`` have that shape."""
+        shapes = {s.name: s.shape for s in bound.specs}
+        for name, annotation in getattr(self.func, "__annotations__", {}).items():
+            wanted = getattr(annotation, "annotated_shape", None)
+            if wanted is not None and name in shapes:
+                require(tuple(shapes[name]) == tuple(wanted),
+                        f"parameter {name} is annotated tensor{list(wanted)}, the argument has shape {list(shapes[name])}")
+
+
+def output_view(tensor: NkiTensor) -> View:
+    """A returned tensor as the core's view of its buffer."""
+    require(tensor.buffer is regions.shared_hbm,
+            f"the kernel returns {tensor.name}, a tensor in {tensor.buffer.value}; "
+                                                 "outputs are made with buffer=nl.shared_hbm")
+    view = core_view(tensor)
+    same_bits = tensor.dtype is tensor.storage.dtype
+    return view.like(dtype=view.buffer.dtype) if same_bits else view
+
+
+def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
+    """A kernel of this function. Usable bare, with keywords, and on a kernel.
+
+    >>> @jit
+    ... def kernel(x): ...
+    """
+    if "platform_target" in kwargs:
+        raise NkiTypeError("nki.jit takes no platform_target; set NEURON_PLATFORM_TARGET_OVERRIDE").located(user_location())
+    for name in kwargs:
+        warn(f"nki.jit({name}=...) has no effect")
+    if fn is None:
+        return jit
+    if isinstance(fn, Kernel):
+        return fn
+    if isinstance(fn, CoreKernel):
+        return Kernel(fn.func)
+    if not callable(fn):
+        raise NkiTypeError(f"{fn!r} is no function").located(user_location())
+    return Kernel(fn)
+
+
+def simulate(kernel: Any) -> Callable:
+    """The kernel (or plain function) as a function on arrays that runs in the simulator."""
+    chosen = jit(kernel)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        return simulator.simulate(chosen, arguments, keywords, chosen.simulation_target)
+    return call
+
+
+class CpuSimulate:
+    """``cpu_simulate(kernel)[lnc](**arguments)``: the simulator's older entry."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = jit(kernel)
+
+    def __getitem__(self, cores: int) -> Callable:
+        return simulate(self.kernel[cores])
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return simulate(self.kernel)(*arguments, **keywords)
+
+
+def cpu_simulate(kernel: Any) -> CpuSimulate:
+    """The simulator of older releases: ``cpu_simulate(kernel)[lnc](...)``."""
+    return CpuSimulate(kernel)
+
+
+def program_id(axis: int = 0) -> int:
+    """The number of this core in the launch."""
+    builder = current.get()
+    require(builder is not None, "nl.program_id was called outside of a kernel")
+    assert builder is not None
+    require(axis == 0, f"invalid program axis {axis} (must be zero)")
+    return int(builder.program_id(0)) if builder.grid else 0
+
+
+def num_programs(axes: Any = 0) -> int:
+    """The number of cores of the launch."""
+    builder = current.get()
+    require(builder is not None, "nl.num_programs was called outside of a kernel")
+    assert builder is not None
+    require(axes in (0, None, (0,), [0]), f"invalid program axis {axes} (must be zero)")
+    return int(np.prod(builder.grid, dtype=int))
+
+
+def program_ndim() -> int:
+    """1 where the kernel was launched with brackets, else 0."""
+    builder = current.get()
+    require(builder is not None, "nl.program_ndim was called outside of a kernel")
+    assert builder is not None
+    return len(builder.grid)

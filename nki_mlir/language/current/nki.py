@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki``: kernels of the current generation."""
+
+from nki_mlir.language.current.kernel import Kernel, cpu_simulate, jit, simulate
+from nki_mlir.language.current.meta import tensor
+from nki_mlir.scalar.dtypes import DType as dtype
+
+__all__ = ["Kernel", "cpu_simulate", "dtype", "jit", "simulate", "tensor"]

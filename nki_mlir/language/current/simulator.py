@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Simulation: a kernel's Python runs as it is, and every instruction executes at once with NumPy.
+
+Fresh memory holds NaN (floats) or 4 (integers), so that reads of what was never written show. The two cores of a launch,
+and the ranks of a group, are threads that take turns.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.language.arguments import leaves_of, map_leaves
+from nki_mlir.language.current.mesh import Mesh
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import BFLOAT16, DType
+
+
+def sentinel(dtype: DType) -> float:
+    """What fresh memory holds."""
+    return float("nan") if dtype.is_float else 4.0
+
+
+class Core(EagerBuilder):
+    """One core of a launch. Tensors in shared HBM are the same memory on all: by name, or by the order they are made
+    in."""
+
+    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, mesh: Mesh,
+                 common: dict[Any, np.ndarray]) -> None:
+        super().__init__(grid, point, target=target, fill=sentinel)
+        self.mesh, self.common = mesh, common
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
+                 partition_dim: int = 0,
+                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+        key = name or self.taken
+        made = super().allocate(shape, dtype, space, partition_dim=partition_dim, name=name, attributes=attributes)
+        if shared:
+            made.role = "output"
+            self.taken += 1
+            held = self.common.setdefault(key, made.handle)
+            if held.shape != made.handle.shape or held.dtype != made.handle.dtype:
+                from nki_mlir.language.current.errors import invalid
+                invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
+            made.handle = held
+        return made
+
+
+# -- arrays of other frameworks ----------------------------------------------------------------------------------------
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or framework(value) is not None
+
+
+def framework(value: Any) -> str | None:
+    for name, kind in (("torch", "Tensor"), ("jax", "Array")):
+        found = getattr(sys.modules.get(name), kind, None)
+        if found is not None and isinstance(value, found):
+            return name
+    return None
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """The array, of the same memory where it can be."""
+    match framework(value):
+        case "torch":
+            torch: Any = sys.modules["torch"]
+            held = value.detach().cpu()
+            if held.dtype is torch.bfloat16:
+                return held.view(torch.int16).numpy().view(BFLOAT16.numpy)
+            return held.numpy()
+        case "jax":
+            return np.array(value)
+    return value
+
+
+def from_numpy(array: np.ndarray, name: str | None) -> Any:
+    if name != "torch":
+        return array
+    torch: Any = sys.modules["torch"]
+    if array.dtype == BFLOAT16.numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: str) -> Any:
+    """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place."""
+    grid = kernel.grid
+    count = grid[0] if grid else 1
+    mesh, common = Mesh(range(count)), {}
+    given = [leaf for _, leaf in leaves_of((arguments, keywords), is_array)]
+    arrays = [to_numpy(g) for g in given]
+    used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
+
+    def body(number: int) -> Callable[[], Any]:
+        core = Core(grid, (number,) if grid else (), target, mesh, common)
+        return lambda: _run(kernel, core, arguments, keywords, used)
+    results = mesh.run({n: body(n) for n in range(count)})
+    for array, mine in zip(arrays, used):
+        if array is not mine and array.flags.writeable:
+            array[...] = mine
+    back = {id(mine): g for g, mine in zip(given, used)}
+    name = next((f for f in map(framework, given) if f is not None), None)
+
+    def out(tensor: NkiTensor) -> Any:
+        handle = tensor.storage.buffer.handle
+        whole = tensor.offset == 0 and tuple(tensor.shape) == tensor.storage.buffer.shape
+        if whole and id(handle) in back and tensor.dtype.numpy == handle.dtype:
+            return back[id(handle)]
+        value = handle if whole and tensor.dtype.numpy == handle.dtype else tensor.sim_value
+        assert value is not None
+        return from_numpy(value, name)
+    return map_leaves(results[0], lambda v: isinstance(v, NkiTensor), out)
+
+
+def _run(kernel: Any, core: Core, arguments: tuple, keywords: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
+    """One core's run."""
+    token = current.set(core)
+    try:
+        bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
+        parameters = [core.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
+        return kernel.call(core, bound, parameters)
+    except NkiMlirError as error:
+        raise error.located(raised_at(error.__traceback__)) from None
+    finally:
+        current.reset(token)
+
+
+def simulate_ranks(kernel: Any, arguments: Sequence[tuple], target: str | None = None) -> list[Any]:
+    """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns."""
+    from nki_mlir.language.current.regions import target as default_target
+    world = Mesh(range(len(arguments)))
+    chosen = target or default_target()
+
+    def body(rank: int) -> Callable[[], Any]:
+        core = Core((), (), chosen, Mesh([0]), {})
+        core.properties.update(rank=rank, world=world)
+        arrays = [np.ascontiguousarray(to_numpy(a)) for _, a in leaves_of((arguments[rank], {}), is_array)]
+
+        def run() -> Any:
+            made = _run(kernel, core, arguments[rank], {}, arrays)
+            return map_leaves(made, lambda v: isinstance(v, NkiTensor), lambda t: t.sim_value)
+        return run
+    results = world.run({r: body(r) for r in range(len(arguments))})
+    return [results[r] for r in range(len(arguments))]
