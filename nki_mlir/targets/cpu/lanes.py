@@ -86,7 +86,9 @@ class Code(Emitter):
     def at(self, pointer: Value, index: Value | int, element: Any) -> Value:
         """The address of an element; of each lane where the index is a vector."""
         if isinstance(index, int):
-            return self._offset([pointer], index, self.pointer, element) if index else pointer
+            if abs(index) < 1 << 31:
+                return self._offset([pointer], index, self.pointer, element) if index else pointer
+            index = self.i64(index)
         result = self.pointer
         if isinstance(index.type, ir.VectorType):
             result = ir.VectorType.get(index.type.shape, self.pointer)
@@ -139,8 +141,8 @@ class Code(Emitter):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
 
     def _lane_addresses(self, pointer: Value, step: int, element: Any, lanes: int) -> Value:
-        # 32-bit offsets from one pointer: twice as many lanes to a gather instruction as with 64.
-        return self.at(pointer, self.counted(lanes, step, 32), element)
+        # 32-bit offsets from one pointer where they suffice: twice as many lanes to a gather instruction as with 64.
+        return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Every ``step``-th element of whole vectors. The last vector ends with the last element that counts."""

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whole kernels, compiled and interpreted: loops, grids, masks, accumulation, several kernels that share routines."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.nki.movement import print_sink
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import routines
+from nki_mlir.targets.cpu.kernel import CompiledKernel
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def program_of(kernel: Any, *arguments: Any) -> CompiledKernel:
+    """The compiled program behind a kernel that has run on these arguments."""
+    (spec,) = kernel.specializations.values()
+    program = spec.program("jit")
+    assert isinstance(program, CompiledKernel)
+    return program
+
+
+def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0) -> CompiledKernel:
+    """Both executors agree; the compiled program."""
+    expected = kernel.on("interpreter")(*(np.copy(a) for a in arguments))
+    got = kernel.on("jit")(*(np.copy(a) for a in arguments))
+    for g, e in zip(got if isinstance(got, tuple) else (got,), expected if isinstance(expected, tuple) else (expected,)):
+        assert g.dtype == e.dtype and g.shape == e.shape
+        if rtol or atol:
+            np.testing.assert_allclose(g.astype(np.float64), e.astype(np.float64), rtol, atol)
+        else:
+            np.testing.assert_array_equal(g, e)
+    return program_of(kernel, *arguments)
+
+
+def test_loops__with_tails() -> None:
+    @nki.jit
+    def add(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+        for i in nl.affine_range((a.shape[0] + 127) // 128):
+            for j in nl.affine_range((a.shape[1] + 511) // 512):
+                inside = (i * 128 + p < a.shape[0]) & (j * 512 + f < a.shape[1])
+                x = nl.load(a[i * 128 + p, j * 512 + f], mask=inside)
+                y = nl.load(b[i * 128 + p, j * 512 + f], mask=inside)
+                nl.store(out[i * 128 + p, j * 512 + f], nl.add(x, y, mask=inside), mask=inside)
+        return out
+    check(add, numbers(300, 700), numbers(300, 700))
+
+
+def test_softmax__rows() -> None:
+    @nki.jit
+    def softmax(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0] // 128):
+            tile = nl.load(x[i * 128:(i + 1) * 128, :])
+            e = nl.exp(tile - nl.max(tile, axis=1, keepdims=True))
+            nl.store(out[i * 128:(i + 1) * 128, :], e / nl.sum(e, axis=1, keepdims=True))
+        return out
+    check(softmax, numbers(512, 300), rtol=1e-5, atol=1e-8)
+
+
+def test_matmul__accumulates_in_psum() -> None:
+    @nki.jit
+    def matmul(a, b):
+        out = nl.ndarray((a.shape[1], b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+        for m in nl.affine_range(a.shape[1] // 128):
+            total = nl.zeros((128, b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(a.shape[0] // 128):
+                x = nl.load(a[k * 128:(k + 1) * 128, m * 128:(m + 1) * 128])
+                y = nl.load(b[k * 128:(k + 1) * 128, :])
+                total += nisa.nc_matmul(x, y)
+            nl.store(out[m * 128:(m + 1) * 128, :], nl.copy(total, dtype=out.dtype))
+        return out
+    check(matmul, numbers(256, 256), numbers(256, 200), rtol=1e-4, atol=1e-4)
+    bf16 = ml_dtypes.bfloat16
+    narrow = nki.jit(matmul.func)
+    check(narrow, numbers(256, 256, dtype=bf16), numbers(256, 200, dtype=bf16), rtol=1e-2, atol=1e-2)
+
+
+def test_transpose__and_reduction_over_partitions() -> None:
+    @nki.jit
+    def turn(x):
+        out = nl.ndarray((x.shape[1], x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, nl.transpose(tile))
+        nl.store(rows, nisa.tensor_partition_reduce(np.add, tile))
+        return out, rows
+    check(turn, numbers(100, 70), rtol=1e-5, atol=1e-5)
+
+
+def test_program_ids__pick_rows_and_columns() -> None:
+    @nki.jit
+    def scale(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.program_id(0), nl.program_id(1)
+        tile = nl.load(x[i * 64:(i + 1) * 64, j * 32:(j + 1) * 32])
+        nl.store(out[i * 64:(i + 1) * 64, j * 32:(j + 1) * 32], tile * 3)
+        return out
+    check(scale[2, 3], numbers(128, 96))
+
+
+def test_program_ids__that_become_python_numbers_give_several_programs() -> None:
+    @nki.jit
+    def shifted(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        factor = [1.0, 5.0, -2.0][nl.program_id(0)]
+        rows = slice(nl.program_id(0) * 16, nl.program_id(0) * 16 + 16)
+        nl.store(out[rows, :], nl.load(x[rows, :]) * factor)
+        return out
+    assert len(check(shifted[3], numbers(48, 40)).programs) == 3
+
+
+def test_masks__triangular() -> None:
+    @nki.jit
+    def lower(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(64)[:, None], nl.arange(80)[None, :]
+        tile = nl.zeros((64, 80), dtype=x.dtype, buffer=nl.sbuf)
+        tile[p, f] = nl.load(x[p, f], mask=(p >= f))
+        nl.store(out, tile)
+        return out
+    check(lower, numbers(64, 80))
+
+
+def test_where__comparisons_and_integers() -> None:
+    @nki.jit
+    def choose(x, n):
+        out = nl.ndarray(x.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+        small, large = nl.load(x), nl.load(n)
+        kept = nl.where(nl.greater(small, 0.25), nl.bitwise_and(large, 0xFF), nl.left_shift(large, 3))
+        nl.store(out, nl.copy(kept, dtype=nl.int32))
+        return out
+    check(choose, numbers(33, 65), np.arange(33 * 65, dtype=np.int32).reshape(33, 65))
+
+
+def test_in_place__an_output_parameter_and_an_updated_input() -> None:
+    @nki.trace
+    def update(x, out):
+        for i in nl.sequential_range(4):
+            tile = nl.load(x[i * 32:(i + 1) * 32, :])
+            nl.store(out[i * 32:(i + 1) * 32, :], tile + i)
+    check(update, numbers(128, 40), np.zeros((128, 40), np.float32))
+
+
+def test_loop_carried__sum_in_one_buffer_is_not_taken_apart() -> None:
+    @nki.jit
+    def total(x):
+        out = nl.ndarray((128, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+        acc = nl.zeros((128, x.shape[1]), dtype=nl.float32, buffer=nl.sbuf)
+        for i in nl.affine_range(x.shape[0] // 128):
+            acc += nl.load(x[i * 128:(i + 1) * 128, :])
+        nl.store(out, acc)
+        return out
+    program = check(total, numbers(128 * 16, 512), rtol=1e-5, atol=1e-5)
+    assert "nki_parallel" not in {i.function for i in program.programs[0].assembly.instructions}
+
+
+def test_parallel_loop__runs_on_the_pool_and_gives_the_same() -> None:
+    @nki.jit
+    def heavy(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0] // 128):
+            for j in nl.affine_range(x.shape[1] // 512):
+                tile = nl.load(x[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512])
+                nl.store(out[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512], nl.tanh(tile) * nl.exp(tile))
+        return out
+    x = numbers(128 * 16, 1024)
+    program = check(heavy, x, rtol=1e-5, atol=1e-6)
+    assert "nki_parallel" in {i.function for i in program.programs[0].assembly.instructions}
+    first = heavy.on("jit")(x)
+    assert all(np.array_equal(first, heavy.on("jit")(x)) for _ in range(20))
+
+
+def test_constants__of_a_kernel() -> None:
+    table = np.arange(40, dtype=np.float32).reshape(1, 40)
+
+    @nki.jit
+    def add_table(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + nl.load(nl.shared_constant(table)).broadcast_to(x.shape))
+        return out
+    check(add_table, numbers(16, 40))
+
+
+# -- operations that the interpreter runs ------------------------------------------------------------------------------
+def printing(raises: bool = False) -> Callable:
+    @nki.jit
+    def show(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(2):
+            tile = nl.load(x[i * 8:(i + 1) * 8, :])
+            nl.device_print("tile", tile[:, 0:3])
+            nl.store(out[i * 8:(i + 1) * 8, :], tile)
+        return out
+    return show
+
+
+def test_device_print__hands_over_each_tile() -> None:
+    x, seen = numbers(16, 20), []
+    token = print_sink.set(lambda prefix, value: seen.append((prefix, value)))
+    try:
+        np.testing.assert_array_equal(printing().on("jit")(x), x)
+    finally:
+        print_sink.reset(token)
+    assert [prefix for prefix, _ in seen] == ["tile", "tile"]
+    for k, (_, value) in enumerate(seen):
+        np.testing.assert_array_equal(value, x[8 * k:8 * k + 8, :3])
+
+
+def test_device_print__an_exception_comes_out_of_the_call() -> None:
+    def fail(prefix: str, value: np.ndarray) -> None:
+        raise LookupError("no printer")
+    token = print_sink.set(fail)
+    try:
+        kernel = printing()
+        with pytest.raises(LookupError, match="no printer"):
+            kernel.on("jit")(numbers(16, 20))
+    finally:
+        print_sink.reset(token)
+    np.testing.assert_array_equal(kernel.on("jit")(np.ones((16, 20), np.float32)), 1)
+
+
+# -- routines ----------------------------------------------------------------------------------------------------------
+def test_routines__are_shared_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    @nki.jit
+    def first(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for _ in nl.static_range(5):
+            tile = tile * 2
+        nl.store(out, tile + 1)
+        return out
+
+    @nki.jit
+    def second(y):
+        out = nl.ndarray(y.shape, dtype=y.dtype, buffer=nl.shared_hbm)
+        nl.store(out, (nl.load(y) + 1) * 2)
+        return out
+    x = numbers(19, 77)
+    program = check(first, x)
+    assert len(program.programs[0].assembly.routines) == 3      # copy, multiply, add
+
+    def refuse(*arguments: Any) -> dict:
+        raise AssertionError("compiled again")
+    monkeypatch.setattr(routines, "compile_functions", refuse)
+    check(second, x)
+
+
+# -- bounds that are checked at run time -------------------------------------------------------------------------------
+def test_mask__that_is_too_weak_is_an_error_with_its_place() -> None:
+    @nki.jit
+    def weak(x):
+        out = nl.ndarray((32, 40), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.arange(32)[:, None], nl.arange(40)[None, :]
+        tile = nl.zeros((32, 40), dtype=x.dtype, buffer=nl.sbuf)
+        tile[p, f] = nl.load(x[p, f], mask=(p + f < 70))
+        nl.store(out, tile)
+        return out
+    errors = []
+    for on in ("interpreter", "jit"):
+        with pytest.raises(NkiMlirError) as caught:
+            weak.on(on)(numbers(32, 36))
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1] and "test_kernels.py" in errors[0]
