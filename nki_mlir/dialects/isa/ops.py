@@ -62,7 +62,7 @@ class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
 
 
 class _Signalling(Isa.Operation):
-    """What all instructions have: ``waits`` are [semaphore, value] pairs, ``update`` is [semaphore, amount] or empty."""
+    """What all instructions have: ``waits`` are [semaphore, value], ``update`` is [semaphore, amount] or empty."""
 
     waits: ir.ArrayAttr
     update: ir.ArrayAttr

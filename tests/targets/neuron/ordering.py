@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Proves from a program alone that its waits order all conflicting accesses: no part of the emitter is used.
+
+For straight-line programs of 4-byte elements. What happens before what: an engine's instructions in order; a transfer after
+the instruction that triggers it; a queue's reports in order, each after its transfer; an instruction after the update with
+which a semaphore reaches the value it waits for.
+"""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.op import Op
+
+Bytes = dict                        # memory -> places touched, as a boolean array
+
+
+def places(tile) -> tuple:
+    """(memory, flat element places) of a tile."""
+    access = tile.access
+    row = (1 << 20) if tile.on_chip else 0
+    start = access.free.const + (access.partition.const * row if tile.on_chip else 0)
+    flat = np.array([start])
+    for k, (step, count) in enumerate(access.dims):
+        step = step * row if tile.on_chip and k == 0 else step
+        flat = (flat[:, None] + np.arange(count) * step).reshape(-1)
+    return (tile.handle if tile.space == HBM else tile.space), np.unique(flat)
+
+
+class Ordering:
+    """The happens-before relation of a program, as sets of predecessors in the bits of integers."""
+
+    def __init__(self, program: Program) -> None:
+        self.accesses: list[tuple] = []         # (number, memory, places, writes, name)
+        self.before: list[int] = []
+        pending = {e: list(s) for e, s in program.streams.items() if s}
+        last: dict = {}
+        reports: dict = {}
+        updates: dict[int, list[tuple[int, int]]] = {}      # semaphore -> (value reached, event)
+        while any(pending.values()):
+            progress = False
+            for engine, stream in pending.items():
+                while stream:
+                    instruction = stream[0]
+                    assert not isinstance(instruction.op, (RangeClear, CompareBranch)), "straight-line code only"
+                    awaited = [self.reaching(updates, w) for w in instruction.waits]
+                    if None in awaited:
+                        break
+                    stream.pop(0)
+                    progress = True
+                    event = self.event(*awaited, *([last[engine]] if engine in last else []))
+                    last[engine] = event
+                    name = f"{engine.asm} {instruction.op.mnemonic} {instruction.location}"
+                    if instruction.queue is not None:
+                        moved = self.event(event)
+                        self.touch(moved, instruction.op, name)
+                        queue = instruction.queue
+                        event = reports[queue] = self.event(moved, *([reports[queue]] if queue in reports else []))
+                    elif isinstance(instruction.op, Op):
+                        self.touch(event, instruction.op, name)
+                    if (update := instruction.update) is not None:
+                        known = updates.setdefault(update.semaphore, [])
+                        known.append(((known[-1][0] if known else 0) + update.amount, event))
+            assert progress, "deadlock"
+
+    @staticmethod
+    def reaching(updates, wait):
+        return next((event for value, event in updates.get(wait.semaphore, ()) if value >= wait.value), None)
+
+    def event(self, *before: int) -> int:
+        self.before.append(0)
+        for other in before:
+            self.before[-1] |= self.before[other] | 1 << other
+        return len(self.before) - 1
+
+    def touch(self, event: int, op: Op, name: str) -> None:
+        reads, writes = dict(op.sources()), dict(op.targets())
+        for field, tile in op.operands():
+            if field.name in reads or field.name in writes:
+                self.accesses.append((event, *places(tile), field.name in writes, name))
+
+    def races(self) -> list[str]:
+        """Conflicting accesses that nothing orders."""
+        found = []
+        for a, b in itertools.combinations(self.accesses, 2):
+            if a[0] == b[0] or a[1] != b[1] or not (a[3] or b[3]):
+                continue
+            if self.before[a[0]] >> b[0] & 1 or self.before[b[0]] >> a[0] & 1:
+                continue
+            if np.intersect1d(a[2], b[2], assume_unique=True).size:
+                found.append(f"{a[4]} and {b[4]}")
+        return found
+
+
+def waits_of(program: Program) -> list[tuple]:
+    """(engine, place, number) of every wait but those for queues at the end, behind which an engine does nothing."""
+    found = []
+    for engine, stream in program.streams.items():
+        active = max((k for k, i in enumerate(stream) if isinstance(i.op, Op)), default=-1)
+        found += [(engine, k, n) for k, i in enumerate(stream[:active + 1]) for n in range(len(i.waits))]
+    return found
+
+
+def without_wait(program: Program, engine, place: int, number: int) -> Program:
+    """The program without one wait."""
+    stream = list(program.streams[engine])
+    waits = list(stream[place].waits)
+    del waits[number]
+    stream[place] = replace(stream[place], waits=tuple(waits))
+    return replace(program, streams={**program.streams, engine: stream})
