@@ -7,7 +7,7 @@ its time here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.scalar_body import ScalarBody
@@ -18,8 +18,7 @@ from nki_mlir.scalar.dtypes import DType
 Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A view of a tile, and the iteration axis of each of its dims."""
 
     value: Any
@@ -39,8 +38,8 @@ class Nest:
 
     def used(self, forms: Sequence[Linear]) -> list[int]:
         """The positions of the symbols that the restrictions and some forms need."""
-        needed = [c.form for c in (*self.mask, *self.limits)]
-        return sorted({position for form in (*needed, *forms) for position, _ in form.symbols})
+        needed = [c.form for c in (*self.mask, *self.limits)] + list(forms)
+        return sorted({position for form in needed for position, _ in form.symbols}) if needed else []
 
 
 class Writer:
