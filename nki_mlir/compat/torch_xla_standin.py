@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A stand-in for ``torch_xla`` where it is not installed: its device is the CPU, and nothing is lazy.
 
-``modules()`` gives what scripts import: ``torch_xla``, ``torch_xla.core``, ``torch_xla.core.xla_model``. Scripts written
-for the device then run on this machine, with the results of eager PyTorch.
+The names of ``torch_xla`` and of ``torch_xla.core.xla_model`` in one module. Scripts written for the device then run on
+this machine, with the results of eager PyTorch.
 """
 
-import inspect
-import os
-from types import ModuleType
 from typing import Any
 
 
@@ -71,23 +68,3 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Any = ()) -> list[bytes
 
 def get_xla_supported_devices(devkind: str | None = None, max_devices: int | None = None) -> list[str]:
     return ["cpu"]
-
-
-_XLA_MODEL = (xla_device, mark_step, wait_device_ops, optimizer_step, is_master_ordinal, get_ordinal, get_local_ordinal,
-              xrt_world_size, master_print, save, rendezvous, get_xla_supported_devices)
-_TORCH_XLA = (device, sync)
-
-
-def modules() -> dict[str, ModuleType]:
-    """The stand-in's modules by name, to be put into ``sys.modules``."""
-    package, core, model = (ModuleType(n) for n in ("torch_xla", "torch_xla.core", "torch_xla.core.xla_model"))
-    for module, functions in ((package, _TORCH_XLA), (model, _XLA_MODEL)):
-        module.__doc__ = inspect.getdoc(inspect.getmodule(xla_device))
-        for function in functions:
-            setattr(module, function.__name__, function)
-    package.__path__, core.__path__ = [], []        # packages without files: nothing else is found below them
-    package.core, core.xla_model = core, model      # type: ignore[attr-defined]
-    package.__version__ = "0.0+nki_mlir"            # type: ignore[attr-defined]
-    # Its import sets this in the real package, and scripts read it to tell where they run.
-    os.environ.setdefault("PJRT_DEVICE", "CPU")
-    return {m.__name__: m for m in (package, core, model)}

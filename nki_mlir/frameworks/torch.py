@@ -9,6 +9,7 @@ call the kernel in the ``forward`` of a ``torch.autograd.Function`` and give it 
 shapes, dtypes and constants alone, so a compiled graph has one operator per kernel and is specialised to its shapes.
 """
 
+import ast
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,10 @@ import torch
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of
+from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -51,15 +51,13 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
                            kernel.by_reference, kernel.options, positional, named, kinds)
     else:
         plan = plan_of(kernel, positional, named, kinds)
-    name, updated, others, returned, structure = plan
+    name, updated, others, outputs, returned, structure = plan
     if updated:
-        made = torch.ops.nki.call_([tensors[n] for n in updated], [tensors[n] for n in others], name)
+        made = made_for(outputs)
+        torch.ops.nki.call_([*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
     else:
         made = torch.ops.nki.call([tensors[n] for n in others], name)
-    results = [tensors[n] if kind == "tensor" else made[n] for kind, n in returned]
-    if structure == "one":
-        return results[0]
-    return tuple(results) if structure == "tuple" else assemble(structure, results)
+    return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
 
 
 def is_tensor(value: Any) -> bool:
@@ -67,10 +65,10 @@ def is_tensor(value: Any) -> bool:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-# The operator's ``kernel``; the tensors of the call that are updated, and the others; for each result of the kernel
-# ("tensor", n), one that was updated, or ("made", n), a result of the operator; their structure. All of it is a tuple,
-# because it is a constant to Dynamo.
-Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[tuple[str, int], ...], str]
+# The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
+# result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
+# numbers and text, because it is a constant to Dynamo.
+Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], Any]
 
 _PLANS: dict[Any, Plan] = {}
 
@@ -113,14 +111,43 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
     bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound, lambda spec, place: False)
-    layout_of(callee)
     record, form = callee.record, callee.record.form
     tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
     made = [n for n in range(len(form.results)) if n not in operand]
     returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", made.index(n)) for n in form.returned)
     return (record.config if exporting else callee.key, tuple(tensor[k] for k in form.aliases),
-            tuple(t for k, t in enumerate(tensor) if k not in form.aliases), returned, record.structure)
+            tuple(t for k, t in enumerate(tensor) if k not in form.aliases), layout_of(callee).results, returned,
+            structure_of(record.structure, len(returned)))
+
+
+# -- the structure of results ------------------------------------------------------------------------------------------
+def structure_of(text: str, count: int) -> Any:
+    """The structure that ``language.results`` writes as text, in tuples: a number, or (kind, contents, names)."""
+    def tree(node: Any) -> Any:
+        match node:
+            case int():
+                return node
+            case str():
+                place, shape = node.split(":")
+                return "view", (int(place),), tuple(int(n) for n in shape.split("x"))
+            case dict():
+                return "dict", tuple(map(tree, node.values())), tuple(node)
+        return type(node).__name__, tuple(map(tree, node)), ()
+    return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
+
+
+def put(structure: Any, values: list[torch.Tensor]) -> Any:
+    """The results in their structure; traced by Dynamo."""
+    if isinstance(structure, int):
+        return values[structure]
+    kind, contents, names = structure
+    made = [put(part, values) for part in contents]
+    if kind == "view":
+        return made[0].reshape(names)
+    if kind == "dict":
+        return dict(zip(names, made))
+    return made if kind == "list" else tuple(made)
 
 
 def _is_place(value: Any) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_`` for kernels that update inputs.
+"""The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_``, which writes given tensors.
 
 ``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory
 is passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results
@@ -44,6 +44,8 @@ class Layout:
     """How tensors of the operators map to buffers of a callee.
 
     ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors, results) and its place there.
+    ``nki::call_`` gets the results after the tensors that are updated, because torch can make functions only of
+    operators that return none.
     """
 
     order: tuple[tuple[str, int], ...]
@@ -92,31 +94,42 @@ def callee_named(kernel: str) -> Callee:
 
 # -- implementations ---------------------------------------------------------------------------------------------------
 def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    return update_on_cpu((), tensors, kernel)
-
-
-def update_on_cpu(updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     callee = callee_named(kernel)
-    layout = layout_of(callee)
-    results = [torch.zeros(shape, dtype=dtype) if zero else torch.empty(shape, dtype=dtype)
-               for shape, dtype, zero in layout.results]
-    used = {"updated": [t.contiguous() for t in updated], "tensors": [t.contiguous() for t in tensors],
-            "results": results}
-    callee.entry([used[group][n].data_ptr() for group, n in layout.order])
-    for given, own in zip(updated, used["updated"]):
-        if own is not given:
-            given.copy_(own)
+    results = made_for(layout_of(callee).results)
+    run(callee, [], tensors, results)
     return results
 
 
+def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
+    callee = callee_named(kernel)
+    count = len(written) - len(layout_of(callee).results)
+    own = [t.contiguous() for t in written]
+    run(callee, own[:count], tensors, own[count:])
+    for given, used in zip(written, own):
+        if used is not given:
+            given.copy_(used)
+    torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
+
+
+def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor]) -> None:
+    """Call the kernel on memory: what is written is contiguous."""
+    used = {"updated": updated, "tensors": [t.contiguous() for t in tensors], "results": results}
+    callee.entry([used[group][n].data_ptr() for group, n in layout_of(callee).order])
+
+
+def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]]) -> list[torch.Tensor]:
+    """New tensors for results."""
+    return [torch.zeros(shape, dtype=dtype) if zero else torch.empty(shape, dtype=dtype)
+            for shape, dtype, zero in results]
+
+
 def call_abstractly(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    return update_abstractly((), tensors, kernel)
+    return [tensors[0].new_empty(shape, dtype=dtype) for shape, dtype, _ in layout_of(callee_named(kernel)).results]
 
 
-def update_abstractly(updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
-                      kernel: str) -> list[torch.Tensor]:
-    first = (*updated, *tensors)[0]
-    return [first.new_empty(shape, dtype=dtype) for shape, dtype, _ in layout_of(callee_named(kernel)).results]
+def update_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
+    layout_of(callee_named(kernel))
 
 
 def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> Any:
@@ -132,9 +145,9 @@ def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: 
 def _define() -> torch.library.Library:
     library = torch.library.Library("nki", "DEF")
     library.define("call(Tensor[] tensors, str kernel) -> Tensor[]")
-    library.define("call_(Tensor(a!)[] updated, Tensor[] tensors, str kernel) -> Tensor[]")
-    for name, run, abstract in (("call", call_on_cpu, call_abstractly), ("call_", update_on_cpu, update_abstractly)):
-        library.impl(name, run, "CPU")
+    library.define("call_(Tensor(a!)[] written, Tensor[] tensors, str kernel) -> ()")
+    for name, real, abstract in (("call", call_on_cpu, call_abstractly), ("call_", update_on_cpu, update_abstractly)):
+        library.impl(name, real, "CPU")
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
     torch.library.register_vmap("nki::call", call_batched, lib=library)

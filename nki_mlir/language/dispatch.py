@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.language.arguments import leaves_of
 
 TENSOR_CLASSES = {"jax": "Array", "torch": "Tensor"}
+FRAMEWORKS = importlib.import_module("nki_mlir.frameworks")     # the package alone, without any adapter
 
 
 def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
@@ -20,7 +21,7 @@ def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
         kind = getattr(sys.modules.get(name), class_name, None)
         if kind is not None and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):
             import_adapter(name)
-            return sys.modules[f"nki_mlir.frameworks.{name}"]
+            return getattr(FRAMEWORKS, name)
     return None
 
 

@@ -26,8 +26,8 @@ def child(tmp_path):
         file.write_text(text)
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": path, "JAX_PLATFORMS": "cpu"} | variables
-        done = subprocess.run([sys.executable, str(file)], env=environment, cwd=tmp_path, capture_output=True, text=True,
-                              timeout=120)
+        done = subprocess.run([sys.executable, str(file)], env=environment, cwd=tmp_path, capture_output=True,
+                              text=True, timeout=120)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
     return run

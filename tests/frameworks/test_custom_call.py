@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels as text in a graph: what a config says, what is refused when one is read, what a kernel does to its arguments."""
+"""Kernels as text in a graph: what a config says, what is refused when one is read, call forms."""
 
 import base64
 import json

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.frameworks.native import FAILURES_KEPT, C_ENTRY, array_at, callback_entry
+from nki_mlir.dialects.kernel_function import ArgumentSpec
+from nki_mlir.frameworks.native import C_ENTRY, FAILURES_KEPT, array_at, callback_entry
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 
@@ -46,7 +46,7 @@ def test_entry__exception_comes_back_by_its_status():
         raise ValueError(f"saw {inputs[0][0, 0]}")
     entry = callback_entry(fail, [spec()], [])
     x = np.full((4, 3), 7, np.float32)
-    with pytest.raises(ValueError, match="saw 7.0"):
+    with pytest.raises(ValueError, match=r"saw 7\.0"):
         entry([x.ctypes.data])
     gc.collect()
 

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels on PyTorch tensors: values, dtypes, memory, updates, gradients, errors."""
+
+import threading
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
+from nki_mlir.frameworks.torch import NotOnCpu  # noqa: E402
+from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
+from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
+from nki_mlir.language.arguments import BadArgument  # noqa: E402
+from nki_mlir.language.beta import language as nl  # noqa: E402
+from nki_mlir.language.beta import nki  # noqa: E402
+from nki_mlir.targets.interpreter.execute import MaskTooWeak  # noqa: E402
+
+from . import kernels  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+A = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+B = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+
+
+def equal(got, expected):
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+# -- calling -----------------------------------------------------------------------------------------------------------
+def test_call__values_and_structures(executor):
+    equal(kernels.add[2](A, B), A + B)
+    total, difference = kernels.sum_and_difference(A, b=B)
+    equal(total, A + B)
+    equal(difference, A - B)
+    equal(kernels.named_results((A, B))["product"], A * B)
+
+
+def test_call__tensors_by_keyword_in_any_order():
+    equal(kernels.sum_and_difference(b=B, a=A)[1], A - B)
+
+
+def test_call__constants_by_position_and_keyword():
+    equal(kernels.scaled(A, 3, offset=0.5), A * 3 + 0.5)
+    equal(kernels.scaled(A, True), A)
+    equal(kernels.scaled(A, 2.0), A * 2)
+    equal(kernels.scaled(A, 1), A)
+
+
+def test_call__numpy_arrays_among_tensors_are_operands():
+    equal(kernels.add[2](A, B.numpy()), A + B)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "int8", "uint8", "int16", "uint16", "uint32",
+                                   "float8_e5m2", "float8_e4m3fn"])
+def test_call__dtypes(dtype):
+    dtype = getattr(torch, dtype)
+    x = (torch.arange(64) % 7).reshape(8, 8)
+    got = kernels.scaled(x.to(dtype), 2)
+    assert got.dtype is dtype
+    equal(got.to(torch.float32), (x * 2).to(dtype).to(torch.float32))
+
+
+def test_call__elements_that_are_not_written_are_zero(executor):
+    for _ in range(3):
+        torch.full((16, 16), 7.0)           # memory that the next tensor may get
+        equal(kernels.lower_triangle(A[:16]), torch.tril(A[:16]))
+
+
+def test_call__tensors_that_are_not_contiguous(executor):
+    x = A.t()
+    equal(kernels.scaled(x[:, ::2], 2.0), x[:, ::2] * 2)
+    equal(kernels.scaled(A.expand(1, 32, 16)[0], 2.0), A * 2)
+
+
+def test_call__from_several_threads(executor):
+    wrong = []
+
+    def work(n):
+        for _ in range(20):
+            if not torch.equal(kernels.scaled(kernels.add[2](A, B), n), (A + B) * n):
+                wrong.append(n)
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_call__uses_tensors_where_they_are():
+    """A kernel that updates its input sees the caller's memory, and gives back the caller's tensor."""
+    table = A.clone()
+    place = table.data_ptr()
+    got = kernels.add_rows(table, B[:8])
+    assert got is table and table.data_ptr() == place
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+def test_update__in_place(executor):
+    table = A.clone()
+    version = table._version
+    kernels.add_rows(table, B[:8])
+    equal(table, torch.cat([A[:8] + B[:8], A[8:]]))
+    assert table._version > version
+
+
+def test_update__of_a_tensor_that_is_not_contiguous(executor):
+    wide = torch.zeros(32, 32)
+    kernels.add_rows(wide[:, ::2], B[:8])
+    equal(wide[:8, ::2], B[:8])
+    assert not wide[:, 1::2].any() and not wide[8:].any()
+
+
+def test_update__of_bfloat16():
+    table = A.bfloat16()
+    kernels.put_rows(table, B[:8].bfloat16())
+    equal(table, torch.cat([B[:8], A[8:]]).bfloat16())
+
+
+@pytest.mark.parametrize("decorate", [nki_jit, lambda f: nki_jit(func=f), lambda f: nki_jit()(f),
+                                      lambda f: nki_jit(f)[1], nki.trace])
+def test_by_reference__writes_its_outputs_and_returns_them(decorate, executor):
+    out = torch.zeros(32, 16)
+    got = decorate(kernels.add_into)(A, B, out)
+    assert got is out
+    equal(out, A + B)
+
+
+def test_by_reference__on_numpy_arrays(executor):
+    out = np.zeros((32, 16), np.float32)
+    nki_jit(kernels.add_into)(A.numpy(), B.numpy(), out)
+    np.testing.assert_array_equal(out, (A + B).numpy())
+
+
+def test_neuronx__names():
+    assert get_platform_target() == "trn2"
+    equal(wrap_nki(kernels.add)[2](A, B), A + B)
+    equal(wrap_nki(kernels.add)[(2,)](A, B), A + B)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return kernels.add[2](a, b)
+
+    @staticmethod
+    def backward(ctx, gradient, *rest):
+        return gradient, gradient
+
+
+def test_gradient__through_autograd_function(executor):
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    (a * b * Added.apply(a, b)).sum().backward()
+    torch.testing.assert_close(a.grad, 2 * A * B + B * B, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(b.grad, 2 * A * B + A * A, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient__results_are_detached_without_one():
+    a = A.clone().requires_grad_()
+    got = kernels.add[2](a, B)
+    assert not got.requires_grad
+    (got * a).sum().backward()
+    equal(a.grad, A + B)
+
+
+# -- torch's own transformations ---------------------------------------------------------------------------------------
+def test_vmap__one_call_after_the_other():
+    stacked = torch.stack([A, A * 2, A * 3])
+    equal(torch.vmap(lambda a: kernels.add[2](a, B))(stacked), stacked + B)
+    equal(torch.vmap(kernels.add[2], in_dims=(0, 2))(stacked, torch.stack([B] * 3, 2)), stacked + B)
+
+
+def test_operators__pass_the_checks_of_torch():
+    from nki_mlir.frameworks.registry import callees
+    kernels.add[2](A, B)
+    kernels.add_rows(A.clone(), B[:8])
+    named = {c.record.name: key for key, c in callees().items()
+             if c.record.inputs[0].shape == (32, 16) and str(c.record.inputs[0].dtype) == "float32"}
+    torch.library.opcheck(torch.ops.nki.call.default, ([A, B], named["add"]))
+    torch.library.opcheck(torch.ops.nki.call_.default, ([A.clone()], [B[:8]], named["add_rows"]))
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+def test_error__tensor_of_another_device():
+    with pytest.raises(NotOnCpu) as error:
+        nki_device = torch.empty(32, 16, device="meta")
+        kernels.add[2](nki_device.as_subclass(OnAnotherDevice), nki_device.as_subclass(OnAnotherDevice))
+    assert error.value.headline == "a tensor on device xla is passed to kernel add; kernels run on the CPU here"
+    assert error.value.at.file == __file__
+
+
+class OnAnotherDevice(torch.Tensor):
+    @property
+    def device(self):
+        return torch.device("xla")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_error__dtype_that_kernels_do_not_have(dtype):
+    with pytest.raises(BadArgument, match=str(dtype)) as error:
+        kernels.scaled(A.to(dtype), 2.0)
+    assert error.value.at.file == __file__
+
+
+def test_error__dtype_that_torch_does_not_have():
+    @nki.jit
+    def eight(x):
+        out = nl.ndarray(x.shape, dtype=nl.float8_e4m3, buffer=nl.shared_hbm)
+        p, f = kernels.ids(x.shape)
+        nl.store(out[p, f], nl.load(x[p, f]))
+        return out
+    with pytest.raises(NoTorchDtype, match="output out of kernel eight has dtype float8_e4m3"):
+        eight(A)
+
+
+def test_error__in_the_kernel_has_its_line():
+    @nki.jit
+    def wrong(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x[nl.arange(256)[:, None], nl.arange(4)[None, :]])      # this line
+        nl.store(out, tile)
+        return out
+    with pytest.raises(NkiMlirError) as error:
+        wrong(torch.ones(300, 4))
+    assert error.value.at.file == __file__ and "# this line" in str(error.value)
+
+
+def test_error__while_running_has_the_kernels_line(executor):
+    for _ in range(2):
+        with pytest.raises(MaskTooWeak) as error:
+            kernels.reads_outside(torch.ones(8, 10))
+        assert error.value.at.file == kernels.__file__
+
+
+def test_error__operator_with_an_unknown_kernel():
+    with pytest.raises(UnknownCallee):
+        torch.ops.nki.call([A], "0" * 64)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels in torch.compile and torch.export."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nki_mlir.language.beta import nki  # noqa: E402
+
+from . import kernels  # noqa: E402
+from .test_torch import Added, equal  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+A = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+B = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+BACKENDS = ["eager", "aot_eager"]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+def compiled(function, backend):
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+def program(a, b):
+    total, difference = kernels.sum_and_difference(a, b=b)
+    return kernels.scaled(a * kernels.add[2](a, b), 2, offset=1.0) + total * difference
+
+
+def expected(a, b):
+    return (a * (a + b)) * 2 + 1 + (a + b) * (a - b)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compile__whole_graph(backend, executor):
+    equal(compiled(program, backend)(A, B), program(A, B))
+    torch.testing.assert_close(program(A, B), expected(A, B))
+
+
+def test_compile__nested_arguments_and_results():
+    equal(compiled(lambda pair: kernels.named_results(pair)["product"], "aot_eager")((A, B)), A * B)
+
+
+def test_compile__new_shapes_are_new_specialisations():
+    f = compiled(lambda x: kernels.scaled(x, 3.0) + 1, "aot_eager")
+    for rows in (4, 5, 6, 4):
+        equal(f(torch.ones(rows, 4)), torch.full((rows, 4), 4.0))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compile__updates_in_place(backend):
+    def f(table, rows):
+        kernels.add_rows(table, rows * 2)
+        return table.sum()
+    one, other = A.clone(), A.clone()
+    equal(compiled(f, backend)(one, B[:8]), f(other, B[:8]))
+    equal(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compile__by_reference(backend):
+    kernel = nki.trace(kernels.add_into)
+    out = torch.zeros(32, 16)
+    equal(compiled(lambda a, b, out: kernel(a, b, out) + out, backend)(A, B, out), (A + B) * 2)
+    equal(out, A + B)
+
+
+def test_compile__autograd_function():
+    a = A.clone().requires_grad_()
+    compiled(lambda a, b: (Added.apply(a, b) * a).sum(), "aot_eager")(a, B).backward()
+    torch.testing.assert_close(a.grad, 2 * A + B)
+
+
+def test_compile__first_call_of_a_process_may_be_compiled(child):
+    assert child(f"""
+import sys, torch
+sys.path.insert(0, {str(__import__("pathlib").Path(__file__).parent.parent)!r})
+from frameworks import kernels
+a = torch.ones(32, 16)
+print(torch.equal(torch.compile(lambda a: kernels.add[2](a, a), backend="eager", fullgraph=True)(a), a + a))
+""") == "True\n"
+
+
+def test_compile__errors_name_the_kernels_line():
+    with pytest.raises(Exception, match=r"complex64 is passed to a kernel") as error:
+        compiled(lambda x: kernels.scaled(x, 2.0), "eager")(A.to(torch.complex64))
+    assert kernels.__file__ in str(error.value)
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.tanh(program(a, b))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export__keeps_the_kernels(strict):
+    exported = torch.export.export(Model(), (A, B), strict=strict)
+    assert sum(n.target is torch.ops.nki.call.default for n in exported.graph.nodes) == 3
+    equal(exported.module()(A, B), Model()(A, B))
+
+
+def test_export__runs_in_a_process_without_the_kernel(child, tmp_path):
+    torch.export.save(torch.export.export(Model(), (A, B)), str(tmp_path / "model.pt2"))
+    torch.save((A, B, Model()(A, B)), str(tmp_path / "data.pt"))
+    assert child("""
+import torch
+import nki_mlir.frameworks.torch
+a, b, expected = torch.load("data.pt")
+print(torch.equal(torch.export.load("model.pt2").module()(a, b), expected))
+""") == "True\n"
