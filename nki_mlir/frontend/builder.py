@@ -45,6 +45,8 @@ class Builder:
         self.last: Op | None = None
         self.written: dict[Buffer, Any] = {}        # HBM tensors that an operation writes, with the first place
         self.inlined = 0                            # depth of kernels called from the kernel
+        self.accumulating = False                   # operations combine with what their destinations hold
+        self.independent_programs = False           # programs must not write the same place
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
     # -- what builders do ----------------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
             outputs, structure = body(builder, wrapped)
             if builder.requests:
                 return None, builder.requests
+            if builder.violation is not None:
+                raise builder.violation
             module = builder.finish(outputs)
         except NeedsValue:
             return None, builder.requests

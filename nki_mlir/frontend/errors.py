@@ -120,6 +120,13 @@ class OutsideKernel(KernelError):
     fix = "call it in a function decorated with nki.jit, and run that"
 
 
+class UnexpectedOutputDependencies(KernelError):
+    code = "err_unexpected_output_dependencies"
+    message = "Unexpected output dependencies, missing indices in the dst access: {missing}"
+    why = "iterations of nl.affine_range and programs of a grid are independent, but each of them writes {name} here"
+    fix = "index {name} with {missing}, accumulate with +=, or make the loop an nl.sequential_range"
+
+
 class SharedHbmInside(KernelError):
     code = "err_shared_hbm_must_in_kernel_level"
     message = "a shared_hbm tensor is made inside a loop, a branch or an inlined kernel"

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Site
+from nki_mlir.frontend.dependences import dependence
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.frontend.initialization import FirstUses
@@ -32,6 +33,8 @@ class Scope:
     op: Any = None
     symbol: Symbol | None = None
     facts: tuple[Index, ...] = ()
+    condition: tuple[Index, ...] = ()   # what an enclosing if depends on
+    parallel: bool = False
 
 
 @dataclass
@@ -63,6 +66,7 @@ class MlirBuilder(Builder):
         self.hints: dict[tuple, str] = {}   # requests to make should the attempt fail
         self.unrolled, self.replaying = 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
+        self.violation: KernelError | None = None   # raised if the attempt stands
         self.trace = Trace()
         self.first_uses = FirstUses()
         self.programs: dict[int, Symbol] = {}
@@ -181,10 +185,21 @@ class MlirBuilder(Builder):
                 raise NeedsValue
             if view.buffer.scope not in self.scopes:
                 raise OutOfScope(name=view.buffer.name)
+        if not self.accumulating and self.violation is None:
+            self.violation = dependence(op, views, symbols, self.scopes, self.open_programs())
+            if self.violation is not None:
+                self.violation.located(user_location())
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, [v.buffer for v in views], self.scopes)
         operands = [t.handle for _, t in op.operands()] + list(op.symbols)
         self._op(op.full_name(), operands, attributes=op_attributes(op, self.make))
+
+    def open_programs(self) -> list[tuple[int, Symbol | None]]:
+        """The axes of the grid along which this attempt stands for several programs."""
+        if not self.independent_programs:
+            return []
+        return [(axis, self.programs.get(axis)) for axis, extent in enumerate(self.grid)
+                if extent > 1 and axis not in self.point]
 
     def take_back(self, result: View) -> bool:
         """Undo the operation that made ``result`` if it was the last one, so that it can write elsewhere.
@@ -203,15 +218,15 @@ class MlirBuilder(Builder):
         return True
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def open_loop(self, span: range, site: Site, parallel: bool) -> Index:
+    def open_loop(self, span: range, site: Site, parallel: bool, name: str = "") -> Index:
         bounds = [self._constant(n) for n in (span.start, span.stop, span.step)]
         kind = self.make.value("parallel" if parallel else "sequential")
         op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
         self.trace.block(block.arguments)
-        symbol = Symbol(f"loop variable of line {site[1]}", span[0], span[-1], site, self,
+        symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
-        self.scopes.append(Scope(block, op, symbol))
+        self.scopes.append(Scope(block, op, symbol, parallel=parallel))
         self.last = None
         return Index(0, {symbol: 1})
 
@@ -222,7 +237,8 @@ class MlirBuilder(Builder):
         op = self._op("scf.if", bits, regions=2)
         then, otherwise = (r.blocks.append() for r in op.regions)
         outside = (~condition).facts if len(condition.terms) == 1 else ()
-        first, second = Scope(then, op, facts=condition.facts), Scope(otherwise, op, facts=outside)
+        terms = tuple(e for e, _ in condition.terms)
+        first, second = Scope(then, op, None, condition.facts, terms), Scope(otherwise, op, None, outside, terms)
         if condition.negated:
             first.facts, second.facts = Mask(condition.terms).facts, ()
         self.branches.append((second, first) if condition.negated else (first, second))

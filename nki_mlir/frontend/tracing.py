@@ -47,11 +47,11 @@ class Runtime:
     """The methods that wrapped code calls."""
 
     @staticmethod
-    def iterate(iterable: Any, names: tuple, rolls_range: bool, jumps: bool, place: tuple[int, int]) -> Any:
+    def iterate(iterable: Any, names: tuple, rolls_range: bool, jumps: bool, place: tuple[int, int], target: str) -> Any:
         if isinstance(iterable, NkiRange):
-            return _loop(iterable.span, names, jumps, place, iterable.parallel)
+            return _loop(iterable.span, names, jumps, place, iterable.parallel, target)
         if rolls_range and type(iterable) is range:
-            return _loop(iterable, names, jumps, place, False)
+            return _loop(iterable, names, jumps, place, False, target)
         return iterable
 
     @staticmethod
@@ -103,7 +103,8 @@ def _isinstance(value: Any, kinds: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parallel: bool) -> Iterator[Any]:
+def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parallel: bool, target: str
+          ) -> Iterator[Any]:
     """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
     builder: Any = current.get()
     site: Site = (user_location().file, *place)
@@ -113,7 +114,7 @@ def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parall
                 builder.iteration(site)
             yield i
         return
-    index = builder.open_loop(span, site, parallel)
+    index = builder.open_loop(span, site, parallel, target)
     depth = len(builder.scopes)
     (symbol,) = index.symbols
     before = snapshot(variables(names))

@@ -37,7 +37,9 @@ class Wrapper(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.AST:
         watched = sorted(exposed_reads(node.body) - stored([node.target]))
         rolls_range = self.is_kernel and self.depth == 1
-        facts = (tuple(watched), rolls_range, leaves(node.body) or bool(node.orelse), (node.lineno, node.col_offset))
+        target = node.target.id if isinstance(node.target, ast.Name) else ""
+        facts = (tuple(watched), rolls_range, leaves(node.body) or bool(node.orelse), (node.lineno, node.col_offset),
+                 target)
         self.generic_visit(node)
         node.iter = _call("iterate", node.iter, *map(ast.Constant, facts))
         return node

@@ -5,6 +5,8 @@ That is one instruction and one rounding. Both builders decide by the same rules
 the first operation back, eager execution lets it stand.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM
@@ -72,6 +74,24 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     return True
 
 
+def combine(op: str, target: Any, value: Any) -> Any:
+    """``t -= value`` and its like: the result has t's dtype."""
+    with accumulating():
+        ops.binary(op, target, value, destination=target)
+    return target
+
+
+@contextmanager
+def accumulating() -> Iterator[None]:
+    """Operations inside combine with what their destinations hold, so that iterations may share those."""
+    builder = active()
+    builder.accumulating = True
+    try:
+        yield
+    finally:
+        builder.accumulating = False
+
+
 def accumulate(target: Any, value: Any) -> Any:
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
@@ -80,5 +100,5 @@ def accumulate(target: Any, value: Any) -> Any:
             and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
         ops.emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
     else:
-        ops.binary("add", target, value, destination=target)
+        combine("add", target, value)
     return target

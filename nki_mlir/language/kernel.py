@@ -200,6 +200,7 @@ class Kernel:
         roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
         mutable = {path for n in roots for path, _ in leaves_of(bound.values[n], bound.is_tensor, n)}
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
+        builder.independent_programs = self.rolls
         positional, keywords = bound.with_tensors([Tensor.whole(p) for p in parameters])
         returned = function(*positional, **keywords)
         immutable = self.by_reference is not True and self.mode != "trace"

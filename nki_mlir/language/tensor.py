@@ -120,13 +120,11 @@ _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_
 _UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
 
 
-def _tile_operator(op: str, left: Any, right: Any, destination: Any = None) -> Any:
+def _tile_operator(op: str, left: Any, right: Any) -> Any:
     if op == "floor_divide":
-        kind = ops.result_dtype("add", left, right, None, False)
         quotient = ops.binary("divide", left, right, dtype=FLOAT32, partition_broadcast=False)
-        floor = ops.unary("floor", quotient, dtype=kind if destination is None else destination.dtype)
-        return floor if destination is None else assignment.assign(destination, floor) or destination
-    return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False, destination=destination)
+        return ops.unary("floor", quotient, dtype=ops.result_dtype("add", left, right, None, False))
+    return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False)
 
 
 def _operator(op: str) -> Any:
@@ -149,7 +147,14 @@ def _in_place(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
         if not isinstance(other, OPERANDS):
             return NotImplemented
-        return assignment.accumulate(self, other) if op == "add" else _tile_operator(op, self, other, self)
+        match op:
+            case "add":
+                return assignment.accumulate(self, other)
+            case "floor_divide":
+                with assignment.accumulating():
+                    assignment.assign(self, _tile_operator(op, self, other))
+                return self
+        return assignment.combine(op, self, other)
     return operate
 
 

@@ -365,7 +365,7 @@ def test_bounds__over_all_loops(on):
     def kernel(x):
         out = nl.ndarray((4, 4, 8), nl.float32, buffer=nl.shared_hbm)
         for i in nl.affine_range(4):
-            for j in nl.affine_range(3):
+            for j in nl.sequential_range(3):
                 nl.store(out[i], nl.load(x[nl.ds(i * 4 + j, 4), 0:8]))
         return out
     with pytest.raises(OutOfBounds):

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes that iterations of a parallel loop, or programs of a grid, would make to the same place.
+
+Such iterations and programs are independent of each other: what one writes must lie elsewhere than what another does,
+unless it is accumulated, or a condition on the loop variable picks the iteration that writes.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.errors import UnexpectedOutputDependencies
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import View
+
+
+def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: Sequence[Any],
+               programs: Sequence[tuple[int, Symbol | None]]) -> UnexpectedOutputDependencies | None:
+    """The error of an operation that writes what other iterations write, too.
+
+    ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel has asked for them. The
+    caller keeps the error until it is clear that the loop stays rolled: a place kept in a Python variable is no index.
+    """
+    read = {name for name, _ in op.sources()}
+    conditions = {p for c in (*op.mask, *op.limits) for p, _ in c.form.symbols}
+    decided = origins(symbols[p] for p in conditions)
+    for (field, _), view in zip(op.operands(), views):
+        if not field.writes or field.name in read:
+            continue
+        buffer = view.buffer
+        inner = scopes[scopes.index(buffer.scope) + 1:]
+        used = decided | origins(s for i in (view.partition, view.free) for s in i.symbols)
+        used |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
+        missing = [s.symbol.name for s in reversed(inner) if s.parallel and s.symbol not in used]
+        if buffer.role in ("input", "output"):
+            missing += [f"program_id({axis})" for axis, symbol in programs if symbol is None or symbol not in used]
+        if missing:
+            return UnexpectedOutputDependencies(missing=", ".join(missing), name=buffer.name)
+    return None
+
+
+def origins(symbols: Iterable[Symbol]) -> set[Symbol]:
+    """The symbols with those that they are derived from."""
+    found: set[Symbol] = set()
+    for symbol in symbols:
+        found |= {symbol} | origins(symbol.parents)
+    return found
+
+
