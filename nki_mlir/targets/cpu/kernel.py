@@ -121,11 +121,14 @@ def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: 
 
 def at_waist(module: Any) -> Any:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
+    from nki_mlir.transforms.levels import Level
     from nki_mlir.transforms.passes import pass_named, run_passes
+    from nki_mlir.transforms.pipelines import TO_LINALG, level_of
     from nki_mlir.transforms.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
-    run_passes(copy, [pass_named(name) for name in ("split-masked-loops", "nki-to-linalg", "nisa-to-linalg")])
+    names = ("nisa-to-linalg",) if level_of(copy) is Level.WAIST else (*TO_LINALG, "nisa-to-linalg")
+    run_passes(copy, [pass_named(name) for name in names])
     if _has_named_structured(copy):
         with copy.context:
             load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)

@@ -47,7 +47,8 @@ class Loops:
     def scalar_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
         axis = self.plan.order[depth]
         extent = self.nest.extents[axis]
-        if depth >= len(self.plan.order) - 2 and extent <= UNROLLED and len(self.nest.steps) <= LIGHT:
+        inner = self.plan.order[depth:]
+        if self.plan.vector not in inner and len(inner) <= 2 and extent <= UNROLLED and len(self.nest.steps) <= LIGHT:
             for k in range(extent):
                 carried = self.level(depth + 1, self.moved(point, axis, k), carried)
             return carried

@@ -44,16 +44,15 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
         new = [r for r in wanted if r not in _addresses]
         if new:
             names = [name_of(r) for r in new]
-            found = compile_functions(vector_code(new), names)
+            found = compile_functions(vector_code(new, addresses_text(names)), names)
             _addresses.update((r, found[name]) for r, name in zip(new, names))
         return {r: _addresses[r] for r in wanted}
 
 
-def vector_code(routines: Sequence[Routine]) -> Any:
-    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers."""
+def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
+    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and with ``more``."""
     with code_context(), ir.Location.unknown():
-        names = [name_of(r) for r in routines]
-        module = ir.Module.parse("".join(_SHELL.format(name=name) for name in names) + addresses_text(names))
+        module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
         for function, routine in zip(operations_of(module, "llvm.func"), routines):
             _emit(function, routine)
         return module
