@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile("test", max_examples=60, derandomize=True, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fuzz", max_examples=20_000, deadline=None, print_blob=True,
+settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 

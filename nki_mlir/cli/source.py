@@ -86,7 +86,7 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     """A diagnostic of the bindings as ours."""
     match = re.search(r'"(.*?)":(\d+):(\d+)', str(raw.location))
     file, line, column = (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
-    return Diagnostic(name if file in ("-", "") else file, line, column, "error", raw.message)
+    return Diagnostic(name if file in ("-", "") else file, line, column, "error", raw.message.replace("\0", ""))
 
 
 def load_kernel(source: str) -> Any:

@@ -117,6 +117,14 @@ def expression(form: Linear) -> Any:
 
 
 # -- reading back ------------------------------------------------------------------------------------------------------
+def elements(array: Any) -> list[Any]:
+    """The elements of an array attribute; the bindings do not give locations."""
+    try:
+        return list(array)
+    except TypeError:
+        raise MalformedAttribute(f"{array} has an element that is a location") from None
+
+
 def read_access(attribute: Any) -> Access:
     """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
     if not isinstance(attribute, AccessAttr):
@@ -124,8 +132,8 @@ def read_access(attribute: Any) -> Access:
     element = str(ir.TypeAttr(attribute.dtype).value)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"'{element}' is not an element type of the language")
-    pairs = list(ir.ArrayAttr(attribute.dims))
-    if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in d] == [ir.IntegerAttr] * 2 for d in pairs):
+    pairs = elements(ir.ArrayAttr(attribute.dims))
+    if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in elements(d)] == [ir.IntegerAttr] * 2 for d in pairs):
         raise MalformedAttribute(f"dims {attribute.dims} are not [step, count] pairs")
     dims = tuple((d[0].value, d[1].value) for d in pairs)
     starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
@@ -187,7 +195,7 @@ def read_value(attribute: Any, kind: type, name: str = "value") -> Any:
     """The plain value of a field's attribute; raises ``MalformedAttribute`` where it has another kind."""
     expected, wording = _KINDS[kind]
     if isinstance(attribute, expected):
-        if kind is tuple and all(isinstance(a, ir.IntegerAttr) for a in attribute):
+        if kind is tuple and all(isinstance(a, ir.IntegerAttr) for a in elements(attribute)):
             return tuple(a.value for a in attribute)
         if kind is Linear and len(attribute.value.results) == 1:
             return read_linear(attribute.value.results[0])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The signature of a kernel in IR: what each argument of its function is, the grid, the results.
 
-``arg_attrs`` carry ``nki.name``, ``nki.shared = n`` (the n-th output made by the kernel) or ``nki.program_id = axis``; an
-argument without marks is an input. ``nki.results`` names the arguments that hold the results, ``nki.grid`` the grid.
+``arg_attrs`` carry ``nki.name``, ``nki.shared = n`` (the n-th output made by the kernel) or ``nki.program_id = axis``;
+an argument without marks is an input. ``nki.results`` names the arguments that hold the results, ``nki.grid`` the grid.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.attributes import MalformedAttribute, read_value
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -52,9 +53,7 @@ class KernelFunction:
 
 def kernel_functions(module: Any) -> list[KernelFunction]:
     """Every function of the module, in order; raises ``BadSignature``."""
-    target = "trn2"
-    if "nki.target" in module.operation.attributes:
-        target = module.operation.attributes["nki.target"].value
+    target = _mark(module.operation.attributes, "nki.target", str, "the module") or "trn2"
     found = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
@@ -74,34 +73,49 @@ def the_kernel(module: Any, name: str | None = None) -> KernelFunction:
 
 def _describe(op: Any, target: str) -> KernelFunction:
     attributes = op.attributes
-    name = attributes["sym_name"].value
+    name = f"@{attributes['sym_name'].value}"
     block = op.regions[0].blocks[0]
     marks = list(attributes["arg_attrs"]) if "arg_attrs" in attributes else [{}] * len(block.arguments)
+    grid = _mark(attributes, "nki.grid", tuple, name) or ()
+    results = _mark(attributes, "nki.results", tuple, name) or ()
+    if any(extent < 1 for extent in grid):
+        raise BadSignature(what=f"nki.grid of {name} is {list(grid)}; every extent must be 1 or more")
     arguments: list[ArgumentSpec] = []
     inputs = 0
     for argument, mark in zip(block.arguments, marks):
-        label = mark["nki.name"].value if "nki.name" in mark else f"arg{argument.arg_number}"
-        if "nki.program_id" in mark:
-            arguments.append(ArgumentSpec("program_id", mark["nki.program_id"].value, label))
+        label = _mark(mark, "nki.name", str, name) or f"arg{argument.arg_number}"
+        axis, shared = _mark(mark, "nki.program_id", int, name), _mark(mark, "nki.shared", int, name)
+        if axis is not None:
+            if not 0 <= axis < len(grid) or not isinstance(argument.type, ir.IndexType):
+                raise BadSignature(what=f"argument {argument.arg_number} of {name} has type {argument.type} and is "
+                                        f"marked nki.program_id = {axis}, with a grid of {len(grid)} axes")
+            arguments.append(ArgumentSpec("program_id", axis, label))
             continue
         shape, dtype = _memref(argument.type, name, argument.arg_number)
-        if "nki.shared" in mark:
-            arguments.append(ArgumentSpec("shared", mark["nki.shared"].value, label, shape, dtype))
-        else:
-            arguments.append(ArgumentSpec("input", inputs, label, shape, dtype))
-            inputs += 1
-    grid = tuple(g.value for g in attributes["nki.grid"]) if "nki.grid" in attributes else ()
-    results = tuple(r.value for r in attributes["nki.results"]) if "nki.results" in attributes else ()
+        kind, place = ("input", inputs) if shared is None else ("shared", shared)
+        arguments.append(ArgumentSpec(kind, place, label, shape, dtype))
+        inputs += shared is None
+    places = sorted(a.place for a in arguments if a.kind == "shared")
+    if places != list(range(len(places))):
+        raise BadSignature(what=f"nki.shared of {name} counts {places}, which must be 0, 1, ... once each")
     if any(not 0 <= r < len(arguments) for r in results):
-        raise BadSignature(what=f"nki.results of @{name} names arguments {list(results)} of {len(arguments)}")
-    return KernelFunction(name, op, grid, tuple(arguments), results, target)
+        raise BadSignature(what=f"nki.results of {name} names arguments {list(results)} of {len(arguments)}")
+    return KernelFunction(name[1:], op, grid, tuple(arguments), results, target)
+
+
+def _mark(attributes: Any, key: str, kind: type, where: str) -> Any:
+    """The plain value of an optional attribute, None where it is absent."""
+    if key not in attributes:
+        return None
+    try:
+        return read_value(attributes[key], kind, key)
+    except MalformedAttribute as error:
+        raise BadSignature(what=f"{error} ({where})") from None
 
 
 def _memref(kind: Any, name: str, number: int) -> tuple[tuple[int, ...], DType]:
-    try:
-        memref = ir.MemRefType(kind)
-        if not memref.has_static_shape:
-            raise ValueError
-        return tuple(memref.shape), BY_MLIR[str(memref.element_type)]
-    except (ValueError, KeyError):
-        raise BadSignature(what=f"argument {number} of @{name} is a {kind}, not a memref of static shape") from None
+    """Shape and element type of a whole buffer in HBM."""
+    memref = ir.MemRefType(kind) if isinstance(kind, ir.MemRefType) else None
+    if memref is None or not memref.has_static_shape or str(memref.element_type) not in BY_MLIR:
+        raise BadSignature(what=f"argument {number} of {name} has type {kind}, not a memref of static shape")
+    return tuple(memref.shape), BY_MLIR[str(memref.element_type)]

@@ -7,7 +7,7 @@ run time; other discardable attributes are kept as they are.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import new_class
 from typing import Any
@@ -20,6 +20,7 @@ from nki_mlir.dialects.attributes import (
     Attributes,
     MalformedAttribute,
     Nki,
+    elements,
     read_access,
     read_linear,
     read_mask,
@@ -195,7 +196,7 @@ def read_op(operation: Any, known: dict[Any, Any] | None = None) -> Op:
     known = {} if known is None else known
     operation = operation.operation
     cls = REGISTRY[operation.name]
-    attributes, operands = operation.attributes, list(operation.operands)
+    attributes, operands = _named(operation.attributes), list(operation.operands)
     present = _present_tiles(cls, attributes, len(operands))
     symbols = operands[len(present):]
     patterns = attributes["access"]
@@ -203,7 +204,7 @@ def read_op(operation: Any, known: dict[Any, Any] | None = None) -> Op:
         count = len(patterns) if isinstance(patterns, ir.ArrayAttr) else patterns
         raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {count}")
     fields: dict[str, Any] = {}
-    for f, value, pattern in zip(present, operands, patterns):
+    for f, value, pattern in zip(present, operands, elements(patterns)):
         key = value.type, pattern, len(symbols), f.name
         if key not in known:
             known[key] = _read_tile(value, read_access(pattern), len(symbols), f.name)
@@ -211,7 +212,7 @@ def read_op(operation: Any, known: dict[Any, Any] | None = None) -> Op:
         fields[f.name] = Tile(value, like.space, like.base_shape, like.base_dtype, like.access, like.label)
     for name, kind in cls.attributes.items():
         fields[name] = read_value(attributes[name], kind, name)
-    extra = {a.name: a.attr for a in _named(attributes) if a.name not in STRUCTURAL and a.name not in cls.attributes}
+    extra = {name: a for name, a in attributes.items() if name not in STRUCTURAL and name not in cls.attributes}
     limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
     ranges = tuple(symbol_range(s, operation) for s in symbols)
     mask = attributes["mask"]
@@ -240,8 +241,12 @@ def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileFi
     return present
 
 
-def _named(attributes: Any) -> Iterator[Any]:
-    return (attributes[k] for k in range(len(attributes)))
+def _named(attributes: Any) -> dict[str, Any]:
+    """An operation's attributes by name."""
+    try:
+        return dict(attributes.items())
+    except TypeError:                   # the bindings do not give locations
+        raise MalformedAttribute("has an attribute that is a location") from None
 
 
 def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:

@@ -45,6 +45,23 @@ def _problem(op: Any) -> str | None:
     name = op.name
     if not name.startswith(ALLOWED) or name in REFUSED:
         return f"'{name}' is refused in input"
+    if _holds_location(op.attributes):
+        return f"'{name}' has a location as an attribute"
     if name == "func.func" and not len(op.regions[0].blocks):
         return f"function @{op.attributes['sym_name'].value} has no body"
     return None
+
+
+def _holds_location(holder: Any) -> bool:
+    """Whether a location is among the attributes: the bindings give none, and end the process where they are asked."""
+    try:
+        match holder:
+            case ir.ArrayAttr():
+                inner = list(holder)
+            case ir.DictAttr():
+                inner = [holder[named.name] for named in holder]
+            case _:
+                inner = [value for _, value in holder.items()]
+    except TypeError:
+        return True
+    return any(_holds_location(a) for a in inner if isinstance(a, ir.ArrayAttr | ir.DictAttr))
