@@ -12,7 +12,8 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from .samples import context
 
 FUNCTION = """func.func @{name}(%a: memref<4x6xf32, "hbm"> {{nki.name = "image"}},
-    %b: memref<8xui8, "hbm"> {{{shared}}}, %i: {index} {{{program}}}, %c: {kind}) attributes {{{attributes}}} {{ return }}"""
+    %b: memref<8xui8, "hbm"> {{{shared}}}, %i: {index} {{{program}}}, %c: {kind})
+    attributes {{{attributes}}} {{ return }}"""
 USUAL = {"name": "kernel", "shared": "nki.shared = 0", "index": "index", "program": "nki.program_id = 1",
          "kind": 'memref<6xf32, "hbm">', "attributes": "nki.grid = [2, 3], nki.results = [1]"}
 
@@ -50,8 +51,10 @@ def test_target_and_function__are_those_named() -> None:
 
 WRONG = [
     ({"kind": "f32"}, "argument 3 of @kernel has type f32, not a memref of static shape"),
-    ({"kind": 'memref<?xf32, "hbm">'}, 'argument 3 of @kernel has type memref<?xf32, "hbm">, not a memref of static shape'),
-    ({"kind": 'memref<6xf64, "hbm">'}, 'argument 3 of @kernel has type memref<6xf64, "hbm">, not a memref of static shape'),
+    ({"kind": 'memref<?xf32, "hbm">'},
+     'argument 3 of @kernel has type memref<?xf32, "hbm">, not a memref of static shape'),
+    ({"kind": 'memref<6xf64, "hbm">'},
+     'argument 3 of @kernel has type memref<6xf64, "hbm">, not a memref of static shape'),
     ({"program": ""}, "argument 2 of @kernel has type index, not a memref of static shape"),
     ({"program": "nki.program_id = 2"},
      "argument 2 of @kernel has type index and is marked nki.program_id = 2, with a grid of 2 axes"),
