@@ -44,7 +44,7 @@ class Attributes:
 
     def value(self, value: Any) -> Any:
         """The attribute for a plain Python value of an op's field."""
-        key = type(value), value
+        key = type(value), repr(value) if isinstance(value, float) else value        # 0.0 and -0.0 are equal
         if key not in self.made:
             self.made[key] = self._value(value)
         return self.made[key]
