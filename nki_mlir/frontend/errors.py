@@ -145,6 +145,12 @@ class RankTooSmall(KernelError):
     fix = "use ({extent}, 1)"
 
 
+class TooManyDimensions(KernelError):
+    code = "err_exceed_max_supported_dimension"
+    message = "'{op}' takes tiles of at most {limit} dimensions, got {rank}"
+    fix = "reshape the tile, or work on slices of it"
+
+
 class BlockTensorNotTile(KernelError):
     code = "err_failed_to_infer_tile_from_local_tensor"
     message = "a tensor of shape {shape}, whose partition dimension is not the first, is used as one tile"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.dialects.access import Constraint
-from nki_mlir.frontend.errors import ArangeInCondition, UnsupportedMask
+from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 from nki_mlir.frontend.symbol import Symbol
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ class Mask:
         if len(self.terms) == 1 and not self.terms[0][1]:
             return Mask(((-self.terms[0][0] - 1, False),), self.negated)
         return Mask(self.terms, not self.negated)
+
+    def __setitem__(self, subscript: Any, value: Any) -> None:
+        raise AssignToIndex
 
     def pieces(self) -> list["Mask"]:
         """Conjunctions of which exactly one holds where the mask, a negation, does."""

@@ -69,7 +69,7 @@ def operand(value: Any) -> tuple[Any, float]:
 def tensor_tensor(data1: Any, data2: Any, op: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None,
                   engine: Any = None) -> Any:
     """data1 (op) data2."""
-    left, right = ops.located(data1.as_tile), ops.located(data2.as_tile)
+    left, right = ops.as_operand(data1), ops.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
     kind = ops.located_dtype(dtype) if dtype is not None else promote(left.dtype, right.dtype)
     if left.shape[0] != right.shape[0]:
@@ -84,7 +84,7 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
                   reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None,
                   engine: Any = None) -> Any:
     """(data op0 operand0) op1 operand1."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     tile0, imm0 = operand(operand0)
     tile1, imm1 = operand(0.0 if operand1 is None else operand1)
     views = {"src": source, "operand0": tile0, "operand1": tile1 if op1 is not None else None}
@@ -97,7 +97,7 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
 def scalar_tensor_tensor(data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
                          reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """(data op0 operand0) op1 operand1; operand0 a number or [P, 1], operand1 a tile."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     tile0, imm0 = operand(operand0)
     kind = ops.located_dtype(dtype) if dtype is not None else promote(source.dtype, operand1.dtype)
     return ops.compute(elementwise.ScalarTensorTensorOp, source.shape, kind,
@@ -124,7 +124,7 @@ def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, An
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: Any = None, dtype: Any = None,
                mask: Any = None) -> Any:
     """op(data * scale + bias)."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     return ops.compute(elementwise.ActivationOp, source.shape, dtype or data.dtype,
                        {"src": source, "bias": bias, "scale": tile}, mask, destination=dst,
@@ -134,7 +134,7 @@ def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: A
 def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
                       dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     rows = rows_like(reduce_res, source)
     return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
@@ -147,7 +147,7 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
 def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
                          dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     tile0, imm0 = operand(operand0)
     return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
                        {"reduce_res": rows_like(reduce_res, source), "src": source,
@@ -165,7 +165,7 @@ def rows_like(rows: View, source: View) -> View:
 def tensor_reduce(op: Any, data: Any, axis: Any, *, dst: Any = None, dtype: Any = None, negate: bool = False,
                   keepdims: bool = False, mask: Any = None) -> Any:
     """data reduced over free axes, times -1 with ``negate``."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     axes = ops.free_axes(source, axis)
     kept = reduced_shape(source.shape, axes)
     destination = dst.reshape(kept) if dst is not None and dst.shape != kept else dst
@@ -177,20 +177,20 @@ def tensor_reduce(op: Any, data: Any, axis: Any, *, dst: Any = None, dtype: Any 
 
 def tensor_partition_reduce(op: Any, data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data reduced over its partitions: [1, F...]."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     return ops.compute(reduction.TensorPartitionReduceOp, (1, *source.shape[1:]), dtype or data.dtype, {"src": source},
                        mask, destination=dst, explicit_dtype=dtype is not None, op=alu_token(op).name)
 
 
 def reciprocal(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     return ops.compute(elementwise.ReciprocalOp, source.shape, dtype or data.dtype, {"src": source}, mask,
                        destination=dst, explicit_dtype=dtype is not None)
 
 
 def tensor_copy(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, engine: Any = None) -> Any:
     """A copy on chip."""
-    source = ops.located(src.as_tile)
+    source = ops.as_operand(src)
     return ops.compute(movement.TensorCopyOp, source.shape, dtype or src.dtype, {"src": source}, mask, destination=dst,
                        explicit_dtype=dtype is not None, engine=engine_name(engine))
 
@@ -206,7 +206,7 @@ def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: 
 def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dst: Any = None, dtype: Any = None,
                   mask: Any = None) -> Any:
     """on_true_tile where the affine comparison holds, else the value."""
-    source = ops.located(on_true_tile.as_tile)
+    source = ops.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
     if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
@@ -235,7 +235,7 @@ def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
 
 def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, mask: Any = None) -> Any:
     """stationary.T @ moving in PSUM, float32."""
-    left, right = ops.located(stationary.as_tile), ops.located(moving.as_tile)
+    left, right = ops.as_operand(stationary), ops.as_operand(moving)
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
     shape = (*left.shape[1:], *right.shape[1:])
@@ -245,7 +245,7 @@ def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool
 
 def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any = None, mask: Any = None) -> Any:
     """data with partition and free axis exchanged; extra free axes are collapsed."""
-    source = ops.located(data.as_tile)
+    source = ops.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
     name = engine_name(engine)
@@ -259,7 +259,7 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None) -> None:
     """dst = src between HBM and SBUF, either way."""
-    target, source = ops.located(dst.as_tile), ops.located(src.as_tile)
+    target, source = ops.as_operand(dst), ops.as_operand(src)
     ops.require_space("dma_copy", "dst", target, HBM, SBUF)
     ops.require_space("dma_copy", "src", source, HBM, SBUF)
     ops.emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)

@@ -17,9 +17,9 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
-from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooManyPartitions, WrongMemory
+from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
 from nki_mlir.frontend.builder import active, repeats_behind
-from nki_mlir.frontend.errors import ImmutableParameter
+from nki_mlir.frontend.errors import ImmutableParameter, TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, check_on_chip_shape, tile_of
@@ -38,6 +38,14 @@ def located(function: Callable, *arguments: Any) -> Any:
         return function(*arguments)
     except KernelError as error:
         raise error.located(user_location())
+
+
+def as_operand(x: Any, name: str = "a language function") -> Any:
+    """x as a tile; the named errors where it is none."""
+    if not isinstance(x, View):
+        active(name)
+        raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
+    return located(x.as_tile)
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------
@@ -145,7 +153,7 @@ def check_mutable(view: View) -> None:
 def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
-    source = located(src.as_tile)
+    source = as_operand(src)
     if source.shape[0] > 128:
         raise TooManyPartitions(count=source.shape[0], limit=128).located(user_location())
     return compute(movement.LoadOp, source.shape, dtype or src.dtype, {"src": source}, mask,
@@ -156,10 +164,10 @@ def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     """SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
     if isinstance(value, (int, float, np.number, np.bool_, Index)):
-        value = as_tile(value, located(dst.as_tile), dst.dtype)
+        value = as_tile(value, as_operand(dst), dst.dtype)
     if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
         dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
-    target = located(dst.as_tile)
+    target = as_operand(dst)
     require_space("store", "value", value, SBUF, PSUM)
     value = located(match_destination, value, target, "store")
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
@@ -175,7 +183,7 @@ def match_destination(value: View, target: View, op: str) -> View:
 
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
-    source = located(src.as_tile)
+    source = as_operand(src)
     return compute(movement.CopyOp, source.shape, dtype or src.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)
 
@@ -277,7 +285,7 @@ def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = Non
     if not tensors:
         left = as_tile(left, one_element())
         tensors = [left]
-    tensors = [located(t.as_tile) for t in tensors]
+    tensors = [as_operand(t) for t in tensors]
     for label, t in zip(("x", "y"), tensors):
         require_space(op, label, t, PSUM, SBUF)
     shape = broadcast_shape(*(t.shape for t in tensors), what=op)
@@ -311,7 +319,7 @@ def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
         name = activation_token(fn).name
     if isinstance(x, (int, float, np.number)):
         x = as_tile(x, one_element(), FLOAT32)
-    source = located(x.as_tile)
+    source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     return compute(elementwise.UnaryOp, source.shape, dtype or x.dtype, {"src": source}, mask, fn=name,
                    explicit_dtype=dtype is not None)
@@ -319,10 +327,12 @@ def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
 
 def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     """on_true where condition is not 0, else on_false; tiles or numbers, broadcast."""
-    tiles = [x for x in (condition, on_true, on_false) if isinstance(x, View)]
-    kinds = [x.dtype if isinstance(x, View) else x for x in (on_true, on_false)]
-    kind = located_dtype(dtype) if dtype is not None else promote(*kinds)
-    parts = [x if isinstance(x, View) else as_tile(x, tiles[0]) for x in (condition, on_true, on_false)]
+    values = (condition, on_true, on_false)
+    like = next((x for x in values if isinstance(x, View)), None)
+    if like is None:
+        like = as_operand(condition, "nl.where")
+    kind = result_dtype("add", on_true, on_false, dtype, False)
+    parts = [as_operand(x) if isinstance(x, View) else as_tile(x, like) for x in values]
     shape = broadcast_shape(*(p.shape for p in parts), what="where")
     views = dict(zip(("condition", "on_true", "on_false"), parts))
     return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)
@@ -346,7 +356,7 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
 def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """x reduced over free axes; a result of rank 1 keeps a trailing axis of 1."""
     name = alu_token(op).name
-    source = located(x.as_tile)
+    source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     axes = free_axes(source, axis)
     kept = reduction.reduced_shape(source.shape, axes)
@@ -371,7 +381,7 @@ def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Any:
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
-    stationary, moving = located(x.as_tile), located(y.as_tile)
+    stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
         stationary = transpose(stationary)
     shape = (*stationary.shape[1:], *moving.shape[1:])
@@ -386,7 +396,11 @@ def to_sbuf(x: View) -> View:
 
 def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     """A 2-D tile with partition and free axis exchanged."""
-    source = located(x.as_tile)
+    source = as_operand(x)
+    if source.ndim != 2:
+        raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).located(user_location())
+    if source.shape[1] > 128:
+        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=128).located(user_location())
     return compute(movement.TransposeOp, source.shape[::-1], dtype or x.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)
 
@@ -400,10 +414,12 @@ def tile_index(expression: Any) -> Index:
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
-    emit(movement.DevicePrintOp, {"src": located(x.as_tile)}, mask, prefix=str(prefix))
+    emit(movement.DevicePrintOp, {"src": as_operand(x)}, mask, prefix=str(prefix))
 
 
 def require_space(op: str, operand: str, view: Any, *allowed: str) -> None:
+    if not isinstance(view, View):
+        active(f"nl.{op}")
     if not isinstance(view, View) or view.buffer.space not in allowed:
         found = view.buffer.space if isinstance(view, View) else type(view).__name__
         raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).located(user_location())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.errors import AnnotationMismatch, TensorTruth
+from nki_mlir.frontend.errors import AnnotationMismatch, DynamicControlFlow, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
@@ -36,7 +36,8 @@ class Tensor(View):
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        raise TensorTruth().located(user_location())
+        error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
+        raise error.located(user_location())
 
     def __iter__(self) -> Any:
         return (self[k] for k in range(self.shape[0]))

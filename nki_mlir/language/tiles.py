@@ -52,6 +52,6 @@ class bfp16:
 
 def static_cast(x: Any, dtype: Any) -> Any:
     """A number or array in another dtype; may be called outside of kernels."""
-    kind = dtype_of(dtype)
-    made = convert(np.asarray(x), kind)
+    kind, given = dtype_of(dtype), np.asarray(x)
+    made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)
     return made if isinstance(x, np.ndarray) else made[()]

@@ -135,6 +135,7 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.IndirectView):
         raise indirect.IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
+    ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
         raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
     rows = src.permuted((1, 0))
