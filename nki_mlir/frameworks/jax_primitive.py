@@ -139,7 +139,7 @@ def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:
     shapes = [jax.ShapeDtypeStruct(r.shape, storage(r.dtype)) for r in record.results]      # type: ignore[arg-type]
 
     def run(*values: Any) -> list[np.ndarray]:
-        operands = [np.ascontiguousarray(v) for v in values]
+        operands = [np.asarray(v, order="C") for v in values]
         results = [np.zeros(s.shape, s.dtype) for s in shapes]
         for operand, result in record.form.aliases.items():
             results[result][...] = operands[operand]

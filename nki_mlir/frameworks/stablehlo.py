@@ -104,7 +104,7 @@ class LinkedProgram:
         return results
 
     def checked(self, number: int, value: Any) -> np.ndarray:
-        array = np.ascontiguousarray(value)
+        array = np.asarray(value, order="C")
         shape, dtype = self.inputs[number]
         if array.shape != shape or array.dtype != dtype:
             raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=self.name,
@@ -123,6 +123,7 @@ def graph_context() -> Any:
     load("_mlir_libs._torchMlir")                   # importing it registers the passes to linalg
     stablehlo = load("_mlir_libs._stablehlo")
     context = ir.Context()
+    context.allow_unregistered_dialects = True      # attributes of JAX; operations are checked by ``check_safe``
     load_dialects(context)
     stablehlo.register_dialect(context, load=True)
     stablehlo.register_stablehlo_passes()

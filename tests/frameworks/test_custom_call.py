@@ -61,7 +61,7 @@ def test_record__is_known_by_the_key_of_its_specialisation():
 
 def test_record__reads_back_and_runs(executor):
     made = record(kernels.first_program_doubles, X, grid=2)
-    callee = callee_from(made.config, "interpreter" if executor == "eager" else executor)
+    callee = callee_from(made.config, executor)
     x, out = X.copy(), np.zeros_like(X)
     callee.entry([x.ctypes.data, out.ctypes.data])
     np.testing.assert_array_equal(out, np.concatenate([X[:16] * 2, X[16:]]))

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels linked into StableHLO modules: the linked module, and what it computes, against JAX."""
+
+import threading
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from nki_mlir.bindings import ir  # noqa: E402
+from nki_mlir.conversion.custom_call import BadConfig  # noqa: E402
+from nki_mlir.conversion.link_kernels import link  # noqa: E402
+from nki_mlir.diagnostics import Unsupported  # noqa: E402
+from nki_mlir.frameworks.stablehlo import (  # noqa: E402
+    BadArguments,
+    BadModule,
+    LinkedProgram,
+    graph_context,
+    run_linked,
+)
+from nki_mlir.targets.interpreter.execute import MaskTooWeak  # noqa: E402
+from nki_mlir.transforms.safety import UnsafeInput  # noqa: E402
+
+from . import kernels  # noqa: E402
+
+pytestmark = pytest.mark.jax
+
+A = np.random.default_rng(0).standard_normal((32, 16)).astype(np.float32)
+B = np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32)
+
+
+def lowered(function, *arguments, platform="cpu"):
+    return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+def agree(function, *arguments, rtol=2e-6, atol=1e-6):
+    """Linked results equal those of JAX."""
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
+    got = run_linked(lowered(function, *arguments), [np.asarray(a) for a in jax.tree_util.tree_leaves(arguments)])
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(one.astype(np.float64), np.asarray(other).astype(np.float64), rtol=rtol, atol=atol)
+
+
+def program(a, b):
+    return a * b * kernels.add[2](a, b)
+
+
+# -- the module --------------------------------------------------------------------------------------------------------
+def linked(text):
+    context = graph_context()
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        found = link(module)
+        assert module.operation.verify()
+        return module, found
+
+
+@pytest.mark.parametrize("platform", ["cpu", "neuron"])
+def test_link__replaces_the_custom_call(platform):
+    module, found = linked(lowered(program, A, A, platform=platform))
+    text = str(module)
+    assert "custom_call" not in text and "call @add(%arg0, %arg1)" in text and '"nki.load"' in text
+    assert [(one.name, one.parts) for one in found] == [("add", ("add.program",))]
+
+
+def test_link__both_spellings_give_the_same_module():
+    texts = {str(linked(lowered(program, A, A, platform=p))[0]) for p in ("cpu", "neuron")}
+    assert len(texts) == 1
+
+
+def test_link__a_kernel_that_is_called_twice_is_put_in_once():
+    module, found = linked(lowered(lambda a, b: kernels.add[2](kernels.add[2](a, b), b), A, A))
+    assert len(found) == 1 and str(module).count("call @add(") == 2
+
+
+def test_link__names_do_not_clash():
+    def add(x):
+        return kernels.scaled(x, 2.0) + kernels.scaled(x, 3.0)
+    module, found = linked(lowered(add, A))
+    assert [one.name for one in found] == ["scaled", "scaled.1"]
+    assert module.operation.verify()
+
+
+def test_link__leaves_other_custom_calls_alone():
+    module, found = linked(lowered(lambda a: jnp.linalg.qr(a)[0], A))
+    assert not found and "custom_call" in str(module)
+
+
+def test_link__refuses_a_call_that_is_not_the_kernels():
+    text = lowered(program, A, A, platform="neuron")
+    with pytest.raises(BadConfig, match="no kernel in its backend_config"):
+        linked(text.replace('backend_config = "', 'backend_config = "", other = "'))
+    with pytest.raises(BadConfig, match=r"operands are \(tensor<16x32xf32>"):
+        linked(lowered(program, A, A, platform="neuron").replace("32x16xf32", "16x32xf32"))
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def test_run__values_of_the_first_example(executor):
+    agree(program, A, B)
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (lambda a, b: kernels.sum_and_difference(a, b), (A, B)),
+    (lambda a: jax.nn.softmax(kernels.scaled(jnp.tanh(a), 3.0)).sum(), (A,)),
+    (lambda a, b: kernels.add_rows(a, b) + a, (A, B[:8])),
+    (lambda a, b: kernels.put_rows(a, b) + a, (A, B[:8])),
+    (lambda a: kernels.lower_triangle(a[:16]), (A,)),
+    (lambda a: kernels.first_program_doubles[2](a).T, (A,)),
+    (lambda a: kernels.scaled(a.astype(jnp.bfloat16), 2.0) * 3, (A,)),
+    (lambda a: kernels.scaled((a * 10).astype(jnp.int32), 2), (A,)),
+    (lambda a: kernels.scaled((abs(a) * 10).astype(jnp.uint8), 2) + 1, (A,)),
+    (lambda a: kernels.lower_triangle((abs(a) * 10).astype(jnp.uint8)[:16]), (A,)),
+    (lambda a: jnp.stack([kernels.scaled(a[k:k + 8], k) for k in range(3)]), (A,)),
+    (lambda a, b: jax.vmap(kernels.add[2])(jnp.stack([a, b]), jnp.stack([b, b])), (A, B)),
+    (lambda a, b: jax.lax.fori_loop(0, 3, lambda i, x: kernels.add[2](x, b) * 0.5, a), (A, B)),
+    (lambda p, a: jax.lax.cond(p, lambda x: kernels.scaled(x, 2.0), lambda x: x + 1, a), (np.bool_(True), A)),
+    (lambda n, a: jax.lax.switch(n, [lambda x: x, lambda x: kernels.scaled(x, 2.0), lambda x: -x], a),
+     (np.int32(1), A)),
+], ids=lambda value: "" if not callable(value) else str(value.__code__.co_firstlineno))
+def test_run__graphs_around_kernels(function, arguments):
+    agree(function, *arguments)
+
+
+def test_run__gradients():
+    @jax.custom_vjp
+    def added(a, b):
+        return kernels.add[2](a, b)
+    added.defvjp(lambda a, b: (added(a, b), (a, b)), lambda residuals, g: (g, g))
+    agree(jax.grad(lambda a, b: (added(a, b) * a * b).sum(), argnums=(0, 1)), A, B, rtol=1e-5, atol=1e-5)
+
+
+def test_run__portable_artifact():
+    import jax.export
+
+    from nki_mlir.frameworks.jax import export_checks
+    exported = jax.export.export(jax.jit(program), disabled_checks=export_checks())(A, A)
+    (got,) = run_linked(exported.mlir_module_serialized, [A, B])
+    np.testing.assert_allclose(got, A * B * (A + B), rtol=1e-6)
+
+
+def test_run__leaves_jaxs_own_module_as_it_is():
+    f = jax.jit(program)
+    run_linked(f.lower(A, B).as_text(), [A, B])
+    np.testing.assert_allclose(f(A, B), A * B * (A + B), rtol=1e-6)
+
+
+def test_run__from_several_threads():
+    ready = LinkedProgram(lowered(program, A, B))
+    wrong = []
+
+    def work(n):
+        for _ in range(20):
+            if not np.allclose(ready(A * n, B)[0], A * n * B * (A * n + B), rtol=1e-5):
+                wrong.append(n)
+    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+def test_error__of_a_kernel_while_it_runs(executor):
+    ready = LinkedProgram(lowered(lambda x: kernels.reads_outside(x) + 1, np.ones((8, 10), np.float32)))
+    for _ in range(2):
+        with pytest.raises(MaskTooWeak):
+            ready(np.ones((8, 10), np.float32))
+
+
+@pytest.mark.parametrize("arguments", [[A], [A, B, B], [A, B.astype(np.float64)], [A, B[:8]]])
+def test_error__arguments_that_do_not_fit(arguments):
+    with pytest.raises(BadArguments):
+        run_linked(lowered(program, A, B), arguments)
+
+
+@pytest.mark.parametrize("text, error", [
+    ("module {", BadModule), ("module {}", BadModule), (b"no artifact", BadModule),
+    ("func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }", BadModule),
+    ("func.func private @g(tensor<4xf32>)\nfunc.func @f(%x: tensor<4xf32>) { return }", UnsafeInput)])
+def test_error__modules_that_cannot_be_run(text, error):
+    with pytest.raises(error):
+        run_linked(text, [])
+
+
+def test_error__operation_that_is_not_lowered():
+    with pytest.raises(Unsupported, match=r"'stablehlo\.sort' in a linked module is not supported"):
+        run_linked(lowered(lambda a: jnp.sort(a), A), [A])
