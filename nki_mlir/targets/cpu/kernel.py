@@ -21,7 +21,7 @@ from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.cpu.structured import Reader
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 
-STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
+PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -121,28 +121,27 @@ def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: 
 
 def at_waist(module: Any) -> Any:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
-    from nki_mlir.transforms.levels import Level
-    from nki_mlir.transforms.passes import pass_named, run_passes
-    from nki_mlir.transforms.pipelines import TO_LINALG, level_of
+    from nki_mlir.transforms.passes import pass_named
+    from nki_mlir.transforms.pipelines import TO_LINALG
     from nki_mlir.transforms.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
-    names = ("nisa-to-linalg",) if level_of(copy) is Level.WAIST else (*TO_LINALG, "nisa-to-linalg")
-    run_passes(copy, [pass_named(name) for name in names])
-    if _has_named_structured(copy):
+    structured = _structured_names(copy)
+    for name in (*(() if structured else TO_LINALG), "nisa-to-linalg"):
+        pass_named(name).run(copy)
+    if structured - PLAIN:                      # linalg.matmul and the like, which have a generic form
         with copy.context:
             load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
     return copy
 
 
-def _has_named_structured(module: Any) -> bool:
-    """Whether there are operations such as ``linalg.matmul``, which have a generic form."""
-    found: list[str] = []
+def _structured_names(module: Any) -> set[str]:
+    """The linalg operations that a module has; it is at the waist already if there are any."""
+    found: set[str] = set()
 
     def visit(op: Any) -> Any:
-        if op.name.startswith("linalg.") and op.name not in STRUCTURED:
-            found.append(op.name)
-            return ir.WalkResult.INTERRUPT
+        if op.name.startswith("linalg."):
+            found.add(op.name)
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return bool(found)
+    return found

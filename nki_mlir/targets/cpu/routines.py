@@ -50,7 +50,7 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
 
 
 def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
-    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and with ``more``."""
+    """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
     with code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
         for function, routine in zip(operations_of(module, "llvm.func"), routines):

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules as compiled kernels, and results that may differ by rounding."""
+"""Modules of any level as compiled kernels."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu.kernel import CompiledKernel
-
 
 EMPTY = np.zeros(1, np.int64)           # a program that ends at once
 
@@ -38,15 +36,3 @@ def only(kernel: CompiledKernel, point: int) -> CompiledKernel:
     codes[point] = kernel.programs[0].words.ctypes.data
     kernel.codes, kernel.record[6] = codes, codes.ctypes.data
     return kernel
-
-
-def close(got: np.ndarray, expected: np.ndarray, dtype: DType, bound: float) -> np.ndarray:
-    """Where two arrays agree: within ``bound`` relative to the value, and one rounding to the dtype on top of it."""
-    with np.errstate(all="ignore"):
-        a, b = got.astype(np.float64), expected.astype(np.float64)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        if not bound:
-            return same
-        unit = 2.0 ** -dtype.mantissa if dtype.is_float else 0.0
-        least = float(np.finfo(np.float32).tiny) if dtype.itemsize > 1 else 2.0**-9
-        return same | (np.abs(a - b) <= (bound + unit) * np.abs(b) + (bound + least if dtype.is_float else 1.0))

@@ -35,7 +35,8 @@ def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0) ->
     """Both executors agree; the compiled program."""
     expected = kernel.on("interpreter")(*(np.copy(a) for a in arguments))
     got = kernel.on("jit")(*(np.copy(a) for a in arguments))
-    for g, e in zip(got if isinstance(got, tuple) else (got,), expected if isinstance(expected, tuple) else (expected,)):
+    several = isinstance(expected, tuple)
+    for g, e in zip(got if several else (got,), expected if several else (expected,)):
         assert g.dtype == e.dtype and g.shape == e.shape
         if rtol or atol:
             np.testing.assert_allclose(g.astype(np.float64), e.astype(np.float64), rtol, atol)

@@ -33,8 +33,8 @@ SIZES = (1, 7, 16, 33, 128, 512)
 DTYPES = (FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, TFLOAT32, INT8, INT32, INT64, UINT8, UINT32, BOOL)
 
 
-def elementwise(extents: tuple[int, ...], inputs: list[Operand], output: Operand, fn: str = "", compute: DType = FLOAT32,
-                mask: tuple[Constraint, ...] = (), symbols: int = 0) -> Nest:
+def elementwise(extents: tuple[int, ...], inputs: list[Operand], output: Operand, fn: str = "",
+                compute: DType = FLOAT32, mask: tuple[Constraint, ...] = (), symbols: int = 0) -> Nest:
     steps, last = converted([o.dtype for o in inputs], output.dtype, compute if fn else inputs[0].dtype, fn,
                             len(inputs) + symbols + 1)
     return Nest(extents, frozenset(), tuple(inputs), symbols, (output,), tuple(steps), (last,), mask)
@@ -114,7 +114,8 @@ def test_constant__fills() -> None:
         steps = [Step("constant", FLOAT32, (), "", 1.0)]
         if dtype is not FLOAT32:
             steps.append(Step("convert", dtype, (1,)))
-        nests += [Nest(s, frozenset(), (), 0, (dense(s, dtype),), tuple(steps), (len(steps),)) for s in ((), (7,), (3, 40))]
+        nests += [Nest(s, frozenset(), (), 0, (dense(s, dtype),), tuple(steps), (len(steps),))
+                  for s in ((), (7,), (3, 40))]
     check(nests)
 
 
@@ -155,8 +156,8 @@ def test_fold__rows_columns_and_everything(fn: str) -> None:
     nests = []
     for p, f in itertools.product((1, 7, 128), SIZES):
         nests.append(fold((p, f), {1}, dense((p, f), compute), Operand(compute, (1, 0)), fn))
-        nests.append(fold((p, f), {0}, dense((p, f), BFLOAT16 if compute is FLOAT32 else INT8), Operand(compute, (0, 1)),
-                          fn))
+        narrow = dense((p, f), BFLOAT16 if compute is FLOAT32 else INT8)
+        nests.append(fold((p, f), {0}, narrow, Operand(compute, (0, 1)), fn))
     nests.append(fold((5, 33), {0, 1}, dense((5, 33), compute), Operand(compute, (0, 0)), fn))
     nests.append(fold((3, 8, 2, 6, 2), {2, 4}, dense((3, 8, 2, 6, 2), compute), Operand(compute, (48, 6, 0, 1, 0)), fn))
     check(nests, exact=fn != "add", bound=1e-4)
@@ -226,7 +227,8 @@ def random_nests(rng: np.random.Generator, count: int) -> Iterator[Nest]:
             reduced = {a for a in range(len(extents)) if rng.random() < 0.5} or {0}
             steps = strides(rng, tuple(1 if a in reduced else n for a, n in enumerate(extents)))
             kept = tuple(0 if a in reduced else s for a, s in enumerate(steps))
-            yield fold(extents, reduced, inputs[0], Operand(INT32, kept), str(rng.choice(["add", "maximum", "bitwise_or"])))
+            fn = str(rng.choice(["add", "maximum", "bitwise_or"]))
+            yield fold(extents, reduced, inputs[0], Operand(INT32, kept), fn)
 
 
 def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ...]:

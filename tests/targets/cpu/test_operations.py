@@ -30,7 +30,7 @@ class Numbers(Sampler):
 def bound_of(op: Op) -> float:
     """How far results may be off: exact but for sums, products, transcendental functions."""
     functions = [v for v in op.attribute_values().values() if isinstance(v, str)]
-    inexact = any(f in ACTIVATIONS and ACTIVATIONS[f].ulp or f in ALU and ALU[f].ulp for f in functions)
+    inexact = any((f in ACTIVATIONS and ACTIVATIONS[f].ulp) or (f in ALU and ALU[f].ulp) for f in functions)
     return ROUNDING if op.iteration().reduced or inexact else 0.0
 
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Where buffers lie, and which loops may run in parallel."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.independence import Access, independent
+from nki_mlir.targets.cpu.storage import LINE, PAGE, Lifetimes, Storage, room
+
+
+def test_place__buffers_that_live_together_never_overlap() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        storage = Storage()
+        for first in sorted(rng.integers(0, 60, 40).tolist()):
+            buffer = storage.allocate(int(rng.choice([4, 64, 100, 5000])), 0, first)
+            buffer.last = first + int(rng.integers(0, 15))
+        size = storage.place()
+        for a, b in itertools.combinations(storage.buffers, 2):
+            together = a.first <= b.last and b.first <= a.last
+            apart = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
+            assert apart or not together
+        assert all(b.offset % LINE == 0 and b.offset + b.size <= size for b in storage.buffers)
+
+
+def test_place__reuses_the_memory_of_dead_buffers() -> None:
+    storage = Storage()
+    for k in range(10):
+        storage.allocate(256, 0, k).last = k + 1
+    assert storage.place() == 512
+
+
+def test_room__of_large_buffers_is_no_multiple_of_a_page() -> None:
+    storage = Storage()
+    assert room(storage.allocate(PAGE * 4, 0, 0)) % PAGE == LINE
+    assert room(storage.allocate(1, 0, 0)) == LINE
+
+
+def test_lifetimes__a_use_inside_a_loop_lasts_until_its_end() -> None:
+    storage, lives = Storage(), Lifetimes()
+    outside = storage.allocate(64, lives.depth, 0)
+    lives.open()
+    inside = storage.allocate(64, lives.depth, 1)
+    lives.open()
+    lives.use(outside, 2)
+    lives.use(inside, 2)
+    lives.close(5)
+    lives.use(inside, 6)
+    lives.close(9)
+    assert (inside.last, outside.last) == (6, 9)
+
+
+# -- independence: slot 10 is the loop variable, slot 12 one of an inner loop ------------------------------------------
+def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, writes: bool = True) -> Access:
+    return Access(root, Linear(const, terms), 0, reach, writes)
+
+
+@pytest.mark.parametrize(("accesses", "expected"), [
+    ([touch("out", 0, (3, 1), (10, 64))], True),
+    ([touch("out", 0, (3, 1), (10, 63))], False),                           # one byte in common
+    ([touch("out", 0, (3, 1), (10, -64))], True),
+    ([touch("out", 0, (3, 1))], False),                                     # every iteration writes the same
+    ([touch("x", 0, (3, 1), writes=False)], True),                          # every iteration reads the same
+    ([touch("out", 0, (3, 1), (10, 128)), touch("out", 64, (3, 1), (10, 128))], True),
+    ([touch("out", 0, (3, 1), (10, 128)), touch("out", 128, (3, 1), (10, 128), writes=False)], False),
+    ([touch("out", 0, (3, 1), (10, 256), (12, 64))], True),                 # four steps of the inner loop
+    ([touch("out", 0, (3, 1), (10, 192), (12, 64))], False),
+    ([touch("out", 0, (3, 1), (10, 256), (13, 64))], False),                # a value that is not known
+    ([touch("out", 0, (3, 1), (4, 8), (10, 64)), touch("out", 0, (3, 1), (10, 64))], False),
+    ([touch("own", 0, (9, 1))], True),
+], ids=str)
+def test_independent(accesses: list[Access], expected: bool) -> None:
+    assert independent(accesses, 10, 1, {12: (0, 3)}, {"own"}) is expected
+
+
+def test_independent__a_step_of_several() -> None:
+    assert independent([touch("out", 0, (3, 1), (10, 16))], 10, 4, {}, set())
+    assert not independent([touch("out", 0, (3, 1), (10, 16))], 10, 3, {}, set())
