@@ -27,6 +27,7 @@ from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.elementwise import (
+    BITS,
     ActivationOp,
     AffineSelectOp,
     ReciprocalOp,
@@ -36,6 +37,7 @@ from nki_mlir.dialects.nisa.elementwise import (
     TensorTensorOp,
 )
 from nki_mlir.dialects.nisa.movement import IotaOp, MemsetOp
+from nki_mlir.dialects.nki.elementwise import select_compute
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
@@ -88,7 +90,7 @@ class Cover:
                     self.known[node] = self.bring(self.nest.output)
                 case _:
                     self.known[node] = self.buffer(node.dtype, self.axes(node))
-                    self.assign(node, self.known[node], self.axes(node))
+                    self.assign(node, self.known[node].tile(self.counts(self.axes(node))), self.axes(node))
         return self.known[node]
 
     def buffer(self, dtype: DType, axes: frozenset[int]) -> Operand:
@@ -104,9 +106,8 @@ class Cover:
         inner = node.value if isinstance(node, Convert) and node.dtype is compute and not widened else node
         return self.value(inner).tile(self.counts(axes))
 
-    def assign(self, node: Node, target: Operand, axes: frozenset[int]) -> None:
-        """target = the value, whose dtype it has."""
-        dst = target.tile(self.counts(axes))
+    def assign(self, node: Node, dst: Tile, axes: frozenset[int]) -> None:
+        """dst = the value, whose dtype it has."""
         inner = node.value if isinstance(node, Convert) else node
         match inner:
             case Alu() | Activation():
@@ -130,7 +131,8 @@ class Cover:
             node = Alu(node.dtype, node.fn, (node.value,))
         for cls, engine, fields in self.candidates(node, axes):
             op = cls(dst=dst, engine=engine.value, **fields)
-            if op.compute is node.dtype:
+            whole = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
+            if op.compute is node.dtype and whole:
                 return self.emitter.emit(cls, engine, dst=dst, **fields)
         raise Unsupported(feature=f"'{getattr(node, 'fn', '?')}' computed in {node.dtype} as an engine instruction",
                           instead="compute it in float32")
@@ -200,29 +202,32 @@ class Cover:
             return None
         inner = last[0]
         first = self.step(inner, axes)
-        if first is None or inner in self.known or inner.dtype is not node.dtype or not self.fuses(first[1], last[1]):
+        exact = node.dtype is not FLOAT32 and ALU[last[1]].group not in BITS       # one operation at a time
+        if first is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
+                first[1], last[1]):
             return [last]
         return [first, last]
 
     @staticmethod
     def fuses(*functions: str) -> bool:
         """Whether one instruction of the Vector engine does both."""
-        bits = [ALU[fn].group in ("bitwise", "shift") for fn in functions]
+        bits = [ALU[fn].group in BITS for fn in functions]
         return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
 
     def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
         for k, (_, fn, operand, left) in enumerate(chain):
-            fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes)}
+            fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes, widened)}
         return fields
 
-    def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int]) -> dict[str, Any]:
+    def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int],
+                       widened: bool = False) -> dict[str, Any]:
         """The fields for the k-th scalar operand of an instruction: a number or a tile."""
         if operand is None:
             return {}
         if isinstance(operand, Constant):
             return {f"imm{k}": _exact(operand.value)}
-        return {f"operand{k}": self.read(operand, dtype, axes)}
+        return {f"operand{k}": self.read(operand, dtype, axes, widened)}
 
     def scalar_tensor_tensor(self, node: Alu, axes: frozenset[int]) -> Candidate | None:
         """(src op0 scalar) op1 tile."""
@@ -242,25 +247,25 @@ class Cover:
 
     # -- selections ----------------------------------------------------------------------------------------------------
     def select(self, node: Alu, dst: Tile, axes: frozenset[int]) -> None:
-        """dst = on_true where the condition is not 0, else on_false."""
+        """dst = on_true where the condition is not 0, else on_false: one is written, the other copied over it."""
         condition, on_true, on_false = node.args
-        if node.dtype is not FLOAT32:
-            raise Unsupported(feature=f"'select' computed in {node.dtype} as an engine instruction",
-                              instead="select in float32")
-        if (affine := _affine_condition(condition)) is not None and isinstance(on_false, Constant):
+        affine = _affine_condition(condition)
+        if affine is not None and isinstance(on_false, Constant) and node.dtype is FLOAT32:
             form, equal = affine
             return self.emitter.emit(AffineSelectOp, GPSIMD, dst=dst, src=self.read(on_true, FLOAT32, axes),
                                      predicate=form, equal=equal, value=on_false.value)
         predicate = self.predicate(condition, axes)
-        taken, other = self.read(on_true, FLOAT32, axes), self.read(on_false, FLOAT32, axes)
+        taken, other = (self.read(value, node.dtype, axes) for value in (on_true, on_false))
         reverse = taken.handle == dst.handle
         if reverse:
-            taken, other = other, taken
+            taken, other, on_true, on_false = other, taken, on_false, on_true
+        if node.dtype is FLOAT32 and select_compute(predicate.dtype, dst.dtype, taken.dtype) is not FLOAT32:
+            taken = self.read(on_true, FLOAT32, axes, widened=True)     # integers would not be rounded
         result = dst
         if any(t.handle == dst.handle for t in (taken, predicate)) or (
                 other.handle == dst.handle and other.access != dst.access):
             result = self.emitter.buffer(dst.shape, dst.dtype)
-        self.emitter.copy(result, other)
+        self.assign(converted(on_false, dst.dtype), result, axes)
         self.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=result, src=taken, predicate=predicate,
                           reverse_pred=reverse)
         return self.emitter.copy(dst, result)

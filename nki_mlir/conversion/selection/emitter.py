@@ -73,8 +73,8 @@ class Emitter:
 
     def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
         """dst = src, converted, wherever they are."""
-        if same_place(dst, src):
-            return
+        if same_place(dst, src) and engine is None:
+            return None
         if HBM in (dst.space, src.space):
             on_chip = dst if src.space == HBM else src
             if on_chip.space != PSUM:

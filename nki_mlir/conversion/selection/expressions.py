@@ -93,6 +93,11 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def inputs_of(node: Node) -> set[int]:
+    """The places of the inputs that an expression reads."""
+    return {node.place} if isinstance(node, Input) else set().union(*map(inputs_of, children(node)))
+
+
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
     """The tree with the subtrees exchanged for which ``change`` gives another."""
     if (other := change(node)) is not None:

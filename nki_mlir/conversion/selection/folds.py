@@ -89,7 +89,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     flags = masks.touched(selector, nest) if nest.mask else None
     if nest.mask:
         filled = cover.buffer(element.dtype, everything)
-        cover.assign(element, filled, everything)
+        cover.assign(element, filled.tile(nest.extents), everything)
         identity = ALU[fn].identity(element.dtype)
         assert identity is not None
         masks.cleared(selector, nest, filled.tile(nest.extents), identity)

@@ -18,7 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Tile
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from nki_mlir.transforms.mask_boxes import Box, box_of
 
 if TYPE_CHECKING:
@@ -161,16 +161,8 @@ def cleared(selector: "Selector", nest: Nest, tile: Tile, value: float) -> None:
 
 
 def write_where(selector: "Selector", dst: Tile, value: Tile, flags: Tile) -> None:
-    """dst = value where the flags are not 0, both of one dtype, bit for bit."""
-    if dst.dtype.is_integer and dst.dtype.itemsize == 8:
-        raise Unsupported(feature=f"{dst.dtype} under a mask that is no box", instead="use 32-bit integers")
-    if dst.dtype.is_integer and dst.dtype.itemsize == 4:        # as floats they go through the engine unchanged
-        dst, value = (retyped(t, FLOAT32) for t in (dst, value))
+    """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
     selector.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
-
-
-def retyped(tile: Tile, dtype: DType) -> Tile:
-    return replace(tile, access=replace(tile.access, dtype=dtype))
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,15 @@ from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.selection.expressions import BodyReader, Node, Position, applied, rebuilt
+from nki_mlir.conversion.selection.expressions import (
+    BodyReader,
+    Input,
+    Node,
+    Position,
+    applied,
+    inputs_of,
+    rebuilt,
+)
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask
@@ -79,8 +87,11 @@ class NestReader:
         made = [self.operand(v, s, extents) for v, s in zip(views, subscripts)]
         given = [self.form(v) for v in operands[data:inputs]]
         body = BodyReader(op.regions[0].blocks[0], inputs, data).yielded()
+        body = self.with_symbols(body, given)
         mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
-        return Nest(extents, reduced, tuple(made[:-1]), made[-1], self.with_symbols(body, given), mask, limits)
+        used = sorted(inputs_of(body))
+        body = rebuilt(body, lambda n: Input(n.dtype, used.index(n.place)) if isinstance(n, Input) else None)
+        return Nest(extents, reduced, tuple(made[k] for k in used), made[-1], body, mask, limits)
 
     def subscript(self, e: Any) -> Linear:
         try:

@@ -50,10 +50,8 @@ class Selector:
         axes = frozenset(range(1, len(nest.extents)))
         cover = self.cover(nest)
         if nest.output.on_chip:
-            return cover.assign(nest.body, nest.output, axes)
-        result = cover.buffer(nest.output.dtype, axes)
-        cover.assign(nest.body, result, axes)
-        return self.emitter.copy(nest.output.tile(nest.extents), result.tile(nest.extents))
+            return cover.assign(nest.body, nest.output.tile(nest.extents), axes)
+        return self.emitter.copy(nest.output.tile(nest.extents), cover.value(nest.body).tile(nest.extents))
 
     def copied(self, nest: Nest) -> bool:
         """Emit a nest that copies its input, if it takes no more than a copy or a transpose."""
