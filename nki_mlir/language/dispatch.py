@@ -9,10 +9,10 @@ import importlib
 import sys
 from typing import Any
 
+import nki_mlir
 from nki_mlir.language.arguments import leaves_of
 
 TENSOR_CLASSES = {"jax": "Array", "torch": "Tensor"}
-FRAMEWORKS = importlib.import_module("nki_mlir.frameworks")     # the package alone, without any adapter
 
 
 def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
@@ -21,7 +21,7 @@ def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
         kind = getattr(sys.modules.get(name), class_name, None)
         if kind is not None and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):
             import_adapter(name)
-            return getattr(FRAMEWORKS, name)
+            return getattr(nki_mlir.frameworks, name)           # type: ignore[attr-defined]
     return None
 
 
