@@ -175,10 +175,12 @@ def read_record(config: str) -> KernelRecord:
                               variants, form, tuple(map(str, fields["output_names"])))
     except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
         raise BadConfig(what="it is not base64 of JSON") from None
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, BadConfig):
-            raise
-        raise BadConfig(what=f"it lacks what a kernel needs ({type(error).__name__}: {error})") from None
+    except BadConfig:
+        raise
+    except KeyError as error:
+        raise BadConfig(what=f"it has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise BadConfig(what=f"one of its fields is malformed: {error}") from None
     if record.key != own["key"]:
         raise BadConfig(what="its modules do not have the key it states")
     _check_form(record)

@@ -115,7 +115,8 @@ def test_read__refuses_a_kernel_that_was_changed():
     (lambda own: own.update(version=99), "it has version 99"),
     (lambda own: own.update(operands=[0, 1]), "its operands and results are not the buffers"),
     (lambda own: own.update(returned=[4]), "returns results that it does not have"),
-    (lambda own: own.pop("modules"), "lacks what a kernel needs")])
+    (lambda own: own.pop("modules"), "it has no 'modules'"),
+    (lambda own: own.update(modules=3), "one of its fields is malformed")])
 def test_read__refuses_a_form_that_does_not_fit(change, says):
     with pytest.raises(BadConfig, match=says):
         read_record(changed(record(kernels.scaled, X, 2.0).config, lambda fields: change(fields["nki_mlir"])))
