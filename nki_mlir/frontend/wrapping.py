@@ -8,13 +8,13 @@ reached through a closure cell, so no global of the user's module is touched.
 import ast
 import inspect
 import itertools
-import textwrap
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
+from nki_mlir.frontend.source import definition
 
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 
@@ -93,26 +93,21 @@ def _call(method: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), method, ast.Load()), list(arguments), [])
 
 
-@cache
-def _wrapped_code(code: CodeType, is_kernel: bool) -> CodeType | None:
+def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> CodeType | None:
     """The wrapped code; None for generators and where there is no source (exec, stdin), whose loops then unroll."""
-    if code.co_flags & inspect.CO_GENERATOR:
-        return None
-    try:
-        lines, first = inspect.getsourcelines(code)
-        function = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, SyntaxError, IndexError):
-        return None
-    if not isinstance(function, ast.FunctionDef):       # a lambda, perhaps in the middle of a line
-        return None
+    if (code, is_kernel) not in _codes:
+        function = None if code.co_flags & inspect.CO_GENERATOR else definition(code, scope)
+        _codes[code, is_kernel] = None if function is None else _compiled(function, code, is_kernel)
+    return _codes[code, is_kernel]
+
+
+_codes: dict[tuple[CodeType, bool], CodeType | None] = {}
+
+
+def _compiled(function: ast.FunctionDef, code: CodeType, is_kernel: bool) -> CodeType | None:
     attributes = (n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute))
     if any(name.startswith("__") and not name.endswith("__") for name in attributes):
         return None                                     # ``self.__x`` of a method has another name outside its class
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    for node in ast.walk(function):
-        if isinstance(node, (ast.expr, ast.stmt)):
-            node.col_offset += indent
-            node.end_col_offset = (node.end_col_offset or 0) + indent
     function.decorator_list = []
     wrapped = Wrapper(function, is_kernel).visit(function)
     # An outer function makes the free names free again, so that the compiler emits cell accesses for them.
@@ -120,7 +115,7 @@ def _wrapped_code(code: CodeType, is_kernel: bool) -> CodeType | None:
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
     outer.body = [wrapped]
-    module = ast.fix_missing_locations(ast.increment_lineno(ast.Module([outer], []), first - 1))
+    module = ast.fix_missing_locations(ast.Module([outer], []))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
     return _nested(_nested(compiled, "outer"), function.name)
 
@@ -171,7 +166,7 @@ def _wrap_function(function: FunctionType, is_kernel: bool, runtime: Any) -> Fun
     """The function with its code wrapped: same globals, defaults and closure cells."""
     if RUNTIME in function.__code__.co_freevars:
         return function
-    code = _wrapped_code(function.__code__, is_kernel)
+    code = _wrapped_code(function.__code__, is_kernel, function.__globals__)
     if code is None:
         return function
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Finding a function's definition: never another one's."""
+
+import ast
+import functools
+import linecache
+
+import pytest
+
+from nki_mlir.frontend.source import definition
+
+
+def decorated(*functions):
+    return lambda function: functions[0] if functions else function
+
+
+LAMBDAS = decorated(lambda a: a + 1,
+                    lambda a: a + 2)
+
+
+@decorated(
+    lambda first: first,                # a lambda on the first line of a definition is not that definition
+    lambda second: second)
+def taken(first):
+    return first
+
+
+@decorated()
+@functools.cache
+def plain(x, *rest, key=1, **others):
+    """A text
+at column 0
+    """
+    if False:
+        y = unknown_name                # noqa: F821, F841
+    try:
+        import os.path as z
+    except ValueError as e:
+        z = e
+    return [x for x in rest], z, key, others
+
+
+class Holder:
+    def method(self, x):
+        def inner(y):
+            return x + y
+        return inner
+
+
+def found(function):
+    return definition(function.__code__, globals())
+
+
+def test_definition__of_functions_methods_and_closures():
+    for function in (plain.__wrapped__, Holder.method, Holder().method(1), found):
+        node = found(function)
+        assert isinstance(node, ast.FunctionDef) and node.name == function.__name__
+        assert node.lineno > 0 and node.body
+
+
+def test_definition__keeps_lines_and_columns():
+    inner = Holder().method(1)
+    node = found(inner)
+    line = linecache.getline(__file__, node.lineno)
+    assert line[node.col_offset:].startswith("def inner")
+
+
+def test_definition__of_lambdas_is_none():
+    assert found(taken) is None and taken.__name__ == "<lambda>"
+    assert found(lambda: 1) is None
+    assert found(functools.partial(LAMBDAS).func) is None
+
+
+def test_definition__is_a_copy():
+    first = found(found)
+    first.body = []
+    assert found(found).body
+
+
+@pytest.mark.parametrize("change", ["def f(a, b):\n    return a\n", "def f(a):\n    c = a\n    return c\n", "x = 1\n",
+                                    "def f(a:\n", "def g(a):\n    d = a\n    return d\n"])
+def test_definition__of_source_that_has_changed_is_none(tmp_path, change):
+    file = tmp_path / "module.py"
+    file.write_text("def f(a):\n    d = a\n    return d\n")
+    scope = {}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+    assert definition(scope["f"].__code__, scope) is not None
+    file.write_text(change + "# longer\n")
+    assert definition(scope["f"].__code__, scope) is None
+
+
+def test_definition__without_source_is_none():
+    scope = {}
+    exec("def f(a):\n    return a\n", scope)
+    assert definition(scope["f"].__code__, scope) is None
