@@ -46,7 +46,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
                   views[0].dtype)
     made = aligned([*views, values])
     if made is None:
-        invalid(f"{op} pattern {list(pattern)} and the shape {list(views[0].shape)} do not divide each other")
+        return None
     *rest, steps = made
     axes = (channel_multiplier, *(d.free for d in steps.dims[1:]))
     return Index(offset, {}, axes, rest[0].shape), rest
@@ -58,14 +58,19 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
         shift = offset if isinstance(offset, VirtualRegister) else None
-        form, (target,) = affine("iota", pattern, int(channel_multiplier), 0 if shift is not None else int(offset),
-                                 low.core_view(out))
-        if shift is None:
-            ops.emit(movement.IotaOp, {"dst": target}, expression=form)
+        start = 0 if shift is not None else int(offset)
+        made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
+        if made is not None and shift is None:
+            ops.emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
             return
-        static = low.core_view(low.allocate(target.shape, INT32))
-        ops.emit(movement.IotaOp, {"dst": static}, expression=form)
-        ops.binary("add", static, shift.state.like(dims=tuple(Dim(0, 0, n) for n in target.shape)), destination=target)
+        static = low.allocate((out.shape[0], prod(out.shape[1:])), INT32)
+        made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(static))
+        assert made is not None
+        ops.emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
+        if shift is not None:
+            view = low.core_view(static)
+            ops.binary("add", view, shift.state.like(dims=tuple(Dim(0, 0, n) for n in view.shape)), destination=view)
+        assignment.copy_on_chip(out, static, "iota")
 
 
 @instruction
@@ -82,13 +87,12 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile:
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
-        if isinstance(offset, VirtualRegister):
+        static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
+        made = affine(op, pattern, int(channel_multiplier), int(offset), target, source) if static else None
+        if made is None:
             select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
             return
-        form, (target, source) = affine(op, pattern, int(channel_multiplier), int(offset), target, source)
-        if comparison == "not_equal":
-            select_by_tile(target, source, pattern, channel_multiplier, int(offset), float(on_false_value), comparison)
-            return
+        form, (target, source) = made
         predicate = {"equal": form, "greater_equal": form, "greater": form - 1, "less_equal": -form,
                      "less": -form - 1}[comparison]
         ops.emit(elementwise.AffineSelectOp, {"dst": target, "src": source}, predicate=predicate,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF
-from nki_mlir.dialects.nisa import dynamic_access
+from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, Dim, View
@@ -214,7 +214,7 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     if tensor.is_contiguous():
         return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
     made = allocate(tensor.shape, tensor.dtype)
-    ops.assign(core_view(made), core_view(tensor))
+    ops.emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
     return made.reshape((made.shape[0], made.size // made.shape[0]))
 
 

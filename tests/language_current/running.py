@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Running instructions on tiles of given arrays, and kernels on one executor."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.current.tensor import NkiTensor
+
+
+def run(on: str, kernel: Any, *arguments: Any, cores: int | None = None) -> Any:
+    """What the kernel returns; it gets copies of the arrays."""
+    chosen = nki.jit(kernel)
+    chosen = chosen if cores is None else chosen[cores]
+    return chosen.on(on)(*(a.copy() if isinstance(a, np.ndarray) else a for a in arguments))
+
+
+def filled(tile: NkiTensor, value: Any) -> NkiTensor:
+    nisa.memset(tile, value)
+    return tile
+
+
+def on_tiles(on: str, body: Any, outputs: list, *arrays: np.ndarray, memory: Any = nl.sbuf) -> list[np.ndarray]:
+    """What the tiles hold after ``body(*destinations, *tiles)``.
+
+    ``outputs`` are (shape, dtype) or (shape, dtype, what it holds before).
+    """
+    def kernel(inputs):
+        tiles = [nl.load(x) for x in inputs]
+        made = []
+        for shape, dtype, *before in outputs:
+            made.append(nl.ndarray(shape, dtype, buffer=memory))
+            if before:
+                filled(made[-1], before[0])
+        body(*made, *tiles)
+        results = []
+        for tile in made:
+            out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+            if memory is nl.psum:
+                tile = nl.copy(tile)
+            nisa.dma_copy(out, tile)
+            results.append(out)
+        return tuple(results)
+    return list(nki.jit(kernel).on(on)(tuple(a.copy() for a in arrays)))
+
+
+def check(on: str, body: Any, expected: Any, *arrays: np.ndarray, before: Any = None, dtype: Any = None,
+          rtol: float = 0.0, atol: float = 0.0, memory: Any = nl.sbuf) -> None:
+    """One destination: it holds ``expected`` after ``body(dst, *tiles)``."""
+    expected = np.asarray(expected)
+    output = (expected.shape, dtype or expected.dtype) + (() if before is None else (before,))
+    got, = on_tiles(on, body, [output], *arrays, memory=memory)
+    assert got.shape == expected.shape
+    if rtol or atol:
+        np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
+    else:
+        np.testing.assert_array_equal(got, expected)
+
+
+def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    """Distinct small integers as any dtype."""
+    count = int(np.prod(shape))
+    values = np.random.default_rng(seed).permutation(count) % 251 - (0 if np.dtype(dtype).kind == "u" else 125)
+    return values.reshape(shape).astype(dtype)
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
