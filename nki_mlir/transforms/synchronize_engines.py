@@ -78,7 +78,7 @@ class _Emitter:
         self.code, self.machine = code, code.machine
         steps = list(_steps(code.body))
         for step in steps:
-            check_encodable(type(step.op))
+            check(step)
         self.variables = variables_of(code, steps)
         self.program = Program(code.name, code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
@@ -208,10 +208,8 @@ class _Emitter:
         buffer, access = tile.handle, tile.access
         if tile.space == HBM:
             return hbm_tile(self.variables[buffer], access)
-        if buffer.address is None:
-            raise NoAddress(name=buffer.name).located(buffer.location)
+        assert buffer.address is not None and access.partition is not None
         partition, byte = buffer.address
-        assert access.partition is not None
         step, count = access.dims[0]
         dims = ((step if count > 1 or step == 0 else 1, count), *access.dims[1:])
         return on_chip_tile(tile.space, Access(
@@ -273,14 +271,22 @@ def _steps(block: Block) -> Iterator[Step]:
             yield from _steps(inner)
 
 
+def check(step: Step) -> None:
+    """The operation has an instruction, its buffers have addresses."""
+    check_encodable(type(step.op))
+    for _, tile in step.op.operands():
+        if tile.space != HBM and tile.handle.address is None:
+            raise NoAddress(name=tile.handle.name).located(tile.handle.location)
+
+
 def engine_of(step: Step) -> Engine:
     return Engine(step.op.engine)                                       # type: ignore[attr-defined]
 
 
 def queue_of(step: Step) -> tuple[Engine, int]:
-    """An engine has a queue for transfers out of HBM and one for the others, so that a store does not hold up loads."""
-    source = next(t for f, t in step.op.operands() if f.name == "src")
-    return engine_of(step), int(source.space != HBM)
+    """An engine has a queue for transfers that write SBUF and one for those that write HBM."""
+    (_, written), *_ = step.op.targets()
+    return engine_of(step), int(written.space == HBM)
 
 
 def lane_of(step: Step) -> Any:

@@ -108,11 +108,11 @@ def scaled(form: Linear, factor: int) -> Linear:
 
 
 def descriptors(op: Op) -> tuple[int, int] | None:
-    """A transfer as runs that are contiguous on both sides: (how many, bytes of each). None where indices decide."""
-    axes = op.iteration().axes
-    dst, src = (next(t for f, t in op.operands() if f.name == name) for name in ("dst", "src"))
-    if sorted(axes["dst"]) != sorted(axes["src"]):
+    """A transfer as runs that are contiguous on both sides: (how many, bytes of each). None where that is no copy."""
+    axes, tiles = op.iteration().axes, {f.name: t for f, t in op.operands()}
+    if tiles.keys() != {"dst", "src"} or sorted(axes["dst"]) != sorted(axes["src"]):
         return None
+    dst, src = tiles["dst"], tiles["src"]
     step_of = dict(zip(axes["src"], _steps(src)))
     dims = [(step, step_of[axis], extent) for step, axis, extent in zip(_steps(dst), axes["dst"], dst.shape)]
     run = 1

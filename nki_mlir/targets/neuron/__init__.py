@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_mlir.dialects.isa.program import Program, instruction_counts
 
-__all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "load"]
+__all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "load", "lowered"]
 
 
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
@@ -26,21 +26,26 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 
 
 def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
-    """The program of a captured kernel; its modules, of any level above, are left as they are."""
-    from nki_mlir.bindings import ir
+    """The program of a captured kernel, all programs of the grid one after the other."""
     from nki_mlir.targets.neuron.emission import emit_variants
+    return emit_variants(lowered(captured), grid)
+
+
+def lowered(captured: Any) -> dict[tuple, Any]:
+    """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
+    from nki_mlir.bindings import ir
     from nki_mlir.transforms.passes import run_passes
     from nki_mlir.transforms.pipelines import passes_to
-    lowered: dict[int, Any] = {}
+    made: dict[int, Any] = {}
     for variant in captured.variants.values():
         module = variant.module
-        if id(module) in lowered:
+        if id(module) in made:
             continue
         with module.context, ir.Location.unknown():
             copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
             run_passes(copy, passes_to("nisa", copy))
-            lowered[id(module)] = copy
-    return emit_variants({fixed: lowered[id(v.module)] for fixed, v in captured.variants.items()}, grid)
+            made[id(module)] = copy
+    return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
 
 
 def emit(module: Any, form: str = "asm") -> str | bytes:

@@ -95,8 +95,12 @@ def operation_text(op: Op | Control, queue: int | None = None) -> str:
     parts = [op.mnemonic] if queue is None else [op.mnemonic, f"queue={queue}"]
     for name, kind in op.attributes.items():
         value = getattr(op, name)
-        if name != "engine" and not (name in op.defaults and op.defaults[name] == value):
-            parts.append(f"{name}={attribute_text(value, kind, op.symbols)}")
+        if name == "engine":
+            continue
+        text = attribute_text(value, kind, op.symbols)
+        # As text, because -0.0 is not 0.0.
+        if name not in op.defaults or text != attribute_text(op.defaults[name], kind, ()):
+            parts.append(f"{name}={text}")
     channels = next((t.partitions for _, t in op.operands() if t.on_chip), None)
     parts += [f"{f.name}={tile_text(t, op.symbols, channels)}" for f, t in op.operands()]
     if channels is not None:

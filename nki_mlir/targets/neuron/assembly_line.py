@@ -20,6 +20,7 @@ class Line:
     def __init__(self, text: str, file: str, number: int) -> None:
         self.text, self.file, self.number, self.at = text, file, number, 0
         self.start = 0                          # of the last thing that was read
+        self.named = 0                          # where the mnemonic stands
 
     def fail(self, what: str, at: int | None = None) -> AssemblyError:
         column = self.start if at is None else at

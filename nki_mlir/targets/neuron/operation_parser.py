@@ -35,7 +35,7 @@ def read_control(line: Line, cls: type[Control], fields: Fields) -> Control:
     values: dict[str, Any] = {}
     for name, kind in cls.kinds().items():
         if name not in fields:
-            raise line.fail(f"{cls.mnemonic} needs {name}=")
+            raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
         text = fields.pop(name)
         if kind is str:
             values[name] = text.value
@@ -69,12 +69,12 @@ class OperationReader:
             if name in fields:
                 values[name] = self.attribute(fields.pop(name), kind)
             elif name not in cls.defaults:
-                raise line.fail(f"{cls.mnemonic} needs {name}=")
+                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
         for field in cls.tiles:
             if field.name in fields:
                 values[field.name] = self.tile(fields.pop(field.name), channels)
             elif not field.optional:
-                raise line.fail(f"{cls.mnemonic} needs {field.name}=")
+                raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
         none_left(cls, fields)
         self.op = cls(symbols=tuple(self.registers), **values)
         if runs is not None:

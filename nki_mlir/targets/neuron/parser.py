@@ -144,6 +144,7 @@ class _Parser:
         while (number := self.semaphore(line)) is not None:
             waits.append(Wait(number, int(line.expect(r">=(\d+)", ">= and a value")[1])))
         mnemonic = line.expect(r"[A-Z]\w*", "a mnemonic")[0]
+        line.named = line.start
         cls: Any = by_mnemonic().get(mnemonic)
         if cls is None:
             raise line.fail(f"there is no instruction {mnemonic}")

@@ -108,7 +108,10 @@ class Core:
             self.control(op, engine)
         else:
             registers = self.registers[engine]
-            starts = self.executors.starts(op, [registers[s.number] for s in op.symbols])
+            try:
+                starts = self.executors.starts(op, [registers[s.number] for s in op.symbols])
+            except KernelError as error:
+                raise error.located(instruction.location) from None
             if instruction.queue is not None:
                 self.queues[instruction.queue].append(Transfer(instruction, starts))
                 return

@@ -152,7 +152,9 @@ def constant_interval(form: Linear) -> tuple[int, int]:
 def form_of(op: Op) -> Any:
     """What the rules of an operation depend on: everything but where its tiles start."""
     tiles = tuple((f.name, t.space, t.access.dtype.name, t.access.dims) for f, t in op.operands())
-    return type(op), tiles, tuple(op.attribute_values().items())
+    # Floats as text, because -0.0 equals 0.0 and a NaN not itself.
+    values = tuple(repr(v) if isinstance(v, float) else v for v in op.attribute_values().values())
+    return type(op), tiles, values
 
 
 def check_program(program: Program) -> Program:

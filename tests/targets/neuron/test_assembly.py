@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The text form: how instructions read, and errors with file, line and column."""
+
+import pytest
+
+from nki_mlir.targets.neuron import assemble, disassemble
+from nki_mlir.targets.neuron.parser import AssemblyError, parse_program
+
+HEADER = """\
+.nki_isa 1
+.kernel k
+.target trn2
+.sbuf 4096 of 212984
+.psum 2048 of 16384
+.input x fp32[128,64] 0
+.output y fp32[128,64] 0
+.constant c fp32[2] 0
+.data 0000803f00000040
+.semaphore 0 Vector
+.semaphore 1 qSyncIO0
+.queue 0 qSyncIO0 sp 1
+"""
+
+PROGRAM = HEADER + """\
+.stream dve
+dve 0000: MOVE dst=r1 value=0
+dve 0001: S[1] (qSyncIO0)>=16 TENSOR_TENSOR op=add dst=fp32@0x400[1][64] lhs=fp32@0x0[1][64] rhs=fp32@0x0[1][64] channels=128 S[0] (Vector)++@complete  // kernel.py:7
+dve 0002: TENSOR_SCALAR op0=multiply imm0=0.5 reverse0=1 dst=bfloat16@0x800+2*r1[1][64]*64 src=fp32@0x400[-1][64]*64b channels=64
+dve 0003: ALU op=add dst=r1 lhs=r1 rhs=1
+dve 0004: COMPARE_BRANCH op=lt lhs=r1 rhs=4 target=0002
+.stream sp
+sp 0000: DMA queue=0 dst=fp32@0x0[1][64] src=fp32@x[1,64][64,128] channels=128 descriptors=128*256 S[1] (qSyncIO0)+=16@complete
+"""                                                                                                     # noqa: E501
+
+
+def canonical(text):
+    return disassemble(assemble(text, "a.nkiasm"))
+
+
+def test_text__comes_back_from_the_binary():
+    made = canonical(PROGRAM)
+    assert made == PROGRAM.replace("[1][64]*64 src", "[1][64] src").replace("reverse0=1 dst", "reverse0=1 dst")
+    assert canonical(made) == made
+
+
+def test_defaults_comments_and_blank_lines__may_be_left_out():
+    short = PROGRAM.replace("reverse0=1 ", "").replace(".stream dve", "\n// the vector engine\n.stream dve")
+    assert "reverse0" not in canonical(short)
+
+
+def test_descriptors__may_be_left_out_but_not_be_wrong():
+    assert canonical(PROGRAM.replace(" descriptors=128*256", "")) == canonical(PROGRAM)
+
+
+@pytest.mark.parametrize("old,new,line,anchor,what", [
+    (".nki_isa 1", ".nki_isa 2", 1, "2", "the text is of another version; this reads version 1"),
+    (".nki_isa 1\n", "", 20, "", "the text has no .nki_isa line"),
+    (".target trn2", ".target trn9", 3, "trn9", "there is no target named 'trn9'"),
+    (".sbuf 4096 of 212984", ".sbuf 4096 of 1", 4, "of 1", "this target has 212984 bytes per partition"),
+    (".kernel k", ".kernels k", 2, "", "there is no directive .kernels"),
+    (".kernel k", ".kernel k also", 2, "also", "unexpected 'also'"),
+    (".output y", ".output x", 7, "x", "variable x is declared twice"),
+    ("fp32[128,64] 0\n.output", "fp33[128,64] 0\n.output", 6, "fp33", "there is no element type fp33"),
+    (".data 0000803f00000040", ".data 0000803f", 2, "", "variable c has 4 bytes of data, its shape takes 8"),
+    (".data 0000803f00000040", ".data 00008", 9, "8", "unexpected '8'"),
+    (".semaphore 1", ".semaphore 2", 11, "2 q", "the next number is 1"),
+    ("qSyncIO0 sp 1", "qSyncIO0 ssp 1", 12, "ssp", "there is no engine ssp; there are pe, act, dve, pool, sp"),
+    ("qSyncIO0 sp 1", "qSyncIO0 sp 7", 2, "", "there is no semaphore 7"),
+    ("dve 0001:", "dve 0003:", 15, "0003", "the place of this instruction is 0001"),
+    ("dve 0001:", "act 0001:", 15, "", "expected 'dve', found 'act'"),
+    ("S[1] (qSyncIO0)>=16", "S[0] (qSyncIO0)>=16", 15, "S[0] (q", "semaphore 0 is Vector, not qSyncIO0"),
+    ("S[1] (qSyncIO0)>=16", "S[9] (qSyncIO0)>=16", 15, "S[9]", "there is no semaphore 9"),
+    ("S[1] (qSyncIO0)>=16", "S[1] (qSyncIO0)>16", 15, ">16", "expected >= and a value, found '>16'"),
+    ("S[1] (qSyncIO0)>=16", "S[1] (qSyncIO0)>=70000", 15, "", "70000 is no value of a semaphore"),
+    ("TENSOR_TENSOR", "TENSOR_TENSORS", 15, "TENSOR", "there is no instruction TENSOR_TENSORS"),
+    ("op=add dst=fp32", "op=adds dst=fp32", 15, "", "attribute 'op' of 'tensor_tensor' is 'adds', which must be one of"),
+    ("op=add dst=fp32", "dst=fp32", 15, "TENSOR", "TENSOR_TENSOR needs op="),
+    (" rhs=fp32@0x0[1][64]", "", 15, "TENSOR", "TENSOR_TENSOR needs rhs="),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][32]", 15, "", "'tensor_tensor' needs operands of one shape"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64,2]", 15, "fp32@0x0[1][64,2]",
+     "expected as many steps as counts, which are positive, found 'fp32@0x0[1][64,2]'"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x2[1][64]", 15, "fp32@0x2", "expected offsets that are multiples of the 4 bytes"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@z[1][64]", 15, "fp32@z", "there is no variable z"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@y[1][64]", 15, "", "Expected operand 'rhs' of 'tensor_tensor'"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x3fff0[1][64]", 15, "", "Out-of-bound access"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] also=9", 15, "9 channels", "TENSOR_TENSOR has no field also, found '9'"),
+    ("rhs=fp32@0x0[1][64]", "rhs=fp32@0x0[1][64] op=sub", 15, "op=sub", "op is given twice"),
+    ("rhs=fp32@0x0[1][64]", "rhs=float@0x0[1][64]", 15, "float", "there is no element type float"),
+    ("rhs=fp32@0x0[1][64] channels=128", "rhs=fp32@0x0[1][64]", 15, "fp32@0x400",
+     "expected channels= in the instruction, or *partitions at the tile"),
+    ("++@complete", "++@read", 15, "++@read", "expected an update such as ++@complete, found '++@read'"),
+    ("imm0=0.5", "imm0=half", 16, "half", "expected a float, found 'half'"),
+    ("reverse0=1", "reverse0=2", 16, "2 dst", "expected 0 or 1, found '2'"),
+    ("+2*r1[", "+2*r40[", 16, "bfloat16", "there are registers r0 to r31"),
+    ("+2*r1[", "+2*s1[", 16, "bfloat16", "expected terms such as +0x40, +2p or +64*r1"),
+    ("MOVE dst=r1", "MOVE dst=1", 14, "1 value", "expected a register, found '1'"),
+    ("ALU op=add", "ALU op=root", 17, "", "'root' is no op of ALU"),
+    ("target=0002", "target=0012", 18, "", "the branch goes to 12, the stream has 5 instructions"),
+    ("target=0002", "", 18, "COMPARE", "COMPARE_BRANCH needs target="),
+    ("queue=0 ", "", 20, "", "DMA names no queue of the program"),
+    ("queue=0 ", "queue=3 ", 20, "", "DMA names no queue of the program"),
+    ("descriptors=128*256", "descriptors=64*512", 20, "64*512", "expected descriptors=128*256, found '64*512'"),
+    (" S[1] (qSyncIO0)+=16@complete", "", 20, "", "a transfer of qSyncIO0 must count up semaphore 1"),
+    (".stream sp", ".stream dve", 19, "dve", "the stream of dve stands twice"),
+    ("sp 0000: DMA queue=0", "sp 0000: MOVE queue=0 dst=r1 value=0 //", 20, "//", "unexpected '//"),
+    ("dve 0000: MOVE", "dve 0000: MOVE queue=0", 14, "", "MOVE has no queue"),
+    (".stream sp\nsp", ".stream act\nact", 20, "", "queue qSyncIO0 belongs to another engine"),
+])
+def test_error__says_where_and_what(old, new, line, anchor, what):
+    assert old in PROGRAM
+    text = PROGRAM.replace(old, new, 1)
+    column = text.split("\n")[line - 1].index(anchor) + 1
+    with pytest.raises(AssemblyError) as caught:
+        parse_program(text, "a.nkiasm")
+    assert str(caught.value).startswith(f"a.nkiasm:{line}:{column}: error: {what}")
+    assert "[NKI-ASSEMBLY]" in str(caught.value)
+
+
+def test_error__instruction_before_the_first_stream():
+    with pytest.raises(AssemblyError, match=r"a:2:1: error: an instruction stands before the first .stream"):
+        parse_program(".nki_isa 1\ndve 0000: MOVE dst=r1 value=0\n", "a")
+
+
+def test_address__outside_of_the_memory_at_first_is_written_in_terms():
+    text = PROGRAM.replace("dst=bfloat16@0x800+2*r1", "dst=bfloat16@0x0-2p-0x40+2*r1+32*r2p")
+    assert "dst=bfloat16@0x0-2p-0x40+32*r2p+2*r1[1][64]" in canonical(text)
+
+
+def test_psum_address__starts_at_its_base():
+    text = PROGRAM.replace("lhs=fp32@0x0[1][64]", "lhs=fp32@0x2000800[1][64]")
+    op = parse_program(text).streams[next(e for e in parse_program(text).streams if e.asm == "dve")][1].op
+    assert (op.lhs.space, op.lhs.access.partition.const, op.lhs.access.free.const) == ("psum", 0, 512)

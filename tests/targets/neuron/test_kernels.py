@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels from Python to instruction streams: values under adversarial schedulers, loops kept or written out."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.bindings import ir
+from nki_mlir.cli.emission import lower_to_isa
+from nki_mlir.compat import install
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.container import decode_program, encode_program
+from nki_mlir.targets.neuron.emission import Emission, emit_variants
+from nki_mlir.targets.neuron.simulator import simulate
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+install()
+kernels = importlib.import_module("tests.targets.neuron.kernels")
+CASES = [pytest.param(*case, id=case[0].__name__) for case in kernels.cases()]
+
+
+def specialization(kernel, arguments):
+    return kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
+
+
+def simulated(spec, arguments, options=None, seeds=(None,)):
+    """The results under each seed, several of them in one array."""
+    program = neuron.compile_captured(spec.captured, spec.grid) if options is None else emit_variants(
+        neuron.lowered(spec.captured), spec.grid, options)
+    program = decode_program(encode_program(program))
+    made = []
+    for seed in seeds:
+        outputs = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
+        simulate(program, [np.ascontiguousarray(a).copy() for a in arguments if is_array(a)], outputs, seed)
+        results = [outputs[r.shared] for r in spec.results]
+        made.append(np.asarray(results) if len(results) > 1 else results[0])
+    return made
+
+
+@pytest.mark.parametrize("kernel,arguments,answer,tolerance", CASES)
+@pytest.mark.parametrize("options", [Emission(), Emission(reorder=False), Emission(unroll_limit=8)], ids=str)
+def test_kernel__gives_the_answer_under_every_scheduler(kernel, arguments, answer, tolerance, options):
+    spec = specialization(kernel, arguments)
+    for made in simulated(spec, arguments, options, (None, *range(6))):
+        assert np.abs(made.astype(np.float64) - answer).max() <= tolerance
+
+
+@pytest.mark.parametrize("kernel,arguments,answer,tolerance", CASES)
+def test_kernel__runs_on_the_isa_executor(kernel, arguments, answer, tolerance):
+    made = kernel.run(arguments, {}, "isa")
+    assert np.abs(np.asarray(made, np.float64) - answer).max() <= tolerance
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "attention", "top_k"])
+def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for kernel, arguments, answer, tolerance in importlib.import_module(name).cases():
+        spec = specialization(kernel, tuple(arguments))
+        first, *others = simulated(spec, arguments, seeds=(None, 0, 1, 2))
+        assert np.abs(first.astype(np.float64) - answer).max() <= tolerance
+        for other in others:
+            np.testing.assert_array_equal(other, first)
+    sys.modules.pop(name)
+
+
+def test_register_loop__says_so_in_the_text():
+    spec = specialization(kernels.pipeline, (np.zeros((512, 192), np.float32), np.zeros((128, 128), np.float32)))
+    program = emit_variants(neuron.lowered(spec.captured), spec.grid, Emission(unroll_limit=8))
+    assert len(program.notes) == 1
+    assert program.notes[0].endswith("a loop of 4 iterations stays a register loop: the code would be over 8 instructions")
+    assert program.notes[0].startswith(kernels.__file__)
+
+
+def test_device_print__has_no_instruction():
+    (module,) = specialization(kernels.through_scratch, (np.zeros((128, 128), np.float32),)).modules
+    assert "device_print" in str(module)
+    program = neuron.compile_captured(specialization(
+        kernels.through_scratch, (np.zeros((128, 128), np.float32),)).captured, ())
+    assert {i.op.mnemonic for s in program.streams.values() for i in s} <= {
+        "DMA", "TENSOR_SCALAR", "COPY", "TRANSPOSE", "EVENT_SEMAPHORE"}
+
+
+@pytest.mark.parametrize("form", ["asm", "bin", "mlir"])
+def test_command__emits_every_form(form):
+    (module,) = specialization(kernels.masked_rows, (np.zeros((300, 16), np.float32),)).modules
+    with module.context, ir.Location.unknown():
+        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        made = lower_to_isa(copy, form, None)
+    match form:
+        case "asm":
+            assert made.startswith(".nki_isa 1\n.kernel masked_rows\n.target trn2\n")
+            assert neuron.disassemble(neuron.assemble(made)) == made
+        case "bin":
+            assert neuron.assemble(neuron.disassemble(made)) == made
+        case "mlir":
+            assert '"isa.program"' in made and '"isa.stream"' in made
+
+
+def test_instruction_counts__are_by_engine():
+    spec = specialization(kernels.masked_rows, (np.zeros((300, 16), np.float32),))
+    counts = neuron.instruction_counts(neuron.compile_captured(spec.captured, spec.grid))
+    assert list(counts) == ["tensor", "scalar", "vector", "gpsimd", "sync"]
+    assert counts["tensor"] == 0 and counts["sync"] >= 6 and counts["vector"] + counts["scalar"] >= 3

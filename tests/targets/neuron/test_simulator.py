@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The simulator by itself: deadlock, semaphore range, poison, registers, arguments."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.simulator import Deadlock, SemaphoreRange, StepLimit, WrongArrays, simulate
+
+HEADER = """\
+.nki_isa 1
+.kernel k
+.target trn2
+.output y fp32[4,8] 0
+.semaphore 0 Vector
+.semaphore 1 Scalar
+.semaphore 2 qSyncIO0
+.queue 0 qSyncIO0 sp 2
+"""
+STORE = ("DMA queue=0 dst=fp32@y[1,8][8,4] src=fp32@0x0[1][8] channels=4 S[2] (qSyncIO0)+=16@complete\n")
+
+
+def run(text, seed=None, **options):
+    output = np.zeros((4, 8), np.float32)
+    simulate(parse_program(HEADER + text), [], [output], seed, **options)
+    return output
+
+
+def test_store__waits_for_the_memset_that_signals():
+    text = (".stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++@complete\n"
+            ".stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
+    for seed in (None, *range(5)):
+        assert (run(text, seed) == 3).all()
+
+
+def test_missing_wait__shows_memory_that_was_never_written():
+    text = (".stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] channels=4\n"
+            ".stream sp\nsp 0000: " + STORE)
+    assert any(np.isnan(run(text, seed)).all() for seed in range(20))
+
+
+def test_error__deadlock_names_who_waits_for_what():
+    text = (".stream act\nact 0000: S[0] (Vector)>=2 EVENT_SEMAPHORE S[1] (Scalar)++@complete\n"
+            ".stream dve\ndve 0000: EVENT_SEMAPHORE S[0] (Vector)++@complete\n"
+            "dve 0001: S[1] (Scalar)>=1 EVENT_SEMAPHORE S[0] (Vector)++@complete\n")
+    with pytest.raises(Deadlock) as caught:
+        run(text)
+    assert caught.value.headline == ("no engine can go on: act waits at 0000 for S[0] (Vector)>=2, which is 1; "
+                                     "dve waits at 0001 for S[1] (Scalar)>=1, which is 0")
+
+
+def test_error__semaphore_below_zero():
+    with pytest.raises(SemaphoreRange, match=r"semaphore 0 \(Vector\) would become -1"):
+        run(".stream dve\ndve 0000: EVENT_SEMAPHORE S[0] (Vector)--@complete\n")
+
+
+def test_error__semaphore_over_sixteen_bits():
+    with pytest.raises(SemaphoreRange, match=r"semaphore 0 \(Vector\) would become 65536"):
+        run(".stream dve\ndve 0000: EVENT_SEMAPHORE S[0] (Vector)+=65535@complete\n"
+            "dve 0001: EVENT_SEMAPHORE S[0] (Vector)++@complete\n")
+
+
+def test_range_clear__sets_semaphores_to_zero():
+    run(".stream dve\ndve 0000: EVENT_SEMAPHORE S[0] (Vector)+=65535@complete\n"
+        "dve 0001: EVENT_SEMAPHORE_RANGE_CLEAR first=0 last=1\n"
+        "dve 0002: EVENT_SEMAPHORE S[0] (Vector)+=65535@complete\n")
+
+
+def test_error__endless_loop():
+    text = ".stream dve\ndve 0000: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0000\n"
+    with pytest.raises(StepLimit, match="the program has not ended after 1000 instructions"):
+        run(text, step_limit=1000)
+
+
+def test_registers__wrap_at_32_bits_and_drive_addresses():
+    lines = ["MOVE dst=r0 value=2147483647", "ALU op=add dst=r1 lhs=r0 rhs=1", "ALU op=floordiv dst=r2 lhs=-7 rhs=2",
+             "ALU op=mod dst=r3 lhs=-7 rhs=4", "ALU op=lt dst=r4 lhs=r1 rhs=0", "ALU op=subtract dst=r5 lhs=r3 rhs=r2",
+             "MEMSET value=0.0 dst=fp32@0x0[1][8] channels=4",
+             "MEMSET value=1.0 dst=fp32@0x0+4*r4[1][2] channels=4",      # r4 = 1
+             "MEMSET value=5.0 dst=fp32@0x0+4*r5[1][2] channels=4",      # r5 = 1 - (-4) = 5
+             "EVENT_SEMAPHORE S[0] (Vector)++@complete"]
+    text = ".stream dve\n" + "".join(f"dve {k:04d}: {line}\n" for k, line in enumerate(lines))
+    made = run(text + ".stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
+    assert made[0].tolist() == [0, 1, 1, 0, 0, 5, 5, 0]
+
+
+def test_error__address_that_a_register_drives_out_of_memory():
+    text = (".stream dve\ndve 0000: MOVE dst=r0 value=300000\n"
+            "dve 0001: MEMSET value=1.0 dst=fp32@0x0+4*r0[1][2] channels=4  // k.py:12\n")
+    with pytest.raises(OutOfBounds) as caught:
+        run(text)
+    assert caught.value.at == ("k.py", 12, 0, None)
+
+
+def test_transfers_of_a_queue__are_reported_in_order():
+    """The second may move first, but its 16 come after those of the first."""
+    text = (".stream dve\ndve 0000: MEMSET value=1.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++@complete\n"
+            "dve 0001: S[2] (qSyncIO0)>=16 MEMSET value=2.0 dst=fp32@0x0[1][4] channels=4 S[0] (Vector)++@complete\n"
+            ".stream sp\nsp 0000: S[0] (Vector)>=1 DMA queue=0 dst=fp32@y[1,8][4,4] src=fp32@0x0[1][4] channels=4 "
+            "S[2] (qSyncIO0)+=16@complete\n"
+            "sp 0001: DMA queue=0 dst=fp32@y+0x10[1,8][4,4] src=fp32@0x10[1][4] channels=4 "
+            "S[2] (qSyncIO0)+=16@complete\n")
+    for seed in range(30):
+        assert (run(text, seed) == 1).all()
+
+
+def test_seed__repeats_a_run():
+    text = (".stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] channels=4\n.stream sp\nsp 0000: " + STORE)
+    first = [np.isnan(run(text, seed)).all() for seed in range(20)]
+    assert first == [np.isnan(run(text, seed)).all() for seed in range(20)]
+
+
+def test_error__wrong_arrays():
+    program = parse_program(HEADER)
+    with pytest.raises(WrongArrays, match="the program has 1 outputs, 0 arrays are given"):
+        simulate(program, [], [])
+    with pytest.raises(WrongArrays, match=r"y is a contiguous float32\[4, 8\]; given is int32\[4, 8\]"):
+        simulate(program, [], [np.zeros((4, 8), np.int32)])
