@@ -81,6 +81,9 @@ class Rules:
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         self.tell(f"the shape of {code([label])} follows from the operands")
 
+    def per_partition(self, like: str, *labels: str) -> None:
+        self.tell(f"{are(labels)} one value for each partition of `{like}`")
+
     def rule(self, holds: bool, what: str) -> None:
         self.tell(re.sub(r", (got|not|') ?.*", "", what))       # without the values of the operation at hand
 

@@ -188,6 +188,15 @@ class Check:
             raise ShapeMismatch(what=f"operand '{label}' of '{self.name}' has shape {list(tile.shape)}, "
                                      f"which must be {list(expected)}")
 
+    def per_partition(self, like: str, *labels: str) -> None:
+        """Tiles of one value for each partition of ``like``."""
+        count = getattr(self.op, like).shape[0]
+        for label in labels:
+            tile: Tile | None = getattr(self.op, label)
+            if tile is not None:
+                self.rule(tile.free_elements == 1 and tile.shape[0] == count,
+                          f"{label} is one value for each partition of {like}, got {list(tile.shape)}")
+
     def rule(self, holds: bool, what: str) -> None:
         """A rule of this op alone."""
         if not holds:

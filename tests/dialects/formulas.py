@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from nki_mlir.dialects.op import Op
@@ -183,6 +184,118 @@ def dynamic_target(op: Any, x: dict) -> np.ndarray:
     return made
 
 
+def activated_twice(op: Any, x: dict) -> tuple[np.ndarray, ...]:
+    value = apply(op.op0, x["src"], x.get("operand0", op.imm0), op.reverse0)
+    value = apply(op.op1, value, x.get("operand1", op.imm1), op.reverse1)
+    if op.fn == "prelu":
+        return accumulating(op, x, np.where(value > 0, value, value * x.get("slope", op.alpha)))
+    return accumulating(op, x, UNARY[op.fn](value))
+
+
+def negated_row(op: Any, made: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return (*made[:2], -made[2]) if op.negate and len(made) == 3 else made
+
+
+def cumulative(op: Any, x: dict) -> tuple[np.ndarray, ...]:
+    start = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}[op.op1]
+    carry = x["accumulator"] if op.reduce_cmd == "reduce" else np.full_like(x["accumulator"], start)
+    value, made = apply(op.op0, x["src"], x.get("operand0", op.imm0)), []
+    for i in range(value.shape[1]):
+        carry = BINARY[op.op1](value[:, i:i + 1], carry)
+        made.append(carry)
+    results = (np.concatenate(made, 1), carry)
+    return (*results, carry) if op.reduce_res is not None else results
+
+
+def dynamic_places(op: Any, x: dict, shape: tuple[int, ...]) -> list[tuple[tuple[int, int], int]]:
+    """((row, column) of the moved tile, place in its row of the table), one element at a time."""
+    index = np.broadcast_to(x["index"].reshape(-1), shape[0]).astype(int)
+    return [((p, k), op.start + op.steps[0] * p + op.steps[1] * k + op.scale * index[p]) for p, k in np.ndindex(*shape)]
+
+
+def read_dynamically(op: Any, x: dict) -> np.ndarray:
+    made = np.empty(op.dst.shape)
+    for (p, k), place in dynamic_places(op, x, op.dst.shape):
+        made[p, k] = x["src"][p if len(x["src"]) > 1 else 0, place]
+    return made
+
+
+def written_dynamically(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].copy()
+    for (p, k), place in dynamic_places(op, x, op.src.shape):
+        row = p if len(made) > 1 else 0
+        made[row, place] = x["src"][p, k] + (made[row, place] if op.rmw == "add" else 0)
+    return made
+
+
+def column_of(op: Any, x: dict, p: int, j: int) -> int:
+    """Offset j of a partition's group is in the group's row j % size, column j // size."""
+    first = p // op.group * op.group
+    return int(x["index"][first + j % op.group, j // op.group])
+
+
+def columns_scattered(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].copy()
+    for p, j in np.ndindex(*x["src"].shape):
+        made[p, column_of(op, x, p, j)] = x["src"][p, j]
+    return made
+
+
+def largest(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
+    values, places = x["values"].copy(), x["places"].copy()
+    for first in range(0, len(values), 16):
+        items = [x["src"][first + i % 16, i // 16] for i in range(op.n)]
+        best = sorted(range(op.n), key=lambda i: (-items[i], i))[:values.shape[1]][::-1]
+        for rank, i in enumerate(best):
+            values[first + rank % 16, rank // 16], places[first + rank % 16, rank // 16] = items[i], i
+    return values, places
+
+
+def nonzero(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].copy()
+    for p in range(0, len(made), 16):
+        found = [i + op.base for i, v in enumerate(x["src"][p]) if v]
+        made[p] = [*found, *[op.padding] * (made.shape[1] - 1 - len(found)), len(found)]
+    return made
+
+
+MX = {"float8_e4m3fn": (ml_dtypes.float8_e4m3fn, 8), "float8_e5m2": (ml_dtypes.float8_e5m2, 15)}
+
+
+def scale_partition(k: int) -> int:
+    """Where the scale of partition k's group is: four groups at the start of each 32 partitions."""
+    return k // 8 // 4 * 32 + k // 8 % 4
+
+
+def quantized(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
+    made, scales = np.zeros(op.dst.shape), x["dst_scale"].copy()
+    dtype, emax = MX[op.element]
+    for g, n in np.ndindex(len(made) // 8, made.shape[1]):
+        block = x["src"][8 * g:8 * g + 8, 4 * n:4 * n + 4]
+        exponent = math.floor(math.log2(abs(block).max())) - (emax - 1)
+        scales[scale_partition(8 * g), n] = exponent + 127
+        for k in range(8):
+            quad = (block[k] / 2.0 ** exponent).astype(dtype)
+            made[8 * g + k, n] = int.from_bytes(quad.tobytes(), "little")
+    return made, scales
+
+
+def unscaled(data: np.ndarray, scale: np.ndarray, element: str) -> np.ndarray:
+    """[K, N, 4] real values."""
+    made = np.empty((*data.shape, 4))
+    for k, n in np.ndindex(*data.shape):
+        quad = np.frombuffer(int(data[k, n]).to_bytes(4, "little"), MX[element][0]).astype(np.float64)
+        made[k, n] = quad * 2.0 ** (scale[scale_partition(k), n] - 127)
+    return made
+
+
+def mx_product(op: Any, x: dict) -> np.ndarray:
+    left = unscaled(x["stationary"], x["stationary_scale"], op.stationary_element)
+    right = unscaled(x["moving"], x["moving_scale"], op.moving_element)
+    made = np.einsum("kmq,knq->mn", left, right)
+    return made + x["dst"] if op.accumulate else made
+
+
 FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nki.binary": lambda o, x: apply(o.op, x["lhs"], x["rhs"]),
     "nki.binary_scalar": lambda o, x: apply(o.op, x["src"], o.scalar, o.reverse),
@@ -222,5 +335,17 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nisa.dma_transpose": lambda o, x: x["src"].transpose(o.permutation),
     "nisa.dma_gather": lambda o, x: x["src"][x["index"].astype(int).ravel()],
     "nisa.dma_scatter": scattered,
+    "nisa.activate2": activated_twice,
+    "nisa.exponential": lambda o, x: accumulating(o, x, np.exp(x["src"] - x.get("highest", o.imm))),
+    "nisa.tensor_scalar_accumulate": lambda o, x: negated_row(o, accumulating(
+        o, x, apply(o.op0, x["src"], x.get("operand0", o.imm0), o.reverse0))),
+    "nisa.tensor_scalar_cumulative": cumulative,
+    "nisa.dma_compute": lambda o, x: x["lhs"] + x["rhs"],
+    "nisa.dynamic_read": read_dynamically, "nisa.dynamic_write": written_dynamically,
+    "nisa.gather_columns": lambda o, x: np.array(
+        [[x["src"][p, column_of(o, x, p, j)] for j in range(o.dst.shape[1])] for p in range(len(x["src"]))]),
+    "nisa.scatter_columns": columns_scattered, "nisa.topk": largest, "nisa.nonzero_with_count": nonzero,
+    "nisa.quantize_mx": quantized, "nisa.nc_matmul_mx": mx_product,
+    "nisa.nc_matmul_transpose": lambda o, x: np.einsum("km,kn->mn", x["stationary"], x["moving"]),
     "nisa.tensor_copy_dynamic_src": dynamic_source, "nisa.tensor_copy_dynamic_dst": dynamic_target,
 }

@@ -13,9 +13,9 @@ from nki_mlir.dialects.verifier import verify
 from nki_mlir.scalar.dtypes import ALL, BOOL, FLOAT32, INT32, DType
 
 from .formulas import BINARY, BITS, FORMULAS, UNARY
-from .samples import SAMPLES, A, arrays_of, column, run, tile
+from .samples import COLUMN, SAMPLES, A, arrays_of, column, run, tile
 
-RANDOM = ("nisa.random_seed", "nisa.rand", "nisa.dropout")
+RANDOM = ("nisa.random_seed", "nisa.rand", "nisa.rng", "nisa.dropout")
 TESTED = sorted(set(FORMULAS) & set(SAMPLES))
 NARROW = [d for d in ALL if d.bits <= 32 and d is not BOOL]
 
@@ -57,12 +57,24 @@ def compare(got: np.ndarray, wanted: np.ndarray, dtype: DType, terms: int = 1) -
 MEANT = {"nisa.bn_aggr": lambda a: {"src": abs(a["src"])},
          "nisa.local_gather": lambda a: {"index": a["index"] % max(1, a["src"].shape[1] - 1)},
          "nisa.nc_find_index8": lambda a: {"vals": searched(a)},
-         "nisa.nc_match_replace8": lambda a: {"vals": searched(a)}}
-CONTRACTED = ("nki.matmul", "nisa.nc_matmul", "nisa.tensor_partition_reduce")
+         "nisa.nc_match_replace8": lambda a: {"vals": searched(a)},
+         "nisa.nc_matmul_mx": lambda a: {k: small_floats(v) for k, v in a.items() if k != "dst"},
+         "nisa.nc_matmul_transpose": lambda a: {"moving": np.eye(len(a["moving"]), dtype=a["moving"].dtype)[::-1]}}
+CONTRACTED = ("nki.matmul", "nisa.nc_matmul", "nisa.nc_matmul_mx", "nisa.nc_matmul_transpose",
+              "nisa.tensor_partition_reduce")
 
 
 def searched(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return np.where(np.arange(8) % 2, arrays["vals"], arrays["data"][:, :8])
+
+
+def small_floats(array: np.ndarray) -> np.ndarray:
+    """Packed elements without NaN, scales around 1."""
+    rng = np.random.default_rng(array.size)
+    if array.dtype == np.uint8:
+        return rng.integers(122, 132, array.shape).astype(np.uint8)
+    quads = rng.integers(0, 0x7B, (*array.shape, 4)) | rng.choice([0, 0x80], (*array.shape, 4))
+    return quads.astype(np.uint8).view(np.uint32)[..., 0]
 
 
 def check(op: Op, changed: dict[str, np.ndarray] | None = None) -> None:
@@ -206,6 +218,24 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("nisa.dma_transpose", {"dst": "sbuf FxGxPxf32", "permutation": (2, 1, 0)}),
     ("nisa.local_gather", {"dst": "sbuf 16x16x2xf32", "elements": 2}),
     ("nisa.tensor_copy_dynamic_src", {"position": Linear(1, (), ((1, 1),))}),
+    ("nisa.activate2", {"fn": "prelu", "alpha": 0.25, "op0": "subtract", "op1": "bypass", "reverse0": True}),
+    ("nisa.activate2", {"fn": "prelu", "slope": COLUMN, "operand0": COLUMN, "operand1": COLUMN, "op1": "subtract",
+                        "reverse1": True, "reduce_cmd": "reset_reduce", "reduce_op": "maximum",
+                        "reduce_res": COLUMN}),
+    ("nisa.exponential", {"highest": COLUMN, "reduce_cmd": "reduce"}),
+    ("nisa.tensor_scalar_accumulate", {"operand0": COLUMN, "op0": "subtract", "reverse0": True, "negate": False,
+                                       "reduce_op": "maximum", "reduce_cmd": "reset_reduce"}),
+    *(("nisa.tensor_scalar_cumulative", {"op1": op, "operand0": COLUMN, "reduce_cmd": command})
+      for op in ("add", "subtract", "multiply", "maximum", "minimum") for command in ("reduce", "reset_reduce")),
+    ("nisa.dynamic_read", {"src": "hbm 1x64xf32", "steps": (9, 2), "index": "sbuf Px1xi32", "scale": 4}),
+    ("nisa.dynamic_write", {"dst": "sbuf PxKxf32", "steps": (0, 1), "index": "sbuf 1x1xi32", "scale": 1,
+                            "rmw": "bypass"}),
+    ("nisa.gather_columns", {"group": 32}),
+    ("nisa.scatter_columns", {"group": 32}),
+    ("nisa.nonzero_with_count", {"src": "sbuf Px6xf32", "base": 0, "padding": -7}),
+    ("nisa.quantize_mx", {"element": "float8_e5m2", "src": "sbuf 32x8xf16"}),
+    ("nisa.nc_matmul_mx", {"accumulate": True, "moving_element": "float8_e4m3fn"}),
+    ("nisa.nc_matmul_transpose", {"stationary": "sbuf PxGxi32", "dst": "psum GxPxi32"}),
 ]
 
 
@@ -252,6 +282,18 @@ def test_random_numbers__follow_the_state() -> None:
     assert not np.array_equal(first["dst"], second["dst"])
     assert first["dst"].min() >= 0 and first["dst"].max() < 1
     assert abs(first["dst"].mean() - 0.5) < 0.01 and abs(first["dst"].var() - 1 / 12) < 0.002
+
+
+@pytest.mark.parametrize("dtype", ["ui8", "i8", "ui16", "i16", "ui32", "i32", "i1"])
+def test_random_bits__are_even(dtype: str) -> None:
+    op = SAMPLES["nisa.rng"].make(sizes={"P": 128, "F": 512}, dst=f"sbuf PxFx{dtype}")
+    arrays = arrays_of(op)
+    after = run(op, arrays)
+    assert not np.array_equal(after["state"], arrays["state"])
+    bits = np.unpackbits(after["dst"].view(np.uint8).reshape(-1, after["dst"].itemsize), axis=1)
+    used = bits[:, -1:] if dtype == "i1" else bits
+    assert np.all(abs(used.mean(0) - 0.5) < 0.01)
+    assert dtype != "i1" or after["dst"].view(np.uint8).max() == 1
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])

@@ -49,8 +49,10 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src", "operand0", "operand1", "slope")
         check.same_shape("dst", "src")
+        check.per_partition("dst", "operand0", "operand1", "slope")
         check.one_of("fn", ("prelu", *ACTIVATIONS))
-        check.rule((self.op0, self.op1) in PAIRS, f"({self.op0}, {self.op1}) is none of {PAIRS}")
+        check.rule((self.op0, self.op1) in PAIRS, "takes multiply with add or subtract, or one operation and bypass, "
+                                                  f"got {self.op0} and {self.op1}")
         self.verify_accumulator(check)
         check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
 
@@ -89,6 +91,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         check.on_chip("dst", "src", "highest")
         check.same_shape("dst", "src")
         check.dtype("highest", FLOAT32)
+        check.per_partition("dst", "highest")
         check.one_of("reduce_op", ("add",))
         self.verify_accumulator(check)
 
@@ -120,6 +123,7 @@ class TensorScalarAccumulateOp(Accumulating, name="tensor_scalar_accumulate", en
         check.alu("op0", 1, 2)
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src")
+        check.per_partition("dst", "operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_accumulator(check)
 
@@ -153,6 +157,8 @@ class TensorScalarCumulativeOp(Accumulating, name="tensor_scalar_cumulative", en
         check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src")
+        check.per_partition("dst", "operand0")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_accumulator(check)
         check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Copies whose addresses have a run-time part: an access pattern whose start is read from a tile, columns by offsets.
 
-The table is a whole buffer ([1, N] in HBM, [P,
-                                             N] on chip); a pattern gives the places of the other tile's elements in a
-row of it, and the index tile moves them: by one value, or by one value for each row.
+The table is a whole buffer ([1, N] in HBM, [P, N] on chip); a pattern gives the places of the other tile's elements in
+a row of it, and the index tile moves them: by one value, or by one value for each row.
 """
 
 from math import prod
@@ -16,7 +15,7 @@ from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
 from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
 GROUPS = (16, 32)
 
@@ -123,12 +122,11 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
         made = dst.reshape(dst.shape[0], -1).copy()
         rows, places, good = self.addresses(made, src.shape, index)
         rows, places = rows[good], places[good]
-        values = convert(src, self.dst.dtype, self.src.dtype)[good]
         if self.rmw == "bypass":
-            made[rows, places] = values
+            made[rows, places] = convert(src, self.dst.dtype, self.src.dtype)[good]
         else:
-            total = made.astype(np.float32)
-            np.add.at(total, (rows, places), values.astype(np.float32))
+            total = made.astype(np.float32)         # rounded once
+            np.add.at(total, (rows, places), convert(src, FLOAT32, self.src.dtype)[good])
             made[rows, places] = convert(total[rows, places], self.dst.dtype)
         return made.reshape(dst.shape)
 

@@ -82,6 +82,7 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src", "prob")
         check.same_shape("dst", "src")
+        check.per_partition("dst", "prob")
         check_state(self, check)
 
     @property

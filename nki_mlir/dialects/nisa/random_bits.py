@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.nisa.random import check_state
 from nki_mlir.dialects.op import InOut, Out
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BOOL, DType
 
 
 class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
@@ -34,6 +34,8 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
         bits = generator.integers(0, 1 << 32, self.dst.shape, np.uint64).astype(np.uint32)
         after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
         size = self.dst.dtype.itemsize
+        if self.dst.dtype is BOOL:
+            return (bits & 1).astype(np.bool_), after
         return bits.astype(f"u{size}").view(self.dst.dtype.numpy), after
 
     def cycles(self, machine: Machine) -> float:

@@ -36,8 +36,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         check.on_chip("dst", "data0", "data1", "initial")
         check.same_shape("dst", "data0", "data1")
         not_all_in_psum(self, check, "data0", "data1")
-        if self.initial is not None:
-            check.rule(self.initial.free_elements == 1, "initial is a number or one value a partition")
+        check.per_partition("dst", "initial")
 
     def reference(self, data0: np.ndarray, data1: np.ndarray, *initial: np.ndarray) -> np.ndarray:
         p = data0.shape[0]

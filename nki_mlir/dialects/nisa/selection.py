@@ -43,7 +43,7 @@ class Accumulating(PartitionWise):
         check.one_of("reduce_cmd", COMMANDS)
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.dtype("accumulator", FLOAT32)
-        check.rule(self.accumulator.free_elements == 1, "accumulator is one value a partition")     # type: ignore[attr-defined]
+        check.per_partition("dst", "accumulator", "reduce_res")
 
 
 class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines=(Engine.SCALAR,),
@@ -91,6 +91,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "predicate", "on_true", "on_false")
         check.same_shape("dst", "predicate", "on_true")
+        check.per_partition("dst", "on_false")
         check.one_of("reduce_op", ("maximum",))
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
@@ -130,6 +131,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         check.same_shape("dst", "src")
         check.dtype("bound0", FLOAT32)
         check.dtype("bound1", FLOAT32)
+        check.per_partition("dst", "bound0", "bound1")
         self.verify_accumulator(check)
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Any:
