@@ -4,7 +4,7 @@
 Equal subtrees are equal objects for dictionaries, which is how an instruction's result is used again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -131,11 +131,10 @@ def alu(fn: str, *args: Node) -> Node:
 class BodyReader:
     """Reads the tree behind the yielded value of a structured operation's block."""
 
-    def __init__(self, block: Any, inputs: int, data: int) -> None:
-        """``inputs`` arguments are inputs, of which the first ``data`` are elements and the others symbols."""
-        self.inputs, self.data = inputs, data
+    def __init__(self, block: Any, inputs: int, symbols: Sequence[int] = ()) -> None:
+        """The first ``inputs`` arguments are inputs; those at ``symbols`` are index values, in this order."""
+        self.block, self.inputs, self.symbols = block, inputs, list(symbols)
         self.known: dict[Any, Any] = {}
-        self.block = block
 
     def yielded(self, output: int = 0) -> Node:
         terminator = self.block.operations[len(self.block.operations) - 1].operation
@@ -148,6 +147,9 @@ class BodyReader:
 
     def _read(self, value: Any) -> Node:
         if isinstance(value.owner, ir.Block):
+            if value.owner != self.block:
+                raise Unsupported(feature="a number that is an argument in a structured operation",
+                                  instead="write it as a constant")
             place, dtype = ir.BlockArgument(value).arg_number, _dtype(value)
             return Input(dtype, place) if place < self.inputs else Output(dtype)
         op = value.owner.operation
@@ -170,7 +172,7 @@ class BodyReader:
     def form(self, value: Any) -> Linear:
         """An index in the body as a form of the axes and of the symbols among the inputs."""
         if isinstance(value.owner, ir.Block):
-            return Linear(0, ((ir.BlockArgument(value).arg_number - self.data, 1),))
+            return Linear(0, ((self.symbols.index(ir.BlockArgument(value).arg_number), 1),))
         op = value.owner.operation
         match op.name:
             case "linalg.index":

@@ -102,7 +102,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     result = emitter.buffer(kept, dst.dtype if fresh else element.dtype)
     reduce_tile(selector, nest, fn, src, result, element.dtype)
     if not fresh:
-        total = emitter.buffer(kept, dst.dtype)
+        total = dst if nest.output.on_chip and flags is None else emitter.buffer(kept, dst.dtype)
         emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(kept), rhs=result,
                      op=fn)
         result = total

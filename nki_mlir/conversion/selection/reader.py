@@ -65,7 +65,7 @@ class NestReader:
 
     def fill(self) -> Nest:
         value, target = self.operation.operands
-        constant = BodyReader(self.operation.regions[0].blocks[0], 1, 1).value(value)
+        constant = BodyReader(self.operation.regions[0].blocks[0], 1).value(value)
         view = self.view(target)
         maps = [Linear(0, (), ((axis, 1),)) for axis in range(len(view.sizes))]
         return Nest(view.sizes, frozenset(), (), self.operand(view, maps, view.sizes), constant)
@@ -76,22 +76,30 @@ class NestReader:
         inputs, outputs = list(attributes["operandSegmentSizes"])
         if outputs != 1:
             raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
-        data = sum(isinstance(v.type, ir.MemRefType) for v in operands[:inputs])
-        views = [self.view(v) for v in (*operands[:data], operands[-1])]
-        maps = [a.value for k, a in enumerate(attributes["indexing_maps"]) if k < data or k >= inputs]
+        memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
+        indices = [k for k, v in enumerate(operands) if isinstance(v.type, ir.IndexType)]
+        views = [self.view(operands[k]) for k in memory]
+        maps = [attributes["indexing_maps"][k].value for k in memory]
         subscripts = [[self.subscript(e) for e in m.results] for m in maps]
         rank = maps[0].n_dims
         extents = self.extents(rank, views, subscripts)
         kinds = [str(kind) for kind in attributes["iterator_types"]]
         reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
-        made = [self.operand(v, s, extents) for v, s in zip(views, subscripts)]
-        given = [self.form(v) for v in operands[data:inputs]]
-        body = BodyReader(op.regions[0].blocks[0], inputs, data).yielded()
-        body = self.with_symbols(body, given)
+        made = {k: self.operand(v, s, extents) for k, v, s in zip(memory, views, subscripts)}
+        given = [self.form(operands[k]) for k in indices]
+        reader = BodyReader(op.regions[0].blocks[0], inputs, indices)
+        body = reader.yielded()
+        used = sorted(inputs_of(body) & set(memory))
+
+        def known(node: Node) -> Node | None:
+            """Inputs by their place among those that are read, numbers in place of scalar inputs."""
+            if isinstance(node, Input):
+                return Input(node.dtype, used.index(node.place)) if node.place in made else reader.value(
+                    operands[node.place])
+            return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
         mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
-        used = sorted(inputs_of(body))
-        body = rebuilt(body, lambda n: Input(n.dtype, used.index(n.place)) if isinstance(n, Input) else None)
-        return Nest(extents, reduced, tuple(made[k] for k in used), made[-1], body, mask, limits)
+        return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
+                    limits)
 
     def subscript(self, e: Any) -> Linear:
         try:
@@ -130,10 +138,6 @@ class NestReader:
         if name not in attributes:
             return ()
         return tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in read_mask(attributes[name]))
-
-    def with_symbols(self, body: Node, given: Sequence[Linear]) -> Node:
-        return rebuilt(body, lambda node: Position(_with_symbols(node.form, given), node.dtype)
-                       if isinstance(node, Position) else None)
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def view(self, value: Any) -> View:
