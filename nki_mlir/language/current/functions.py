@@ -2,6 +2,7 @@
 """The functions of ``nki.language`` on tiles: each makes a new tile. Those that are operators, too, carry their
 name."""
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -184,7 +185,7 @@ def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
     wanted, kind = tuple(int(n) for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
-    require(len(wanted) == x.ndim and all(n in (1, w) for n, w in zip(x.shape, wanted)),
+    require(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)),
             f"shape {list(x.shape)} does not broadcast to {list(wanted)}")
     view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(wanted)
     return low.adopt(ops.copy(view, dtype=kind))

@@ -2,7 +2,6 @@
 """``nki.language`` (``nl``): tensors, dtypes, loops and functions on tiles."""
 
 import itertools
-from builtins import range
 from typing import Any, NoReturn
 
 from nki_mlir.frontend.builder import current

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Exchanges between ranks that run in one process."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.language.current import collectives as ncc
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.current.simulator import simulate_ranks
+
+from .running import numbers
+
+PARTS = [numbers(8, 6, seed=k) for k in range(4)]
+GROUP = ncc.ReplicaGroup([[0, 1, 2, 3]])
+
+
+def exchanged(exchange, shape, parts=PARTS):
+    """What each rank has after ``exchange(src, dst)`` of HBM tensors."""
+    def kernel(x):
+        src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="src")
+        dst = nl.zeros(shape, x.dtype, buffer=nl.private_hbm, name="dst")
+        out = nl.ndarray(shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(src, x)
+        exchange(src, dst)
+        nisa.dma_copy(out, dst)
+        return out
+    return simulate_ranks(nki.jit(kernel), [(p,) for p in parts])
+
+
+def test_all_reduce():
+    for got in exchanged(lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.add), (8, 6)):
+        np.testing.assert_array_equal(got, sum(PARTS))
+    pairs = ncc.ReplicaGroup([[0, 1], [2, 3]])
+    made = exchanged(lambda s, d: ncc.all_reduce([s], [d], pairs, nl.maximum), (8, 6))
+    np.testing.assert_array_equal(made[1], np.maximum(PARTS[0], PARTS[1]))
+    np.testing.assert_array_equal(made[2], np.maximum(PARTS[2], PARTS[3]))
+
+
+def test_gather_scatter_and_all_to_all():
+    for got in exchanged(lambda s, d: ncc.all_gather([s], [d], GROUP, 0), (32, 6)):
+        np.testing.assert_array_equal(got, np.concatenate(PARTS))
+    made = exchanged(lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 6))
+    np.testing.assert_array_equal(np.concatenate(made), sum(PARTS))
+    made = exchanged(lambda s, d: ncc.all_to_all([s], [d], GROUP, 0), (8, 6))
+    np.testing.assert_array_equal(made[1], np.concatenate([p[2:4] for p in PARTS]))
+
+
+def test_permutations():
+    made = exchanged(lambda s, d: ncc.collective_permute([s], [d], [(0, 2), (2, 1)]), (8, 6))
+    np.testing.assert_array_equal(made[2], PARTS[0])
+    np.testing.assert_array_equal(made[1], PARTS[2])
+    assert not made[0].any() and not made[3].any()
+    made = exchanged(lambda s, d: ncc.collective_permute_implicit([s], [d], GROUP), (8, 6))
+    np.testing.assert_array_equal(made[0], PARTS[3])
+    made = exchanged(lambda s, d: ncc.collective_permute_implicit_reduce([s], [s], [d], GROUP, nl.add), (8, 6))
+    np.testing.assert_array_equal(made[1], 2 * PARTS[0])
+
+
+def test_ranks():
+    def kernel(x):
+        out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+        t = nl.ndarray((1, 2), nl.int32)
+        nisa.register_store(t[:, 0:1], ncc.rank_id())
+        nisa.register_store(t[:, 1:2], ncc.collective_permute_implicit_current_processing_rank_id(1, GROUP))
+        nl.store(out, t)
+        return out
+    made = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS])
+    assert [m.tolist() for m in made] == [[[0, 3]], [[1, 0]], [[2, 1]], [[3, 2]]]
+
+
+def test_parts_of_different_sizes():
+    counts = np.array([[1, 2, 0, 3], [2, 2, 2, 2], [0, 1, 4, 1], [3, 0, 1, 0]])
+    sent = [np.arange(20, dtype=np.float32) + 100 * r for r in range(4)]
+    tables = []
+    for r in range(4):
+        starts = np.concatenate([[0], np.cumsum(counts[r])[:-1]])
+        tables.append(np.stack([counts[r], starts, np.zeros(4, int)]).astype(np.uint32))
+
+    def kernel(x, table):
+        src, dst = nl.ndarray((20,), x.dtype, buffer=nl.hbm), nl.zeros((20,), x.dtype, buffer=nl.hbm)
+        held = nl.ndarray((3, 4), nl.uint32, buffer=nl.hbm)
+        outs = [nl.ndarray((20,), x.dtype, buffer=nl.shared_hbm), nl.ndarray((3, 4), nl.uint32, buffer=nl.shared_hbm)]
+        nisa.dma_copy(src, x)
+        nisa.dma_copy(held, table)
+        ncc.all_to_all_v([src], [dst], GROUP, held)
+        nisa.dma_copy(outs[0], dst)
+        nisa.dma_copy(outs[1], held)
+        return outs
+    made = simulate_ranks(nki.jit(kernel), list(zip(sent, tables)))
+    for r in range(4):
+        expected = np.zeros(20, np.float32)
+        for s in range(4):
+            start, n = tables[s][1, r], counts[s, r]
+            expected[5 * s:5 * s + n] = sent[s][start:start + n]
+        np.testing.assert_array_equal(made[r][0], expected)
+        np.testing.assert_array_equal(made[r][1][2], counts[:, r])
+
+
+def test_what_collectives_refuse():
+    def alone(x):
+        ncc.all_reduce([x], [x], GROUP, nl.add)
+    with pytest.raises(Unsupported, match="simulate_ranks"):
+        nki.simulate(alone)(PARTS[0])
+    with pytest.raises(AssertionError, match="overlap"):
+        ncc.ReplicaGroup([[0, 1], [1, 2]])
+    with pytest.raises(AssertionError, match="collective_dim 1"):
+        exchanged(lambda s, d: ncc.all_gather([s], [d], GROUP, 1), (8, 24))
+    with pytest.raises(AssertionError, match="nl.add, nl.minimum or nl.maximum"):
+        exchanged(lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.multiply), (8, 6))
+
+
+def test_one_rank_by_itself():
+    def kernel(x):
+        src, dst = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm), nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(src, x)
+        ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
+        nisa.dma_copy(out, dst)
+        return out
+    np.testing.assert_array_equal(nki.simulate(kernel)(PARTS[0]), PARTS[0])

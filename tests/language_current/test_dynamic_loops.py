@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Registers, and loops whose trip counts are known at run time only."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+from .running import numbers, run
+
+
+def columns_copied(x, limit, loop):
+    """The first columns of x, copied one by one in a loop."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    t, made = nl.load(x), nl.zeros(x.shape, x.dtype)
+    bound = nisa.register_alloc()
+    nisa.register_load(bound, limit)
+
+    def body(i):
+        column = [[x.shape[1], x.shape[0]], [1, 1]]
+        nisa.tensor_copy(made.ap(column, scalar_offset=i, indirect_dim=1), t.ap(column, scalar_offset=i, indirect_dim=1))
+    loop(bound, body)
+    nisa.dma_copy(out, made)
+    return out
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 8])
+def test_fori_loop(on, count):
+    x = numbers(16, 8)
+    expected = np.where(np.arange(8) < count, x, 0)
+    made = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(0, bound, body)), x,
+               np.array([[count]], np.int32))
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_fori_loop_with_a_step(on):
+    x = numbers(16, 8)
+    made = run(on, lambda x, n: columns_copied(x, n, lambda bound, body: nl.fori_loop(1, bound, body, step=3)), x,
+               np.array([[7]], np.int32))
+    np.testing.assert_array_equal(made, np.where(np.isin(np.arange(8), (1, 4)), x, 0))
+
+
+def test_dynamic_range(on):
+    def loop(bound, body):
+        with pytest.warns(UserWarning, match="deprecated"):
+            counts = nl.dynamic_range(bound)
+        for i in counts:
+            body(i)
+    x = numbers(16, 8)
+    made = run(on, lambda x, n: columns_copied(x, n, loop), x, np.array([[3]], np.int32))
+    np.testing.assert_array_equal(made, np.where(np.arange(8) < 3, x, 0))
+
+
+def test_while_loop(on):
+    def kernel(start):
+        out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+        left, total = nl.load(start), nl.zeros((1, 1), nl.int32)
+        condition = nisa.register_alloc()
+        nisa.register_load(condition, left)
+
+        def body(r):
+            nisa.tensor_tensor(total, total, left, nl.add)
+            nisa.tensor_scalar(left, left, nl.subtract, 1)
+            nisa.register_load(r, left)
+            return r
+        nl.while_loop(condition, body)
+        nl.store(out[:, 0:1], total)
+        nl.store(out[:, 1:2], left)
+        return out
+    for count in (0, 4):
+        made = run(on, kernel, np.array([[count]], np.int32))
+        assert made.tolist() == [[count * (count + 1) // 2, 0]]
+
+
+def test_loops_in_loops(on):
+    def kernel(n):
+        out = nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm)
+        total = nl.zeros((1, 1), nl.int32)
+        bound = nisa.register_alloc()
+        nisa.register_load(bound, n)
+
+        def inner(j):
+            nisa.tensor_scalar(total, total, nl.add, 1)
+
+        nl.fori_loop(0, bound, lambda i: nl.fori_loop(i, 4, inner))
+        nl.store(out, total)
+        return out
+    assert run(on, kernel, np.array([[3]], np.int32)).tolist() == [[4 + 3 + 2]]
+
+
+def test_registers(on):
+    def kernel(x):
+        out = nl.ndarray((1, 4), nl.int32, buffer=nl.shared_hbm)
+        made = nl.ndarray((1, 4), nl.int32)
+        a, b = nisa.register_alloc(7), nisa.register_alloc()
+        nisa.register_load(b, x[0, 1])
+        nisa.register_store(made[:, 0:1], a)
+        nisa.register_store(made[:, 1:2], b)
+        nisa.register_move(a, b)
+        nisa.register_store(made[:, 2:3], a)
+        with pytest.warns(UserWarning, match="src"):
+            nisa.register_move(a, imm=-3)
+        nisa.register_store(made[:, 3:4], a)
+        nl.store(out, made)
+        return out
+    assert run(on, kernel, np.array([[1, -5]], np.int32)).tolist() == [[7, -5, -5, -3]]
+
+
+def test_iota_with_a_register(on):
+    def kernel(x):
+        out = nl.ndarray((4, 3), nl.int32, buffer=nl.shared_hbm)
+        made, r = nl.ndarray((4, 3), nl.int32), nisa.register_alloc()
+        nisa.register_load(r, x)
+        nisa.iota(made, [[2, 3]], offset=r, channel_multiplier=10)
+        nl.store(out, made)
+        return out
+    expected = 100 + 2 * np.arange(3) + 10 * np.arange(4)[:, None]
+    np.testing.assert_array_equal(run(on, kernel, np.array([[100]], np.int32)), expected)
+
+
+def test_a_register_subscript(on):
+    def kernel(x, at):
+        out = nl.ndarray((2, 3), x.dtype, buffer=nl.shared_hbm)
+        r = nisa.register_alloc()
+        nisa.register_load(r, at)
+        nisa.dma_copy(out[0:1], x[r])
+        t = nl.load(x)
+        nisa.dma_copy(out[1:2, 0:2], t[0:1, nl.ds(r, 2)])
+        nisa.dma_copy(out[1:2, 2:3], t[1:2, 0:1])
+        return out
+    x = numbers(4, 3)
+    made = run(on, kernel, x, np.array([[1]], np.int32))
+    np.testing.assert_array_equal(made, [x[1], [x[0, 1], x[0, 2], x[1, 0]]])
+
+
+def simulated(body):
+    nki.simulate(lambda x: body(x))(np.array([[2]], np.int32))
+
+
+def test_registers_are_no_numbers():
+    for use in (int, range, lambda r: r + 1, lambda r: r < 3, float):
+        with pytest.raises(TypeError, match="no Python number"):
+            simulated(lambda x, use=use: use(nisa.register_alloc(1)) and None)
+
+
+def test_a_loops_register_is_frozen():
+    with pytest.raises(AssertionError, match="cannot be written"):
+        simulated(lambda x: nl.fori_loop(0, 2, lambda i: nisa.register_move(i, 3)))
+
+
+def test_what_loops_do_not_allow():
+    with pytest.raises(AssertionError, match="step must be a positive int"):
+        simulated(lambda x: nl.fori_loop(0, 2, lambda i: None, step=0))
+    with pytest.raises(AssertionError, match="returns nothing"):
+        simulated(lambda x: nl.fori_loop(0, 2, lambda i: i))
+    with pytest.raises(AssertionError, match="returns the next condition"):
+        simulated(lambda x: nl.while_loop(nisa.register_alloc(1), lambda r: None))
+
+    def inside(x):
+        with nl.no_reorder():
+            nl.fori_loop(0, 2, lambda i: None)
+    with pytest.raises(AssertionError, match="Dynamic control-flow cannot be nested with a no_reorder block"):
+        simulated(inside)
+
+    def across(x):
+        held = []
+        nl.fori_loop(0, 1, lambda i: held.append(nisa.register_move(nisa.register_alloc(), 1)))
+        nisa.register_move(nisa.register_alloc(), 1).depends_on(held[0])
+    with pytest.raises(AssertionError, match="no dependency crosses"):
+        simulated(across)
+
+
+def test_while_register_in_the_simulator():
+    def kernel(x):
+        t, r = nl.load(x), nisa.register_alloc()
+        nisa.register_load(r, t)
+        count = 0
+        while r:
+            nisa.tensor_scalar(t, t, nl.subtract, 1)
+            nisa.register_load(r, t)
+            count += 1
+        assert count == 2
+    simulated(kernel)
+
+
+def test_matmul_in_a_loop_on_psum_from_outside(on):
+    a, b = numbers(32, 8), numbers(32, 6, seed=1)
+
+    def kernel(a, b, n, how):
+        out = nl.ndarray((8, 6), nl.float32, buffer=nl.shared_hbm)
+        x, y, bound = nl.load(a), nl.load(b), nisa.register_alloc()
+        nisa.register_load(bound, n)
+        total = nl.zeros((8, 6), nl.float32, buffer=nl.psum)
+        nl.fori_loop(0, bound, lambda i: nisa.nc_matmul(total, x, y) and None)
+        nl.store(out, nl.copy(total))
+        return out
+    np.testing.assert_array_equal(run(on, kernel, a, b, np.array([[3]], np.int32), None), 3 * (a.T @ b))

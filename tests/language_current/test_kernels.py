@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Decorating, launching and simulating kernels."""
+
+import dataclasses
+import enum
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.current import typing as nt
+from nki_mlir.language.current.compiler import compile_kernel
+
+from .running import numbers, run
+
+
+def doubled(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2.0))
+    return out
+
+
+def test_decorators():
+    x = numbers(16, 8)
+    bare, called = nki.jit(doubled), nki.jit()(doubled)
+    assert nki.jit(bare) is bare
+    for kernel in (bare, called, nki.simulate(doubled), nki.simulate(bare[1]), nki.cpu_simulate(bare)[1]):
+        np.testing.assert_array_equal(kernel(x), x * 2)
+    with pytest.raises(TypeError, match="platform_target"):
+        nki.jit(platform_target="trn2")
+    with pytest.warns(UserWarning, match="mode"):
+        np.testing.assert_array_equal(nki.simulate(nki.jit(mode="anything")(doubled))(x), x * 2)
+
+
+def test_simulator_by_environment(monkeypatch):
+    def kernel(x):
+        assert nl.load(x).sim_value is not None         # only the simulator has values
+        return doubled(x)
+    monkeypatch.setenv("NKI_SIMULATOR", "1")
+    x = numbers(16, 8)
+    np.testing.assert_array_equal(nki.jit(kernel)(x), x * 2)
+
+
+def test_loops_are_pythons(on):
+    def kernel(x):
+        out = nl.ndarray((8, 1), x.dtype, buffer=nl.shared_hbm)
+        count, tiles = 0, []
+        for i in nl.affine_range(8):
+            count += 1
+            tiles.append(nl.load(x[i:i + 1]))
+            assert isinstance(i, int)
+        while count > 6:
+            count -= 1
+        for i, t in enumerate(reversed(tiles)):
+            nl.store(out[i:i + 1], nl.multiply(t, float(count)))
+        return out
+    x = numbers(8, 1)
+    np.testing.assert_array_equal(run(on, kernel, x), x[::-1] * 6)
+
+
+def test_two_cores(on):
+    def kernel(x):
+        assert (nl.program_ndim(), nl.num_programs()) == (1, 2)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i, n = nl.program_id(0), x.shape[0] // 2
+        scale = 2.0 if i == 0 else 3.0                  # a branch of Python
+        nl.store(out[i * n:(i + 1) * n], nl.multiply(nl.load(x[i * n:(i + 1) * n]), scale))
+        return out
+    x = numbers(32, 8)
+    np.testing.assert_array_equal(run(on, kernel, x, cores=2), np.concatenate([x[:16] * 2, x[16:] * 3]))
+
+
+@pytest.mark.parametrize("cores, expected", [(None, (0, 1, 0)), (1, (1, 1, 0))])
+def test_one_core(on, cores, expected):
+    seen = []
+
+    def kernel(x):
+        seen.append((nl.program_ndim(), nl.num_programs(0), nl.program_id(0)))
+        nisa.core_barrier(x, (0,))
+        return doubled(x)
+    run(on, kernel, numbers(4, 4), cores=cores)
+    assert seen[-1] == expected
+
+
+def test_launches_that_do_not_exist(monkeypatch):
+    kernel = nki.jit(doubled)
+    for cores in (0, 3, 8):
+        with pytest.raises(AssertionError, match="1 to 2 cores"):
+            kernel[cores]
+    with pytest.raises(TypeError, match="one number of cores"):
+        kernel[2, 2]
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    with pytest.raises(AssertionError, match="1 to 1 cores"):
+        kernel[2]
+    with pytest.raises(AssertionError, match=r"invalid program axis 1 \(must be zero\)"):
+        nki.simulate(lambda x: nl.program_id(1))(numbers(2, 2))
+
+
+def exchange(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    i, n = nl.program_id(0), x.shape[0] // 2
+    mine, theirs = nl.load(x[i * n:(i + 1) * n]), nl.ndarray((n, x.shape[1]), x.dtype)
+    nisa.sendrecv(mine, theirs, send_to_rank=1 - i, recv_from_rank=1 - i, pipe_id=0)
+    nl.store(out[i * n:(i + 1) * n], theirs)
+    return out
+
+
+def test_cores_exchange_tiles():
+    x = numbers(32, 8)
+    np.testing.assert_array_equal(nki.simulate(nki.jit(exchange)[2])(x), np.concatenate([x[16:], x[:16]]))
+
+
+def test_a_barrier_makes_writes_of_the_other_core_visible():
+    def kernel(x):
+        out = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm)
+        held = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm, name="held")
+        i = nl.program_id(0)
+        nl.store(held[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
+        nisa.core_barrier(held, (0, 1))
+        nl.store(out[i:i + 1], nl.load(held[1 - i:2 - i]))
+        return out
+    x = numbers(2, 8)
+    np.testing.assert_array_equal(nki.simulate(nki.jit(kernel)[2])(x), x[::-1] * 2)
+
+
+def test_a_barrier_that_only_one_core_reaches():
+    def kernel(x):
+        if nl.program_id(0) == 0:
+            nisa.core_barrier(x, (0, 1))
+        return doubled(x)
+    with pytest.raises(AssertionError, match="waits for something that no other core does"):
+        nki.simulate(nki.jit(kernel)[2])(numbers(4, 4))
+
+
+def test_inputs_are_updated_in_place(on):
+    def kernel(x, y):
+        nl.store(x, nl.add(nl.load(x), nl.load(y)))
+    x, y = numbers(16, 8), numbers(16, 8, seed=1)
+    given = x.copy()
+    nki.jit(kernel).on(on)(given, y)
+    np.testing.assert_array_equal(given, x + y)
+    strided = np.asfortranarray(x)
+    assert nki.simulate(kernel)(strided, y) is None
+    np.testing.assert_array_equal(strided, x + y)
+
+
+def test_structures_of_results(on):
+    def kernel(x):
+        a, b = doubled(x), doubled(x)
+        return {"first": a, "others": [b, (a,)]}
+    x = numbers(4, 4)
+    made = run(on, kernel, x)
+    assert list(made) == ["first", "others"] and isinstance(made["others"][1], tuple)
+    np.testing.assert_array_equal(made["others"][0], x * 2)
+
+
+def test_fresh_memory_holds_sentinels():
+    def kernel(x):
+        assert np.isnan(nl.ndarray((2, 2), nl.bfloat16).sim_value.astype(np.float32)).all()
+        assert (nl.ndarray((2, 2), nl.int16, buffer=nl.psum).sim_value == 4).all()
+        return nl.ndarray((2, 3), nl.float32, buffer=nl.shared_hbm), nl.ndarray((2, 3), nl.uint8, buffer=nl.shared_hbm)
+    a, b = nki.simulate(kernel)(numbers(2, 2))
+    assert np.isnan(a).all() and (b == 4).all()
+
+
+class Mode(enum.Enum):
+    TWICE, THRICE = 2, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(nl.NKIObject):
+    mode: Mode
+    dtype: object = nl.float32
+
+
+def test_arguments_that_are_no_tensors(on):
+    def kernel(x, config, names=None, function=nl.add, pair=(1, 2)):
+        assert names is None and config.mode == Mode.THRICE and config != None  # noqa: E711
+        out = nl.ndarray(x.shape, config.dtype, buffer=nl.shared_hbm)
+        nl.store(out, function(nl.load(x), float(config.mode.value + pair[1])))
+        return out
+    x = numbers(4, 4)
+    np.testing.assert_array_equal(run(on, kernel, x, Config(Mode.THRICE)), x + 5)
+
+
+def test_kernels_call_kernels(on):
+    inner = nki.jit(doubled)
+
+    def kernel(x):
+        return inner(inner(x))
+    x = numbers(4, 4)
+    np.testing.assert_array_equal(run(on, kernel, x), x * 4)
+
+
+def test_schedules():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        a = nisa.tensor_scalar(t, t, nl.multiply, 2.0, name="scale")
+        b = nisa.dma_copy(out, t, name="store")
+        assert b.depends_on(a) is b
+        return out
+    made = nki.jit(kernel)
+    x = numbers(4, 4)
+    np.testing.assert_array_equal(nki.simulate(made.with_schedule([("store", ["scale"])])[1])(x), x * 2)
+    for edges, text in (([("store", "other")], "'other'"), ([("store",)], "must be a pair"), ([("store", 1)], "a string")):
+        with pytest.raises(AssertionError, match=text):
+            nki.simulate(made.with_schedule(edges))(x)
+
+
+def test_annotated_parameters():
+    def kernel(x: nt.tensor[4, 4]):
+        return doubled(x)
+    nki.simulate(kernel)(numbers(4, 4))
+    with pytest.raises(AssertionError, match="annotated"):
+        nki.simulate(kernel)(numbers(4, 5))
+
+
+def test_outputs_in_private_memory():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
+        nisa.dma_copy(out, nl.load(x))
+        return out
+    with pytest.raises(AssertionError, match="shared_hbm"):
+        run("interpreter", kernel, numbers(4, 4))
+
+
+def test_a_users_assertion_keeps_its_message(on):
+    def kernel(x):
+        assert x.shape[0] == 5, "[NCC_INKI016] Kernel validation exception: five rows"
+    with pytest.raises(AssertionError, match=r"\[NCC_INKI016\] Kernel validation exception: five rows"):
+        run(on, kernel, numbers(4, 4))
+
+
+def test_compiled_apart():
+    made = compile_kernel(doubled, [((4, 4), np.float32)])
+    assert "nki.binary_scalar" in str(made.module)
+
+
+def test_addresses_and_names():
+    def kernel(x):
+        t = nl.ndarray((32, 4), nl.float32, name="mine", address=(64, 256))
+        assert t.name == "mine" and t.address == (64, 256)
+        return doubled(x)
+    nki.simulate(kernel)(numbers(4, 4))
+
+    def twice(x):
+        nl.ndarray((2, 2), nl.float32, name="a"), nl.ndarray((2, 2), nl.float32, name="a")
+    with pytest.raises(AssertionError, match="Tensor name 'a' already in use"):
+        nki.simulate(twice)(numbers(4, 4))
+    for address, text in (((5, 0), "must be 0, 32, 64, or 96"), ((96, 0), "do not fit"), ((0, 4), "start of a PSUM bank")):
+        with pytest.raises(AssertionError, match=text):
+            nki.simulate(lambda x, a=address: nl.ndarray((64, 4), nl.float32, buffer=nl.psum, address=a))(numbers(4, 4))
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(32, dtype=torch.bfloat16).reshape(4, 8)
+    made = nki.simulate(doubled)(x)
+    assert made.dtype is torch.bfloat16 and torch.equal(made, x * 2)
+
+
+def test_results_say_what_was_compiled(on):
+    """An on-chip tensor of one dimension is a column."""
+    def kernel(x):
+        out = nl.ndarray((4,), x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((4,), x.dtype)
+        nisa.dma_copy(t, x)
+        nisa.dma_copy(out, t)
+        return out
+    x = numbers(4, 1)
+    np.testing.assert_array_equal(run(on, kernel, x), x[:, 0])

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What instructions do not allow: the documented texts, at the call, on both builders."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+from .running import run
+
+
+def tile(*shape, dtype=nl.float32, buffer=nl.sbuf):
+    return nl.ndarray(shape, dtype, buffer=buffer)
+
+
+def psum(*shape, dtype=nl.float32):
+    return tile(*shape, dtype=dtype, buffer=nl.psum)
+
+
+def hbm(*shape, dtype=nl.float32):
+    return tile(*shape, dtype=dtype, buffer=nl.private_hbm)
+
+
+CASES = {
+    "partitions": (lambda: nisa.tensor_tensor(tile(128, 4), tile(256, 512), tile(128, 4), nl.add),
+                   "tensor_tensor data1 partition dimension 256 exceeds maximum 128"),
+    "partition mismatch": (lambda: nisa.tensor_copy(tile(64, 4), tile(32, 8)), "src has 32 partitions, dst has 64"),
+    "free mismatch": (lambda: nisa.tensor_copy(tile(64, 4), tile(64, 5)), "src has 5 elements per partition, dst has 4"),
+    "both in PSUM": (lambda: nisa.tensor_tensor(tile(8, 4), psum(8, 4), psum(8, 4), nl.add), "at most one of"),
+    "GpSimd and PSUM": (lambda: nisa.tensor_copy(tile(8, 4), psum(8, 4), engine=nisa.gpsimd_engine), "sbuf"),
+    "DMA and PSUM": (lambda: nisa.dma_copy(tile(8, 4), psum(8, 4)), "PSUM, which DMA cannot access"),
+    "HBM operand": (lambda: nisa.tensor_copy(tile(8, 4), hbm(8, 4)), "address space 'psum|sbuf', but got a tile in 'hbm'"),
+    "no tensor": (lambda: nisa.tensor_copy(tile(8, 4), 3.0), "expecting 'tensor', got 'float'"),
+    "raw enum": (lambda: nisa.tensor_copy(tile(8, 4), tile(8, 4), engine=5), "expecting 'engine' for engine, got 5"),
+    "string buffer": (lambda: nl.ndarray((8, 4), nl.float32, buffer="sbuf"), "expecting 'buffer type'"),
+    "matmul contraction": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(32, 4)), "stationary has 16, moving 32"),
+    "matmul result": (lambda: nisa.nc_matmul(psum(8, 5), tile(16, 8), tile(16, 4)), "which must be 8 x 4"),
+    "matmul destination": (lambda: nisa.nc_matmul(tile(8, 4), tile(16, 8), tile(16, 4)), "dst must be in PSUM"),
+    "matmul operand": (lambda: nisa.nc_matmul(psum(8, 4), psum(16, 8), tile(16, 4)), "stationary must be in SBUF"),
+    "matmul mixes": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4, dtype=nl.bfloat16)), "float32 only"),
+    "matmul of integers": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8, dtype=nl.int32), tile(16, 4, dtype=nl.int32)),
+                           "cannot be int32"),
+    "matmul of two fp8": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8, dtype=nl.float8_e4m3), tile(16, 4, dtype=nl.float8_e4m3fn)),
+                          "cannot mix"),
+    "matmul columns": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 129), tile(16, 4)), "129 columns, more than 128"),
+    "tile position": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), tile_size=(64, 64)), "given together"),
+    "tile size": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), tile_position=(0, 16), tile_size=(64, 64)),
+                  "no multiple"),
+    "double row": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 2, 8), tile(16, 2, 4), perf_mode="double_row"), "8-bit float"),
+    "operand1 alone": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.add, 1.0, operand1=2.0), "without op1"),
+    "bits and arithmetic": (lambda: nisa.tensor_scalar(tile(8, 4, dtype=nl.int32), tile(8, 4, dtype=nl.int32), nl.add, 1,
+                                                       op1=nl.bitwise_and, operand1=1), "both be bit operations"),
+    "operand shape": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.add, tile(8, 2)), r"must be \[P, 1\]"),
+    "unary operand": (lambda: nisa.tensor_scalar(tile(8, 4), tile(8, 4), nl.abs, 3.0), "must be None or 0"),
+    "no operator": (lambda: nisa.tensor_tensor(tile(8, 4), tile(8, 4), tile(8, 4), nl.softmax), "is not an operator"),
+    "no activation": (lambda: nisa.activation(tile(8, 4), nl.maximum, tile(8, 4)), "is not an activation function"),
+    "scale type": (lambda: nisa.activation(tile(8, 4), nl.exp, tile(8, 4), scale=tile(8, 1, dtype=nl.bfloat16)), "float32"),
+    "reduce axis": (lambda: nisa.tensor_reduce(tile(8, 4), nl.add, tile(8, 4, 5), axis=1), "last contiguous free axes"),
+    "reduce partition": (lambda: nisa.tensor_reduce(tile(8, 4), nl.add, tile(8, 4), axis=0), "partition axis"),
+    "negated bits": (lambda: nisa.tensor_reduce(tile(8, 1, dtype=nl.int32), nl.bitwise_or, tile(8, 4, dtype=nl.int32), 1, True),
+                     "negate is for arithmetic"),
+    "bn_stats length": (lambda: nisa.bn_stats(tile(8, 6), tile(8, 513)), "more than 512"),
+    "bn_aggr triples": (lambda: nisa.bn_aggr(tile(8, 2), tile(8, 4)), "triples"),
+    "max8 length": (lambda: nisa.max8(tile(8, 8), tile(8, 7)), "8 to 16384"),
+    "index type": (lambda: nisa.nc_find_index8(tile(8, 8), tile(8, 16), tile(8, 8)), "uint16 or uint32"),
+    "shuffle mask": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32] * 32), "32 entries of 0..31 or 255"),
+    "shuffle source": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(4, 4), [5] * 32), "names partition 5, src has 4"),
+    "shuffle type": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0] * 32), "must be equal"),
+    "iota pattern": (lambda: nisa.iota(tile(8, 4), [[1, 5]]), "has 5 elements, dst 4"),
+    "iota memory": (lambda: nisa.iota(psum(8, 4), [[1, 4]]), "must be in SBUF"),
+    "local_gather type": (lambda: nisa.local_gather(tile(16, 16), tile(16, 4), tile(16, 1, dtype=nl.uint32)), "uint16"),
+    "local_gather size": (lambda: nisa.local_gather(tile(16, 15), tile(16, 4), tile(16, 1, dtype=nl.uint16)), "must be 16 x 1"),
+    "memset type": (lambda: nisa.memset(tile(8, 4, dtype=nl.int32), 1.5), "takes an integer"),
+    "memset packed": (lambda: nisa.memset(tile(8, 4, dtype=nl.float8_e5m2_x4), 1), "takes only 0"),
+    "predicate type": (lambda: nisa.tensor_copy_predicated(tile(8, 4), tile(8, 4), tile(8, 4)), "uint8, uint16 or uint32"),
+    "transpose size": (lambda: nisa.nc_transpose(tile(64, 8), tile(8, 64)), "up to 32 x 32"),
+    "transpose type": (lambda: nisa.nc_transpose(psum(4, 8), tile(8, 4, dtype=nl.bfloat16)), "must be equal"),
+    "dma sizes": (lambda: nisa.dma_copy(tile(8, 4), hbm(8, 5)), "moves 40 elements"),
+    "hwdge converts": (lambda: nisa.dma_copy(tile(8, 4, dtype=nl.bfloat16), hbm(8, 4), dge_mode=nisa.dge_mode.hwdge),
+                       "moves bytes"),
+    "dma engine": (lambda: nisa.dma_copy(tile(8, 4), hbm(8, 4), engine=nisa.scalar_engine), "only with dge_mode hwdge"),
+    "dma priority": (lambda: nisa.dma_copy(tile(8, 4), hbm(8, 4), priority=7), "none of 0, 1, 2, 3"),
+    "dma_transpose axes": (lambda: nisa.dma_transpose(tile(8, 4), hbm(4, 8), axes=(0, 1)), "are supported"),
+    "dma_transpose shape": (lambda: nisa.dma_transpose(tile(8, 5), hbm(4, 8)), r"must be \[8, 4\]"),
+    "dma_compute op": (lambda: nisa.dma_compute(hbm(8, 4), [hbm(8, 4), hbm(8, 4)], nl.multiply), "reduce_op is nl.add"),
+    "dma_compute scales": (lambda: nisa.dma_compute(hbm(8, 4), [hbm(8, 4), hbm(8, 4)], nl.add, [1.0, 2.0]), "must be 1.0"),
+    "quantize type": (lambda: nisa.quantize_mx(tile(32, 2, dtype=nl.uint32), tile(32, 8, dtype=nl.bfloat16),
+                                               tile(4, 2, dtype=nl.uint8)), "packed type"),
+    "quantize rows": (lambda: nisa.quantize_mx(tile(16, 2, dtype=nl.float8_e5m2_x4), tile(16, 8, dtype=nl.bfloat16),
+                                               tile(4, 2, dtype=nl.uint8)), "32, 64, 96 or 128 partitions"),
+    "sendrecv alone": (lambda: nisa.sendrecv(tile(8, 4), tile(8, 4), 1, 1, 0), "a launch of 2 cores"),
+    "pools": (lambda: nisa.activate2(tile(8, 4), nl.exp, tile(8, 4), 1.0, 1.0, nl.add, nl.add), "none of"),
+    "load of a tile": (lambda: nl.load(tile(8, 4)), "not in HBM"),
+    "load too many rows": (lambda: nl.load(hbm(256, 4)), "load src partition dimension 256 exceeds maximum 128"),
+    "store of PSUM": (lambda: nl.store(hbm(8, 4), psum(8, 4)), "copy it to SBUF first"),
+    "shapes": (lambda: nl.add(tile(8, 4), tile(8, 5)), "tiles of one shape"),
+    "rsqrt of PSUM": (lambda: nl.rsqrt(psum(8, 4)), "does not read PSUM"),
+    "an empty tensor": (lambda: nl.ndarray((8, 0), nl.float32), "empty dimension"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_instructions_refuse(name, on):
+    body, text = CASES[name]
+
+    def kernel(x):
+        body()
+    with pytest.raises(nisa.NkiValidationError, match=text) as caught:
+        run(on, kernel, np.zeros((2, 2), np.float32))
+    assert isinstance(caught.value, AssertionError) and caught.value.at is not None
+    assert "test_validation.py" in str(caught.value)
+
+
+GATED = {
+    "activate2": lambda: nisa.activate2(tile(8, 4), nl.exp, tile(8, 4), 1.0, 0.0, nl.multiply, nl.add),
+    "exponential": lambda: nisa.exponential(tile(8, 4), tile(8, 4)),
+    "rand2": lambda: nisa.rand2(tile(8, 4), 0.0, 1.0),
+    "abs_max": lambda: nl.abs_max(tile(8, 4), 1.0),
+    "priority": lambda: nisa.dma_copy(tile(8, 4), hbm(8, 4), priority=1),
+    "float8_e4m3fn": lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8, dtype=nl.float8_e4m3fn),
+                                            tile(16, 4, dtype=nl.float8_e4m3fn)),
+}
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_older_targets_refuse_what_came_later(name, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    with pytest.raises(AssertionError, match="needs trn3 or newer, the target is trn2"):
+        nki.simulate(lambda x: GATED[name]() and None)(np.zeros((2, 2), np.float32))
+
+
+def test_wide_matmuls_are_of_the_newest_target(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    with pytest.raises(AssertionError, match="600 columns, more than 512"):
+        nki.simulate(lambda x: nisa.nc_matmul(psum(8, 600), tile(16, 8), tile(16, 600)) and None)(np.zeros((2, 2), np.float32))
+
+
+def test_keywords_of_the_beta_generation_are_unexpected():
+    for use in (lambda: nisa.tensor_copy(tile(8, 4), tile(8, 4), mask=None), lambda: nisa.dma_copy(tile(8, 4), hbm(8, 4), mask=1)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'mask'"):
+            nki.simulate(lambda x, use=use: use() and None)(np.zeros((2, 2), np.float32))
+
+
+def test_older_call_forms_are_accepted_with_a_warning(on):
+    def kernel(x):
+        out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        with pytest.warns(UserWarning, match="dma_compute"):
+            nisa.dma_copy(out, t, dst_rmw_op=None)
+            nisa.dma_compute(out, [out, t], [1.0, 1.0], nl.add)
+        with pytest.warns(UserWarning, match="priority"):
+            nisa.dma_copy(t, out, nisa.oob_mode.error, nisa.dge_mode.unknown)
+        with pytest.warns(UserWarning, match="dma_compute"):
+            nisa.dma_copy(out, t, dst_rmw_op=nl.add)
+        return out
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(run(on, kernel, x), 4 * x)
+
+
+def test_functions_need_a_kernel():
+    with pytest.raises(Exception, match="was called outside of a kernel"):
+        nl.ndarray((2, 2), nl.float32)
+    with pytest.raises(AssertionError, match="outside of a kernel"):
+        nl.program_id()
+
+
+def test_unsupported_dtypes():
+    with pytest.raises(TypeError, match="unsupported dtype 'float64'"):
+        nki.simulate(lambda x: nl.ndarray((2, 2), "float64"))(np.zeros((2, 2), np.float32))
+    with pytest.raises(TypeError, match="dtype float64 is passed to a kernel"):
+        nki.simulate(lambda x: x)(np.zeros((2, 2)))
+    nki.simulate(lambda x: nl.ndarray((2, 2), np.float16) and nl.ndarray((2, 2), ml_dtypes.bfloat16) and None)(
+        np.zeros((2, 2), np.float32))
+
+
+def test_accumulating_onto_nothing_warns():
+    def kernel(x):
+        with pytest.warns(UserWarning, match="no matmul has written"):
+            nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), accumulate=True)
+    nki.simulate(kernel)(np.zeros((2, 2), np.float32))
