@@ -20,14 +20,17 @@ from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.dialects.places import place_of
+from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import Access, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
+from nki_mlir.targets.cpu.nests import Nest
 from nki_mlir.targets.cpu.program import (
     CODE,
     FIRST_ID,
     MEMORY,
     SELF,
+    Address,
     Assembly,
     Extent,
     Instruction,
@@ -312,12 +315,29 @@ class Assembler:
             self.check(op, read, symbols)
         views = [self.use(v) for v, _ in read.views]
         places = [view.address.plus(Linear(start)) for view, (_, start) in zip(views, read.views)]
-        self.code.emit(read.nest, *places, *symbols)
+        self.cost += self.times * read.nest.cost
+        parts = read.nest.parts(host.threads(), 4 * host.threads()) if self.is_large(read.nest) else None
+        if parts is None:
+            self.code.emit(read.nest, *places, *symbols)
+        else:
+            self.spread(read.nest, *parts, places, symbols)
         if self.accesses is not None:
             roots = [view.root for view in views]
             self.accesses += [Access(root, place, *read.nest.reach(k), k >= len(read.nest.inputs))
                               for k, (root, place) in enumerate(zip(roots, places))]
-        self.cost += self.times * read.nest.cost
+
+    def is_large(self, nest: Nest) -> bool:
+        """Whether one operation is worth several threads, which nothing around it uses."""
+        alone = self.accesses is None and prod(self.kernel.grid) == 1
+        return alone and nest.cost >= WORTH_WAKING and host.threads() > 1
+
+    def spread(self, nest: Nest, part: Nest, count: int, extent: int, places: list[Linear], symbols: list[Linear]
+               ) -> None:
+        """The parts of a large operation, on the pool."""
+        steps = [o.strides[0] * extent * o.dtype.itemsize for o in nest.operands] + [0] * len(symbols)
+        given = [n for value, step in zip((*places, *symbols), steps) for n in (value, Linear(step))]
+        self.code.emit("nki_spread", Address(part), Linear(count), Linear(len(steps)), *given)
+        self.parallel = True
 
     def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.program import BUFFERS
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,8 @@ def _apart(group: list[Access], variable: int, step: int, ranges: dict[int, tupl
     if len(fixed) != 1:
         return False
     (pace, others), = fixed
-    if any(variable < slot < BUFFER_SLOTS for slot, _ in others):
+    if any(variable < slot < BUFFERS for slot, _ in others):
         return False                    # something in the body that varies in an unknown way
     return max(highs) - min(lows) < abs(pace) * step
 
 
-BUFFER_SLOTS = 1 << 32                  # symbols from here on are buffers, which do not move

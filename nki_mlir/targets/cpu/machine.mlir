@@ -329,3 +329,38 @@ llvm.func internal @iteration(%arguments: !llvm.ptr, %number: i64) -> i64 {
   }
   llvm.return %result : i64
 }
+
+// (routine, parts, arguments of the routine, then per argument: value, step from part to part): the parts of one large
+// tile operation, on the pool
+llvm.func internal @nki_spread(%arguments: !llvm.ptr) -> i64 {
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %count = llvm.load %p1 : !llvm.ptr -> i64
+  %item = llvm.mlir.addressof @part : !llvm.ptr
+  %status = llvm.call @parallel_for(%count, %item, %arguments) : (i64, !llvm.ptr, !llvm.ptr) -> i64
+  llvm.return %status : i64
+}
+
+llvm.func internal @part(%arguments: !llvm.ptr, %number: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %two = arith.constant 2 : i64
+  %room = arith.constant 32 : i64
+  %own = llvm.alloca %room x i64 : (i64) -> !llvm.ptr
+  %f = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
+  %p2 = llvm.getelementptr %arguments[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %n = llvm.load %p2 : !llvm.ptr -> i64
+  %first = llvm.getelementptr %arguments[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  scf.for %k = %zero to %n step %one : i64 {
+    %at = arith.muli %k, %two : i64
+    %pv = llvm.getelementptr %first[%at] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %ps = llvm.getelementptr %pv[1] : (!llvm.ptr) -> !llvm.ptr, i64
+    %value = llvm.load %pv : !llvm.ptr -> i64
+    %step = llvm.load %ps : !llvm.ptr -> i64
+    %moved = arith.muli %step, %number : i64
+    %here = arith.addi %value, %moved : i64
+    %to = llvm.getelementptr %own[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    llvm.store %here, %to : i64, !llvm.ptr
+  }
+  %status = llvm.call %f(%own) : !llvm.ptr, (!llvm.ptr) -> i64
+  llvm.return %status : i64
+}

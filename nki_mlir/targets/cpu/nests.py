@@ -75,7 +75,22 @@ class Nest:
     @property
     def cost(self) -> float:
         """Nanoseconds, roughly: to decide what is worth a second thread."""
-        return 20 + self.elements * (0.05 + 0.03 * len(self.steps))
+        product = self.reduced and len(self.inputs) == 2 and [s.name for s in self.steps[-2:]] == ["multiply", "add"]
+        return 20 + self.elements * (0.02 if product else 0.05 + 0.03 * len(self.steps))
+
+    def parts(self, least: int, most: int) -> tuple["Nest", int, int] | None:
+        """The nest as equal parts along its first axis: one part, how many there are, and the extent of a part.
+
+        None where no number of parts between the two fits, or a part would have to know which one it is.
+        """
+        if self.mask or not self.extents or 0 in self.reduced or any(
+                s.kind == "index" and s.number == 0 for s in self.steps):
+            return None
+        for count in range(least, most + 1):
+            if self.extents[0] % count == 0:
+                extent = self.extents[0] // count
+                return simplified(replace(self, extents=(extent, *self.extents[1:]))), count, extent
+        return None
 
     def reach(self, operand: int) -> tuple[int, int]:
         """The first and last byte of an operand, from the address of its first element on."""

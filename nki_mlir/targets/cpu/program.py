@@ -34,7 +34,14 @@ class Extent:
     memory: int | None = None
 
 
-Argument = Linear | Label | Extent
+@dataclass(frozen=True)
+class Address:
+    """Where a routine's code is."""
+
+    routine: Routine
+
+
+Argument = Linear | Label | Extent | Address
 
 
 @dataclass
@@ -84,7 +91,12 @@ class Assembly:
     @property
     def routines(self) -> list[Routine]:
         """The distinct ones, in order."""
-        return list(dict.fromkeys(i.function for i in self.instructions if not isinstance(i.function, str | int)))
+        found: dict[Routine, None] = {}
+        for i in self.instructions:
+            if not isinstance(i.function, str | int):
+                found[i.function] = None
+            found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, Address))
+        return list(found)
 
     @property
     def frame_bytes(self) -> int:
@@ -120,14 +132,14 @@ class Assembly:
                 function = item.function if isinstance(item.function, int) else functions[item.function]
                 words += [function, len(item.arguments)]
                 for argument in item.arguments:
-                    words += _words(argument)
+                    words += [functions[argument.routine], 0] if isinstance(argument, Address) else _words(argument)
         return np.array([*words, 0], np.int64)
 
     def _placed(self, argument: Argument) -> Argument:
         """The argument with buffers as offsets in their memory."""
         if isinstance(argument, Extent):
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
-        if isinstance(argument, Label) or not argument.symbols or argument.symbols[-1][0] < BUFFERS:
+        if not isinstance(argument, Linear) or not argument.symbols or argument.symbols[-1][0] < BUFFERS:
             return argument
         (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
         buffer, memory = self.buffers[number - BUFFERS]
@@ -144,10 +156,17 @@ class Assembly:
                 case None:
                     lines.append("  end")
                 case Instruction(function, arguments):
-                    values = [labels[a] if isinstance(a, Label) else _form_text(self._placed(a), names)
-                              for a in arguments]
+                    values = [self._argument_text(a, labels, names) for a in arguments]
                     lines.append(f"  {_function_text(function)}({', '.join(values)})")
         return lines
+
+    def _argument_text(self, argument: Argument, labels: dict[Label, str], names: dict[int, str]) -> str:
+        match argument:
+            case Label():
+                return labels[argument]
+            case Address(routine):
+                return name_of(routine)
+        return _form_text(self._placed(argument), names)
 
 
 def slot_value(slot: int) -> Linear:

@@ -276,3 +276,16 @@ def test_mask__that_is_too_weak_is_an_error_with_its_place() -> None:
             weak.on(on)(numbers(32, 36))
         errors.append(str(caught.value))
     assert errors[0] == errors[1] and "test_kernels.py" in errors[0]
+
+
+# -- large operations --------------------------------------------------------------------------------------------------
+def test_large_operations__are_spread_over_the_threads() -> None:
+    @nki.jit
+    def pooled(x):
+        out = nl.ndarray((x.shape[0], x.shape[1] // 4, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        i, j, k = nl.mgrid[0:x.shape[0], 0:x.shape[1] // 4, 0:4]
+        nl.store(out, nl.sum(nl.exp(nl.load(x))[i, 4 * j + k], axis=2, keepdims=True))
+        return out
+    program = check(pooled, numbers(128, 16384), rtol=1e-5, atol=1e-5)
+    functions = [i.function for i in program.programs[0].assembly.instructions]
+    assert functions.count("nki_spread") >= 3
