@@ -15,6 +15,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.errors import UnrollLimit
 from nki_mlir.frontend.index import NeedsValue
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
@@ -75,6 +76,7 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
     if not rolls:
         plan.reasons = {("program_id", axis): "programs are captured one by one" for axis in range(len(grid))}
     wrapped = wrap(function, True, Runtime) if rolls else function
+    failure: Exception | None = None
     while True:
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
         variants: dict[tuple, Variant] = {}
@@ -82,38 +84,49 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
         for ids in itertools.product(*(range(grid[axis]) for axis in axes)):
             fixed = tuple(zip(axes, ids))
             attempts += 1
-            variant, requests = _attempt(wrapped, body, grid, plan, dict(fixed), target)
-            if variant is None:
-                plan.reasons.update(requests)
+            try:
+                made = _attempt(wrapped, body, grid, plan, dict(fixed), target)
+            except UnrollLimit as error:
+                raise failure or error from None
+            if not isinstance(made, Variant):
+                plan.reasons.update(made.requests)
+                failure = made.error or failure
                 break
             # Programs with equal text share one module, so that it is compiled once.
-            variants[fixed] = texts.setdefault(str(variant.module), variant) if axes else variant
+            variants[fixed] = texts.setdefault(str(made.module), made) if axes else made
         else:
             return Captured(variants, attempts, plan.reasons)
 
 
+@dataclass
+class Again:
+    """An attempt that ended with requests for numbers; ``error`` is what it would have failed with."""
+
+    requests: dict[tuple, str]
+    error: Exception | None = None
+
+
 def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
-             target: str) -> tuple[Variant | None, dict]:
+             target: str) -> Variant | Again:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)
         token = current.set(builder)
         try:
             outputs, structure = body(builder, wrapped)
-            if builder.requests:
-                return None, builder.requests
+            if requests := builder.requests | builder.left_open():
+                return Again(requests)
             if builder.violation is not None:
                 raise builder.violation
             module = builder.finish(outputs)
         except NeedsValue:
-            return None, builder.requests
+            return Again(builder.requests)
         except Exception as error:
-            # The error may only follow from a request that was swallowed, or from the text of a symbol.
-            if requests := builder.requests or builder.hints:
-                return None, requests
             if isinstance(error, NkiMlirError):
                 error.located(raised_at(error.__traceback__))
+            if requests := builder.requests or builder.doubts(error):
+                return Again(requests, error)
             raise
         finally:
             current.reset(token)
         made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input") for b in outputs]
-        return Variant(module, made, structure, builder.unproved), {}
+        return Variant(module, made, structure, builder.unproved)

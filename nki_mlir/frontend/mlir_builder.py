@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import KernelError, Location
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
@@ -64,6 +64,7 @@ class MlirBuilder(Builder):
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple, str] = {}
         self.hints: dict[tuple, str] = {}   # requests to make should the attempt fail
+        self.abandoned: dict[tuple, str] = {}       # requests to make should it succeed
         self.unrolled, self.replaying = 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
         self.violation: KernelError | None = None   # raised if the attempt stands
@@ -90,6 +91,26 @@ class MlirBuilder(Builder):
 
     def hint(self, symbol: Symbol, why: str) -> None:
         self.hints.setdefault(symbol.key, why)
+
+    def left_open(self) -> dict[tuple, str]:
+        """Requests for what Python left before its end and went on: loops by a jump, branches by an exception."""
+        found = dict(self.abandoned)
+        for scope in self.scopes[1:]:
+            for symbol in (s for e in scope.condition for s in e.symbols):
+                found |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
+        return found
+
+    def doubts(self, error: Exception) -> dict[tuple, str]:
+        """Requests that may make the kernel pass after all.
+
+        Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is not.
+        """
+        found, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
+        if not isinstance(error, NkiMlirError):
+            symbols += [s.symbol for s in self.scopes if s.symbol is not None] + list(self.programs.values())
+        for symbol in symbols:
+            found |= {s.key: f"{type(error).__name__}: {error}" for s in symbol.roots()}
+        return found
 
     def iteration(self, site: Site) -> None:
         self.unrolled += 1

@@ -27,16 +27,19 @@ class Symbol:
     is_open: bool = True                # False once the loop has ended
     parents: tuple["Symbol", ...] = ()
 
+    def roots(self) -> list["Symbol"]:
+        """The loop variables and program ids it comes from."""
+        return [r for p in self.parents for r in p.roots()] or [self]
+
     def ask(self, why: str) -> None:
         """Request numbers in place of this symbol; raises ``NeedsValue``."""
-        for parent in self.parents:
-            parent.ask(why)
-        self.builder.request(self, why)
+        for root in self.roots():
+            self.builder.request(root, why)
 
     def hint(self, why: str) -> None:
         """Should this attempt fail, numbers may help: its text was used, which is another one for each value."""
-        for symbol in self.parents or (self,):
-            self.builder.hint(symbol, why)
+        for root in self.roots():
+            self.builder.hint(root, why)
 
     def usable(self) -> bool:
         return self.is_open and all(p.usable() for p in self.parents)

@@ -47,11 +47,11 @@ class Runtime:
     """The methods that wrapped code calls."""
 
     @staticmethod
-    def iterate(iterable: Any, names: tuple, rolls_range: bool, jumps: bool, place: tuple[int, int], target: str) -> Any:
+    def iterate(iterable: Any, names: tuple, rolls_range: bool, place: tuple[int, int], target: str) -> Any:
         if isinstance(iterable, NkiRange):
-            return _loop(iterable.span, names, jumps, place, iterable.parallel, target)
+            return _loop(iterable.span, names, place, iterable.parallel, target)
         if rolls_range and type(iterable) is range:
-            return _loop(iterable, names, jumps, place, False, target)
+            return _loop(iterable, names, place, False, target)
         return iterable
 
     @staticmethod
@@ -87,6 +87,8 @@ class Runtime:
     def callee(function: Any) -> Any:
         if function is isinstance:
             return _isinstance
+        if function is type:
+            return _type
         if type(function) in _WRAPPED and (inner := underlying(function)) is not None and not is_library(
                 inner.__code__.co_filename):
             return wrap(function, False, Runtime)
@@ -103,8 +105,11 @@ def _isinstance(value: Any, kinds: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parallel: bool, target: str
-          ) -> Iterator[Any]:
+def _type(value: Any, *others: Any) -> type:
+    return int if not others and isinstance(value, Index) and not value.shape else type(value, *others)
+
+
+def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, target: str) -> Iterator[Any]:
     """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
     builder: Any = current.get()
     site: Site = (user_location().file, *place)
@@ -133,8 +138,7 @@ def _loop(span: range, names: tuple, jumps: bool, place: tuple[int, int], parall
             builder.replaying = False
             marks.append(builder.trace.mark())
     except GeneratorExit:               # the for statement was left half way
-        if jumps:
-            builder.requests.setdefault(site, "its body is left by break or return")
+        builder.abandoned.setdefault(site, "its body is left by break or return, or by an exception")
         raise
     if len(marks) == 3:
         if builder.trace.segment(*marks[:2]) != builder.trace.segment(*marks[1:]):

@@ -38,8 +38,7 @@ class Wrapper(ast.NodeTransformer):
         watched = sorted(exposed_reads(node.body) - stored([node.target]))
         rolls_range = self.is_kernel and self.depth == 1
         target = node.target.id if isinstance(node.target, ast.Name) else ""
-        facts = (tuple(watched), rolls_range, leaves(node.body) or bool(node.orelse), (node.lineno, node.col_offset),
-                 target)
+        facts = (tuple(watched), rolls_range, (node.lineno, node.col_offset), target)
         self.generic_visit(node)
         node.iter = _call("iterate", node.iter, *map(ast.Constant, facts))
         return node

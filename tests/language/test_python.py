@@ -207,6 +207,62 @@ def test_exceptions(on):
     check(on, kernel, each([2, 9, 4, 9]) + 1, X)
 
 
+def test_exceptions__swallowed_outside_of_a_loop_or_branch(on):
+    """What follows is not part of the loop that was left."""
+    @nki.jit
+    def kernel(x):
+        out = output(x)
+        table = {}
+        try:
+            for i in nl.affine_range(4):
+                nl.store(out[i], nl.load(x[i]) * 2)
+                table["missing"]
+        except KeyError:
+            nl.store(out[1], nl.load(x[1]) * 3)
+        for i in nl.affine_range(2):
+            try:
+                if i == 1:
+                    nl.store(out[2], nl.load(x[2]) * 4)
+                    table["missing"]
+                nl.store(out[3], nl.load(x[3]) * (i + 5))
+            except KeyError:
+                pass
+        return out
+    check(on, kernel, each([2, 3, 4, 5]), X)
+
+
+def test_exceptions__of_a_branch_that_no_iteration_takes(on):
+    def fail():
+        raise ValueError("never")
+
+    @nki.jit
+    def kernel(x, last):
+        out = output(x)
+        for i in nl.affine_range(4):
+            if i * i > 9:
+                fail()
+            if i > last:
+                assert False, "too far"
+            nl.store(out[i], nl.load(x[i]) * 2)
+        return out
+    check(on, kernel, X * 2, X, 3)
+    with pytest.raises(AssertionError, match="too far"):
+        run(on, kernel, X, 2)
+
+
+def test_symbols_taken_for_numbers(on):
+    """Python refuses some uses of a symbol that it allows of a number: then it gets numbers."""
+    @nki.jit
+    def kernel(x):
+        out = output(x)
+        assert type(nl.program_id(0)) is int or isinstance(nl.program_id(0), int)
+        for i in nl.affine_range(4):
+            scale = len("%d" % i) + len("x" * i) + int(np.maximum(i, 2)) + (type(i) is int) + i.__index__()
+            nl.store(out[i], nl.load(x[i]) * scale)
+        return out
+    check(on, kernel, each([1 + i + max(i, 2) + 1 + i for i in range(4)]), X, grid=1)
+
+
 def test_exceptions_of_the_kernel_pass(on):
     class Mine(Exception):
         pass
