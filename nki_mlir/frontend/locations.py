@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import Location
 PACKAGE = str(Path(__file__).parent.parent) + "/"
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 
-_positions: dict[tuple[CodeType, int], Location] = {}
+_positions: dict[tuple[str, CodeType, int], Location] = {}
 _own: dict[str, bool] = {}
 
 
@@ -36,7 +36,7 @@ def user_frame() -> FrameType | None:
 
 
 def _position(code: CodeType, instruction: int, line: int) -> Location:
-    key = code, instruction
+    key = code.co_filename, code, instruction       # equal code of two files is equal as an object
     if key not in _positions:
         start, _, column, end = list(code.co_positions())[instruction // 2]
         _positions[key] = Location(code.co_filename, start or line, column or 0, end)

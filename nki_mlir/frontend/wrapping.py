@@ -94,13 +94,14 @@ def _call(method: str, *arguments: ast.expr) -> ast.Call:
 
 def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> CodeType | None:
     """The wrapped code; None for generators and where there is no source (exec, stdin), whose loops then unroll."""
-    if (code, is_kernel) not in _codes:
+    key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
+    if key not in _codes:
         function = None if code.co_flags & inspect.CO_GENERATOR else definition(code, scope)
-        _codes[code, is_kernel] = None if function is None else _compiled(function, code, is_kernel)
-    return _codes[code, is_kernel]
+        _codes[key] = None if function is None else _compiled(function, code, is_kernel)
+    return _codes[key]
 
 
-_codes: dict[tuple[CodeType, bool], CodeType | None] = {}
+_codes: dict[tuple[str, CodeType, bool], CodeType | None] = {}
 
 
 def _compiled(function: ast.FunctionDef, code: CodeType, is_kernel: bool) -> CodeType | None:
