@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From a kernel and a framework's arguments to a callee: binding, the executor, and eager execution as a program."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import Program
-from nki_mlir.frameworks.registry import Callee, callee_of
+from nki_mlir.frameworks.registry import Callee, PlainResults, callee_of
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.locations import raised_at
@@ -16,12 +16,11 @@ from nki_mlir.language.kernel import Kernel, Specialization, default_executor
 from nki_mlir.language.results import Traced, check_written
 
 
-def callee_for(kernel: Kernel, bound: Bound, plain_result: Callable[[Specialization, int], bool]) -> Callee:
+def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults()) -> Callee:
     """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
     spec = kernel.specialize(bound)
     on = kernel.executor or default_executor()
-    eager = eager_program(kernel, bound, spec) if on == "eager" else None
-    return callee_of(spec, on, lambda place: plain_result(spec, place), eager)
+    return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)
 
 
 class _Place:

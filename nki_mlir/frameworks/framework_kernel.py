@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.conversion.custom_call import KernelRecord, read_record
-from nki_mlir.frameworks.registry import record_of
+from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, signature_of
 from nki_mlir.language.kernel import Kernel, Specialization, flat_grid, unwrap
@@ -110,7 +110,8 @@ class FrameworkKernel:
         kernel = self.kernel
         bound = kernel.bind(args, kwargs, self.is_framework_tensor, self._describe)
         spec = kernel.specialize(bound)
-        record = record_of(spec, lambda place: not is_mutable(spec, kernel, place))
+        plain = tuple(k for k in range(len(spec.inputs)) if not is_mutable(spec, kernel, k))
+        record = record_of(spec, PlainResults(plain))
         return DumpedConfig(replace(record, name=self.func_name) if self.func_name != record.name else record)
 
     @contextmanager

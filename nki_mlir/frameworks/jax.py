@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from nki_mlir.conversion.custom_call import TARGET, effects_of
+from nki_mlir.conversion.custom_call import TARGET
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax_primitive import bind, registered_handler
+from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument
-from nki_mlir.language.kernel import Kernel, Specialization
+from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -26,14 +27,10 @@ registered_handler()                # executables from a cache or an export may 
 def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
-    callee = callee_for(kernel, bound, _covered)
+    # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
+    callee = callee_for(kernel, bound, PlainResults(None))
     results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
-
-
-def _covered(spec: Specialization, place: int) -> bool:
-    """An output parameter keeps the elements that the kernel does not write, so it is an operand unless all are."""
-    return effects_of([v.module for v in spec.captured.variants.values()])["input", place].covered
 
 
 def is_tensor(value: Any) -> bool:

@@ -11,6 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax import describe, is_tensor
 from nki_mlir.frameworks.jax_primitive import bind
+from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.errors import OutputNotWritten
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
 
@@ -46,7 +47,7 @@ def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, pla
     outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # one object each: found again by identity
     bound = kernel.bind((*args, *outputs), kwargs, _is_tensor, describe)
     places = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
-    callee = callee_for(kernel, bound, lambda spec, place: place in places)
+    callee = callee_for(kernel, bound, PlainResults(tuple(places)))
     form = callee.record.form
     for place in places:
         if ("input", place) not in form.results:

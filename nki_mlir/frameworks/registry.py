@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from nki_mlir.conversion.argument_effects import Effects
 from nki_mlir.conversion.custom_call import CallForm, KernelRecord, effects_of, read_record
 from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
 from nki_mlir.frameworks.process_state import once
@@ -55,22 +56,29 @@ def callees() -> dict[str, Callee]:
     return once("callees", dict)
 
 
-def callee_of(spec: Specialization, on: str, plain_result: Callable[[int], bool],
-              eager: Program | None = None) -> Callee:
-    """The callee of a specialisation.
+@dataclass(frozen=True)
+class PlainResults:
+    """Which inputs that are written and never read are results and no operands.
 
-    ``plain_result(place)`` says of an input that is written and never read whether it is a result and no operand. The
-    eager program is given, because it runs the kernel's own Python.
+    ``places``, or all whose every element is provably written where it is None.
     """
-    plain = "".join("01"[plain_result(k)] for k in range(len(spec.inputs)))
-    known = f"callee on {on}, plain results {plain}"
+
+    places: tuple[int, ...] | None = ()
+
+    def holds(self, place: int, effects: Effects) -> bool:
+        return effects.covered if self.places is None else place in self.places
+
+
+def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program | None = None) -> Callee:
+    """The callee of a specialisation. An eager program is given, since it runs the kernel's own Python."""
+    known = f"callee on {on}, {plain}"
     if known not in spec.programs:
-        callee = Callee(record_of(spec, plain_result), on, lambda: eager or spec.program(on))
+        callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
         spec.programs[known] = callees().setdefault(callee.key, callee)
     return spec.programs[known]
 
 
-def record_of(spec: Specialization, plain_result: Callable[[int], bool]) -> KernelRecord:
+def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
     """A specialisation as text with its call form."""
     variants = tuple((fixed, str(v.module)) for fixed, v in spec.captured.variants.items())
     effects = effects_of([v.module for v in spec.captured.variants.values()])
@@ -78,8 +86,8 @@ def record_of(spec: Specialization, plain_result: Callable[[int], bool]) -> Kern
     slots = list(dict.fromkeys(results))
     written = [("input", k) for k in range(len(spec.inputs)) if effects["input", k].written]
     hidden = [s for s in [*written, *(("shared", k) for k in range(len(spec.shared)))] if s not in slots]
-    plain = {s for s in written if not effects[s].read and plain_result(s[1])}
-    operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in plain)
+    made = {s for s in written if not effects[s].read and plain.holds(s[1], effects[s])}
+    operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in made)
     form = CallForm(operands, tuple(slots + hidden), tuple(slots.index(r) for r in results))     # type: ignore[arg-type]
     names = [spec.results[results.index(s)].name for s in slots]
     names += [spec.inputs[k].name if kind == "input" else spec.shared[k].name for kind, k in hidden]

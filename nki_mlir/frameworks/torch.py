@@ -77,8 +77,8 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
     """The plan of a call, made once for its shapes and constants."""
     on = kernel.executor or default_executor()
     exporting = torch.compiler.is_exporting()
-    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constant_key(positional),
-           constant_key(named), kinds)
+    constants = tuple([v if _is_place(v) else constant_key(v) for v in (*positional, *named.values())])
+    key = kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constants, tuple(named), kinds
     if key not in _PLANS:
         _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
     return _PLANS[key]
@@ -110,7 +110,7 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
         if device not in ("cpu", "meta"):
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
     bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
-    callee = callee_for(kernel, bound, lambda spec, place: False)
+    callee = callee_for(kernel, bound)
     record, form = callee.record, callee.record.form
     tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}

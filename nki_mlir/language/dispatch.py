@@ -17,12 +17,20 @@ TENSOR_CLASSES = {"jax": "Array", "torch": "Tensor"}
 
 def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
-    for name, class_name in TENSOR_CLASSES.items():
-        kind = getattr(sys.modules.get(name), class_name, None)
-        if kind is not None and leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):
-            import_adapter(name)
-            return getattr(nki_mlir.frameworks, name)           # type: ignore[attr-defined]
+    found = {name: getattr(sys.modules.get(name), kind, None) for name, kind in TENSOR_CLASSES.items()}
+    kinds = [(name, kind) for name, kind in found.items() if kind is not None]
+    for name, kind in kinds:
+        if any(isinstance(value, kind) for value in arguments):         # the usual case, without a walk
+            return adapter(name)
+    for name, kind in kinds:
+        if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
+            return adapter(name)
     return None
+
+
+def adapter(name: str) -> Any:
+    import_adapter(name)
+    return getattr(nki_mlir.frameworks, name)                   # type: ignore[attr-defined]
 
 
 def import_adapter(name: str) -> None:

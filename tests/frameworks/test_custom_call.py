@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.conversion.custom_call import BadConfig, read_record
-from nki_mlir.frameworks.registry import callee_from, record_of
+from nki_mlir.frameworks.registry import PlainResults, callee_from, record_of
 from nki_mlir.language.kernel import describe_array, is_array, unwrap
 from nki_mlir.transforms.levels import IllegalAtLevel
 from nki_mlir.transforms.safety import UnsafeInput
@@ -24,7 +24,7 @@ def specialised(kernel, *arguments, grid=(), **keywords):
 
 
 def record(kernel, *arguments, plain=False, **keywords):
-    return record_of(specialised(kernel, *arguments, **keywords), lambda place: plain)
+    return record_of(specialised(kernel, *arguments, **keywords), PlainResults(tuple(range(9)) if plain else ()))
 
 
 def changed(config, change):
@@ -54,7 +54,7 @@ def test_config__is_the_same_text_for_the_same_kernel():
 
 def test_record__is_known_by_the_key_of_its_specialisation():
     spec = specialised(kernels.first_program_doubles, X, grid=2)
-    made = record_of(spec, lambda place: False)
+    made = record_of(spec, PlainResults())
     assert len(made.variants) == 2
     assert made.key == spec.key == read_record(made.config).key
 
