@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions without a loop form, and the queries and enumerations around them, against NumPy on every executor."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+from .running import check, floats, run
+
+P = 128
+pytestmark = pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+
+
+def out(shape, dtype=np.float32):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.shared_hbm)
+
+
+def recurrence(a, b, first=0.0):
+    made, carry = np.empty(a.shape, np.float64), np.full(len(a), first)
+    for i in range(a.shape[1]):
+        carry = a[:, i] * carry + b[:, i]
+        made[:, i] = carry
+    return made
+
+
+def test_tensor_tensor_scan(executor):
+    @nki.jit
+    def kernel(a, b):
+        o = out(a.shape)
+        start = nl.full((P, 1), 0.5, nl.float32)
+        nl.store(o, nisa.tensor_tensor_scan(nl.load(a), nl.load(b), initial=start, op0=np.multiply, op1=np.add))
+        return o
+    a, b = np.random.default_rng(0).random((2, P, 64)).astype(np.float32)
+    check(executor, kernel, recurrence(a, b, 0.5).astype(np.float32), a, b, rtol=1e-5)
+
+
+def test_scan_in_two_halves_is_one_scan(executor):
+    @nki.jit
+    def kernel(a, b):
+        o = out(a.shape)
+        first, second = nl.load(a), nl.load(b)
+        half = nisa.tensor_tensor_scan(first[:, 0:32], second[:, 0:32], 0, np.multiply, np.add)
+        rest = nisa.tensor_tensor_scan(first[:, 32:64], second[:, 32:64], half[:, 31], np.multiply, np.add)
+        nl.store(o[:, 0:32], half)
+        nl.store(o[:, 32:64], rest)
+        return o
+    a, b = np.random.default_rng(1).random((2, P, 64)).astype(np.float32)
+    check(executor, kernel, recurrence(a, b).astype(np.float32), a, b, rtol=1e-5)
+
+
+def test_bn_stats_and_aggregate(executor):
+    @nki.jit
+    def kernel(x):
+        stats, moments = out((P, 6)), out((P, 2))
+        pieces = nisa.bn_stats(nl.load(x))
+        nl.store(stats, pieces)
+        nl.store(moments, nisa.bn_aggr(pieces))
+        return stats, moments
+    x = floats(P, 100)
+    even, odd = x[:, ::2].astype(np.float64), x[:, 1::2].astype(np.float64)
+    full = np.full(P, 50.0)
+    stats = np.stack([full, even.mean(1), even.var(1) * 50, full, odd.mean(1), odd.var(1) * 50], 1)
+    moments = np.stack([x.astype(np.float64).mean(1), x.astype(np.float64).var(1)], 1)
+    check(executor, kernel, (stats.astype(np.float32), moments.astype(np.float32)), x, rtol=1e-4, atol=1e-5)
+
+
+def test_max8_find_and_replace(executor):
+    @nki.jit
+    def kernel(x):
+        best, places, left = out((P, 8)), out((P, 8), nl.uint32), out(x.shape)
+        tile = nl.load(x)
+        top = nisa.max8(src=tile)
+        nl.store(best, top)
+        nl.store(places, nisa.nc_find_index8(data=tile, vals=top))
+        nl.store(left, nisa.nc_match_replace8(data=tile, vals=top, imm=-1.0))
+        return best, places, left
+    x = np.random.default_rng(2).permuted(np.tile(np.arange(40, dtype=np.float32), (P, 1)), axis=1)
+    order = np.argsort(-x, 1)[:, :8]
+    replaced = x.copy()
+    np.put_along_axis(replaced, order, -1, 1)
+    check(executor, kernel, (np.take_along_axis(x, order, 1), order.astype(np.uint32), replaced), x)
+
+
+def test_find_index_of_equal_values_takes_successive_places(executor):
+    @nki.jit
+    def kernel(x):
+        places = out((1, 8), nl.uint32)
+        tile = nl.load(x)
+        nl.store(places, nisa.nc_find_index8(data=tile, vals=nisa.max8(src=tile)))
+        return places
+    x = np.array([[5, 1, 5, 2, 0, 7, 3, 3, 4]], np.float32)
+    check(executor, kernel, np.array([[5, 0, 2, 8, 6, 7, 3, 1]], np.uint32), x)
+
+
+def test_stream_shuffle_rotates_and_broadcasts(executor):
+    @nki.jit
+    def kernel(x):
+        turned, spread = out(x.shape), out((32, 16))
+        tile = nl.load(x)
+        target = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.nc_stream_shuffle(tile, target, [(i - 1) % 32 for i in range(32)])
+        nl.store(turned, target)
+        wide = nl.ndarray((32, 16), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.nc_stream_shuffle(tile[0:1, :], wide, [0] * 32)
+        nl.store(spread, wide)
+        return turned, spread
+    x = floats(P, 16)
+    turned = np.concatenate([np.roll(q, 1, 0) for q in x.reshape(4, 32, 16)])
+    check(executor, kernel, (turned, np.tile(x[:1], (32, 1))), x)
+
+
+def test_local_gather(executor):
+    @nki.jit
+    def kernel(x, index):
+        o = out((32, 3, 16, 2))
+        nl.store(o, nisa.local_gather(nl.load(x), nl.load(index), num_elem_per_idx=2))
+        return o
+    x = floats(32, 20)
+    index = np.random.default_rng(3).integers(0, 9, (32, 3)).astype(np.uint16) * 2
+    expected = np.empty((32, 48, 2), np.float32)
+    for g in (0, 16):
+        order = index[g:g + 16].flatten(order="F").astype(int)
+        expected[g:g + 16] = x[g:g + 16][:, order[:, None] + np.arange(2)]
+    check(executor, kernel, expected.reshape(32, 3, 16, 2), x, index)
+
+
+def test_gather_flattened(executor):
+    @nki.jit
+    def kernel(x, index):
+        o = out((2, 2, 2))
+        nl.store(o, nl.gather_flattened(nl.load(x), nl.load(index)))
+        return o
+    x = np.arange(1, 9, dtype=np.float32).reshape(2, 2, 2)
+    index = np.array([[[0, 1], [1, 3]], [[3, 3], [1, 0]]], np.uint32)
+    check(executor, kernel, np.array([[[1, 2], [2, 4]], [[8, 8], [6, 5]]], np.float32), x, index)
+
+
+def test_activation_runs_its_accumulators(executor):
+    @nki.jit
+    def kernel(x):
+        sums, last = out((P, 1)), out(x.shape)
+        bias = nl.zeros((P, 1), nl.float32)
+        total = nl.ndarray((P, 1), nl.float32)
+        for i in nl.static_range(3):
+            command = nisa.reduce_cmd.reset_reduce if i == 0 else nisa.reduce_cmd.reduce
+            tile = nisa.activation(np.square, nl.load(x), bias=bias, reduce_op=np.add, reduce_res=total,
+                                   reduce_cmd=command)
+        nl.store(sums, total)
+        nl.store(last, tile)
+        return sums, last
+    x = floats(P, 20)
+    check(executor, kernel, (3 * (x.astype(np.float64) ** 2).sum(1, keepdims=True).astype(np.float32), x * x), x,
+          rtol=1e-5)
+
+
+def test_range_select_keeps_a_running_maximum(executor):
+    @nki.jit
+    def kernel(x, low, high):
+        o, top = out(x.shape), out((P, 1))
+        best = nl.ndarray((P, 1), nl.float32)
+        chosen = nisa.range_select(on_true_tile=nl.load(x), comp_op0=np.greater_equal, comp_op1=np.less,
+                                   bound0=nl.load(low), bound1=nl.load(high), reduce_res=best,
+                                   reduce_cmd=nisa.reduce_cmd.reset_reduce, range_start=2)
+        nl.store(o, chosen)
+        nl.store(top, best)
+        return o, top
+    x, low, high = floats(P, 24), np.full((P, 1), 3, np.float32), np.full((P, 1), 9, np.float32)
+    place = np.arange(24) + 2
+    expected = np.where((place >= 3) & (place < 9), x, np.float32(nl.fp32.min))
+    check(executor, kernel, (expected, expected.max(1, keepdims=True)), x, low, high)
+
+
+def test_select_reduce(executor):
+    @nki.jit
+    def kernel(x, where):
+        o, top = out(x.shape), out((P, 1))
+        chosen, best = nl.ndarray(x.shape, x.dtype), nl.ndarray((P, 1), nl.float32)
+        nisa.select_reduce(dst=chosen, predicate=nl.load(where), on_true=nl.load(x), on_false=-9.0, reduce_res=best,
+                           reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        nl.store(o, chosen)
+        nl.store(top, best)
+        return o, top
+    x, where = floats(P, 24), np.random.default_rng(4).integers(0, 2, (P, 24)).astype(np.uint8)
+    expected = np.where(where, x, np.float32(-9))
+    check(executor, kernel, (expected, expected.max(1, keepdims=True)), x, where)
+
+
+def test_sequence_bounds(executor):
+    @nki.jit
+    def kernel(ids):
+        o = out((1, 2, 8), nl.int32)
+        nl.store(o, nisa.sequence_bounds(segment_ids=nl.load(ids)))
+        return o
+    ids = np.array([[0, 1, 1, 2, 2, 2, 0, 1]], np.int32)
+    expected = np.array([[[8, 1, 1, 3, 3, 3, 8, 7], [-1, 3, 3, 6, 6, 6, -1, 8]]], np.int32)
+    check(executor, kernel, expected, ids)
+
+
+def test_dma_transpose(executor):
+    @nki.jit
+    def kernel(x):
+        o = out((24, 5, 16))
+        nl.store(o, nisa.dma_transpose(nl.load(x)))
+        return o
+    x = floats(16, 5, 24)
+    check(executor, kernel, x.transpose(2, 1, 0), x)
+
+
+# -- indirect ----------------------------------------------------------------------------------------------------------
+def test_gather_of_rows(executor):
+    @nki.jit
+    def kernel(table, index):
+        o = out((64, 40))
+        rows = nl.load(index)
+        p, f = nl.arange(64)[:, None], nl.arange(40)[None, :]
+        nl.store(o, nl.load(table[rows[p, 0], f]))
+        return o
+    table, index = floats(200, 40), np.random.default_rng(5).integers(0, 200, (64, 1)).astype(np.int32)
+    check(executor, kernel, table[index[:, 0]], table, index)
+
+
+def test_scatter_and_accumulate(executor):
+    @nki.jit
+    def kernel(rows, index):
+        o = out((P, 40))
+        nl.store(o, 1.0)
+        f = nl.arange(40)[None, :]
+        nl.atomic_rmw(o[nl.load(index), f], nl.load(rows), op=np.add)
+        return o
+    rows, index = floats(64, 40), np.random.default_rng(6).integers(0, 50, (64, 1)).astype(np.int32)
+    expected = np.ones((P, 40))
+    np.add.at(expected, index[:, 0], rows)
+    check(executor, kernel, expected.astype(np.float32), rows, index, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["skip", "error"])
+def test_rows_out_of_bounds(executor, mode):
+    @nki.jit
+    def kernel(rows, index):
+        o = out((P, 40))
+        nl.store(o, -1.0)
+        f = nl.arange(40)[None, :]
+        nisa.dma_copy(dst=o[nl.load(index), f], src=nl.load(rows), oob_mode=getattr(nisa.oob_mode, mode),
+                      dge_mode=nisa.dge_mode.unknown)
+        return o
+    rows, index = floats(64, 40), (3 * np.arange(64)).astype(np.int32)[:, None]
+    if mode == "error":
+        with pytest.raises(IndexError, match="is out of bounds for size"):
+            run(executor, kernel, rows, index)
+        return
+    expected = np.full((P, 40), -1, np.float32)
+    expected[3 * np.arange(43)] = rows[:43]
+    check(executor, kernel, expected, rows, index)
+
+
+def test_free_offsets_known_at_run_time(executor):
+    @nki.jit
+    def kernel(x, offset):
+        o, moved = out((P, 16)), out(x.shape)
+        tile, at = nl.load(x), nl.load(offset)
+        p, f = nl.arange(P)[:, None], nl.arange(16)[None, :]
+        piece = nisa.tensor_copy_dynamic_src(tile[p, at[0, 0] + f])
+        nl.store(o, piece)
+        target = nl.zeros(x.shape, x.dtype)
+        nisa.tensor_copy_dynamic_dst(dst=target[p, at[0, 0] + f], src=piece)
+        nl.store(moved, target)
+        return o, moved
+    x = floats(P, 64)
+    moved = np.zeros_like(x)
+    moved[:, 37:53] = x[:, 37:53]
+    check(executor, kernel, (x[:, 37:53], moved), x, np.array([[37]], np.int32))
+
+
+# -- loops, random numbers, queries ------------------------------------------------------------------------------------
+def test_loop_reduce(executor):
+    @nki.jit
+    def kernel(x):
+        o = out((P, 32))
+        best = nl.ndarray((P, 32), nl.float32)
+        for i in nl.affine_range(4):
+            best[...] = nl.loop_reduce(nl.load(x[:, nl.ds(i * 32, 32)]), op=np.maximum, loop_indices=[i])
+        nl.store(o, best)
+        return o
+    x = -np.abs(floats(P, 128))
+    check(executor, kernel, x.reshape(P, 4, 32).max(1), x)
+
+
+def test_random_numbers_repeat_with_their_seed(executor):
+    @nki.jit
+    def kernel(x):
+        o, dropped = out((3, P, 32)), out((P, 32))
+        nl.random_seed(11)
+        nl.store(o[0], nl.rand((P, 32)))
+        nl.store(o[1], nl.rand((P, 32)))
+        nl.random_seed(11)
+        nl.store(o[2], nl.rand((P, 32)))
+        nl.store(dropped, nl.dropout(nl.load(x), rate=0.25))
+        return o, dropped
+    x = np.ones((P, 32), np.float32)
+    numbers, dropped = run(executor, kernel, x)
+    np.testing.assert_array_equal(numbers[0], numbers[2])
+    assert not np.array_equal(numbers[0], numbers[1])
+    assert numbers.min() >= 0 and numbers.max() < 1 and abs(numbers.mean() - 0.5) < 0.02
+    assert set(np.unique(dropped)) == {0, 1} and abs((dropped == 0).mean() - 0.25) < 0.03
+    np.testing.assert_array_equal(numbers, run("eager", kernel, x)[0])
+
+
+def test_queries(executor):
+    @nki.jit(platform_target="trn1")
+    def kernel(x: nl.Tensor):
+        o = out(x.shape)
+        assert nisa.get_nc_version() == nisa.nc_version.gen2 < nisa.nc_version.gen3
+        assert nisa.dma_engine is not nisa.unknown_engine and nisa.fp32.min == nl.fp32.min
+        assert nl.tile_size.total_available_sbuf_size == 180224
+        nl.store(o, nisa.tensor_copy(nl.load(x), engine=nisa.unknown_engine))
+        return o
+    x = floats(8, 8)
+    check(executor, kernel, x, x)
+
+
+def test_least_bfloat16(executor):
+    assert float(nl.bfp16.min) == float(np.array(0xFF7F, np.uint16).view(nl.bfloat16))
