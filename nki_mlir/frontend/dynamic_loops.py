@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Capture of loops that end by a run-time value: an ``scf.while`` whose condition is read from a [1, 1] tile of
-int32."""
+"""Capture of loops that end by a run-time value: an ``scf.while`` that reads a [1, 1] tile of int32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -20,7 +20,8 @@ def columns_copied(x, limit, loop):
 
     def body(i):
         column = [[x.shape[1], x.shape[0]], [1, 1]]
-        nisa.tensor_copy(made.ap(column, scalar_offset=i, indirect_dim=1), t.ap(column, scalar_offset=i, indirect_dim=1))
+        nisa.tensor_copy(made.ap(column, scalar_offset=i, indirect_dim=1),
+                         t.ap(column, scalar_offset=i, indirect_dim=1))
     loop(bound, body)
     nisa.dma_copy(out, made)
     return out

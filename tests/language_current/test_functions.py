@@ -33,7 +33,8 @@ def test_binary(on, name, formula):
 
 
 FORMULAS = {
-    "exp": np.exp, "tanh": np.tanh, "sigmoid": special.expit, "square": np.square, "abs": np.abs, "negative": np.negative,
+    "exp": np.exp, "tanh": np.tanh, "sigmoid": special.expit, "square": np.square, "abs": np.abs, "negative":
+    np.negative,
     "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "arctan": np.arctan, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x * special.expit(x),
     "gelu": lambda x: x * special.ndtr(x), "softplus": lambda x: np.logaddexp(x, 0), "erf": special.erf,
@@ -48,7 +49,8 @@ FORMULAS = {
 @pytest.mark.parametrize("name", FORMULAS)
 def test_unary(on, name):
     x = floats(16, 20)
-    check(on, stored(getattr(nl, name)), FORMULAS[name](x.astype(np.float64)).astype(np.float32), x, rtol=2e-5, atol=2e-6)
+    check(on, stored(getattr(nl, name)), FORMULAS[name](x.astype(np.float64)).astype(np.float32), x, rtol=2e-5,
+          atol=2e-6)
 
 
 @pytest.mark.parametrize("name, formula", [("log", np.log), ("sqrt", np.sqrt), ("rsqrt", lambda x: 1 / np.sqrt(x))])
@@ -85,10 +87,12 @@ def test_reductions(on):
     for name, formula in (("sum", np.sum), ("max", np.max), ("min", np.min), ("mean", np.mean), ("prod", np.prod)):
         function = getattr(nl, name)
         check(on, stored(lambda a, f=function: f(a, [2, 3])), formula(x, axis=(2, 3)), x, rtol=1e-4, atol=1e-5)
-        check(on, stored(lambda a, f=function: f(a, -1, keepdims=True)), formula(x, axis=3, keepdims=True), x, rtol=1e-4,
+        check(on, stored(lambda a, f=function: f(a, -1, keepdims=True)), formula(x, axis=3, keepdims=True), x,
+              rtol=1e-4,
               atol=1e-5)
     check(on, stored(lambda a: nl.var(a, [1, 2, 3])), x.var((1, 2, 3), keepdims=True), x, rtol=1e-4)
-    check(on, stored(lambda a: nl.all(a, 1)), np.array([[1], [0]], np.float32), np.array([[1, 2, 3], [1, 0, 3]], np.float32))
+    check(on, stored(lambda a: nl.all(a, 1)), np.array([[1], [0]], np.float32),
+          np.array([[1, 2, 3], [1, 0, 3]], np.float32))
 
 
 def test_results_of_reductions_keep_two_dimensions():
@@ -101,7 +105,8 @@ def test_results_of_reductions_keep_two_dimensions():
 def test_composites(on):
     x, w = floats(32, 16), floats(32, 16, seed=1)
     check(on, stored(nl.softmax), special.softmax(x, axis=1), x, rtol=1e-5)
-    check(on, stored(lambda a, b: nl.rms_norm(a, b, 1, 16)), x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w, x, w,
+    check(on, stored(lambda a, b: nl.rms_norm(a, b, 1, 16)), x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w, x,
+          w,
           rtol=1e-5)
     check(on, stored(lambda a, b: nl.where(nl.greater(a, b), a, 0.0)), np.where(x > w, x, 0).astype(np.float32), x, w)
     made, = on_tiles(on, stored(lambda a: nl.dropout(a, 0.5)), [((32, 16), nl.float32)], x)

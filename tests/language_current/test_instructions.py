@@ -48,7 +48,8 @@ def test_tensor_scalar(on):
     check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.subtract, 3.0, reverse0=True), 3 - x, x)
     check(on, lambda d, t, c: nisa.tensor_scalar(d, t, nl.add, c, op1=nl.maximum, operand1=0.0),
           np.maximum(x + beside, 0), x, column)
-    check(on, lambda d, t, c: nisa.tensor_scalar(d, t, nl.multiply, 0.5, False, nl.subtract, c, True), beside - x * 0.5, x,
+    check(on, lambda d, t, c: nisa.tensor_scalar(d, t, nl.multiply, 0.5, False, nl.subtract, c, True),
+          beside - x * 0.5, x,
           column)
     check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.abs, None), np.abs(x), x)
     check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.square, 0.0), x * x, x)
@@ -62,7 +63,8 @@ def test_tensor_scalar_on_bits(on):
 
 def test_scalar_tensor_tensor(on):
     x, y, column = numbers(32, 16), numbers(32, 4, 4, seed=1), numbers(32, 1, seed=2)
-    check(on, lambda d, t, u, c: nisa.scalar_tensor_tensor(d, t, nl.multiply, c, nl.add, u), x * column + y.reshape(32, 16),
+    check(on, lambda d, t, u, c: nisa.scalar_tensor_tensor(d, t, nl.multiply, c, nl.add, u),
+          x * column + y.reshape(32, 16),
           x, y, column)
     check(on, lambda d, t, u: nisa.scalar_tensor_tensor(d, t, nl.add, 1.0, nl.subtract, u, reverse1=True),
           y.reshape(32, 16) - (x + 1), x, y)
@@ -84,7 +86,8 @@ def test_activation_accumulates(on):
 
     def body(d, r, t):
         nisa.activation(d[:, 0:4], nl.square, t[:, 0:4], reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)
-        nisa.activation(d[:, 4:8], nl.square, t[:, 4:8], reduce_op=nl.add, reduce_res=r, reduce_cmd=nisa.reduce_cmd.reduce)
+        nisa.activation(d[:, 4:8], nl.square, t[:, 4:8], reduce_op=nl.add, reduce_res=r,
+                        reduce_cmd=nisa.reduce_cmd.reduce)
     made, rows = on_tiles(on, body, [((32, 8), nl.float32), ((32, 1), nl.float32)], x)
     np.testing.assert_allclose(made, x * x, rtol=1e-6)
     np.testing.assert_allclose(rows, (x * x).sum(1, keepdims=True), rtol=1e-5)
@@ -129,7 +132,8 @@ def test_tensor_reduce(on):
           -x.max(3, keepdims=True), x)
     check(on, lambda d, t: nisa.tensor_reduce(d, np.amin, t, axis=(1, 2, 3)), x.min((1, 2, 3)).reshape(32, 1), x)
     bits = numbers(32, 6, dtype=np.uint16)
-    check(on, lambda d, t: nisa.tensor_reduce(d, nl.bitwise_or, t, axis=1), np.bitwise_or.reduce(bits, 1)[:, None], bits)
+    check(on, lambda d, t: nisa.tensor_reduce(d, nl.bitwise_or, t, axis=1), np.bitwise_or.reduce(bits, 1)[:, None],
+          bits)
 
 
 def test_tensor_partition_reduce(on):
@@ -232,7 +236,8 @@ def test_matmul_onto_zeros(on):
 def test_matmul_with_patterns(on):
     a, b = floats(32, 16), floats(32, 6, 10, seed=1)
     expected = np.einsum("km,kab->mab", a, b[:, 1:5, 2:8]).reshape(16, 24)
-    check(on, lambda d, x, y: nisa.nc_matmul(d, x, y[:, 1:5, 2:8]), expected, a, b, memory=nl.psum, rtol=1e-5, atol=1e-5)
+    check(on, lambda d, x, y: nisa.nc_matmul(d, x, y[:, 1:5, 2:8]), expected, a, b, memory=nl.psum, rtol=1e-5,
+          atol=1e-5)
 
 
 def test_transpose_mode_moves_bits(on):
@@ -251,7 +256,8 @@ def test_transposes(on):
     check(on, lambda d, t: nisa.nc_transpose(d, t.reshape((20, 5, 6))), small.T, small)
 
 
-@pytest.mark.parametrize("element, kind", [("float8_e4m3fn", ml_dtypes.float8_e4m3fn), ("float8_e5m2", ml_dtypes.float8_e5m2)])
+@pytest.mark.parametrize("element, kind", [("float8_e4m3fn", ml_dtypes.float8_e4m3fn), ("float8_e5m2",
+                                                                                        ml_dtypes.float8_e5m2)])
 def test_quantize_and_multiply(on, element, kind):
     packed = getattr(nl, f"{element}_x4")
     a, b = floats(128, 64).astype(ml_dtypes.bfloat16), (floats(128, 96, seed=1) * 10).astype(ml_dtypes.bfloat16)

@@ -205,7 +205,8 @@ def test_schedules():
     made = nki.jit(kernel)
     x = numbers(4, 4)
     np.testing.assert_array_equal(nki.simulate(made.with_schedule([("store", ["scale"])])[1])(x), x * 2)
-    for edges, text in (([("store", "other")], "'other'"), ([("store",)], "must be a pair"), ([("store", 1)], "a string")):
+    for edges, text in (([("store", "other")], "'other'"), ([("store",)], "must be a pair"),
+                        ([("store", 1)], "a string")):
         with pytest.raises(AssertionError, match=text):
             nki.simulate(made.with_schedule(edges))(x)
 
@@ -250,7 +251,8 @@ def test_addresses_and_names():
         nl.ndarray((2, 2), nl.float32, name="a"), nl.ndarray((2, 2), nl.float32, name="a")
     with pytest.raises(AssertionError, match="Tensor name 'a' already in use"):
         nki.simulate(twice)(numbers(4, 4))
-    for address, text in (((5, 0), "must be 0, 32, 64, or 96"), ((96, 0), "do not fit"), ((0, 4), "start of a PSUM bank")):
+    for address, text in (((5, 0), "must be 0, 32, 64, or 96"), ((96, 0), "do not fit"),
+                          ((0, 4), "start of a PSUM bank")):
         with pytest.raises(AssertionError, match=text):
             nki.simulate(lambda x, a=address: nl.ndarray((64, 4), nl.float32, buffer=nl.psum, address=a))(numbers(4, 4))
 

@@ -11,10 +11,11 @@ import pytest
 from nki_mlir.language.current import collectives, isa, language
 
 BINARY = """add subtract multiply divide maximum minimum power fmod mod abs_max abs_min equal not_equal less less_equal
-    greater greater_equal bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or logical_xor"""
-UNARY = """invert logical_not abs square exp log sqrt rsqrt reciprocal sin cos tan arctan ceil floor trunc negative sign tanh
-    sigmoid relu gelu gelu_dx gelu_apprx_sigmoid gelu_apprx_sigmoid_dx gelu_apprx_tanh silu silu_dx softplus mish erf
-    erf_dx copy"""
+    greater greater_equal bitwise_and bitwise_or bitwise_xor left_shift right_shift logical_and logical_or
+    logical_xor"""
+UNARY = """invert logical_not abs square exp log sqrt rsqrt reciprocal sin cos tan arctan ceil floor trunc negative sign
+    tanh sigmoid relu gelu gelu_dx gelu_apprx_sigmoid gelu_apprx_sigmoid_dx gelu_apprx_tanh silu silu_dx softplus mish
+    erf erf_dx copy"""
 LANGUAGE = {
     "ndarray": "shape dtype buffer name address", "zeros": "shape dtype buffer name", "ones": "shape dtype buffer name",
     "full": "shape fill_value dtype buffer name", "zeros_like": "x dtype buffer name",
@@ -31,8 +32,9 @@ LANGUAGE = {
     **{n: "x axis dtype keepdims" for n in ("sum", "max", "min", "mean", "prod", "var")},
     **{n: "x y dtype" for n in BINARY.split()}, **{n: "x dtype" for n in UNARY.split()},
 }
-OTHER_LANGUAGE = """DType MemoryRegion NKIObject NkiTensor tile_size bool_ int8 int16 int32 uint8 uint16 uint32 float16 float32
-    bfloat16 tfloat32 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e5m2_x4 float8_e4m3fn_x4 float4_e2m1fn_x4
+OTHER_LANGUAGE = """DType MemoryRegion NKIObject NkiTensor tile_size bool_ int8 int16 int32 uint8 uint16 uint32 float16
+    float32 bfloat16 tfloat32 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu float8_e5m2_x4 float8_e4m3fn_x4
+    float4_e2m1fn_x4
     sbuf psum hbm private_hbm shared_hbm average prelu bypass range bool tensor"""
 ISA = {
     "nc_matmul": "dst stationary moving is_stationary_onezero is_moving_onezero is_transpose accumulate tile_position "
@@ -72,8 +74,8 @@ ISA = {
     "register_store": "dst src", "get_nc_version": "", "get_nc_sub_version": "",
     "tensor_copy_dynamic_src": "dst src engine name", "tensor_copy_dynamic_dst": "dst src engine name",
 }
-OTHER_ISA = """tensor_engine vector_engine scalar_engine gpsimd_engine unknown_engine engine reduce_cmd dge_mode oob_mode
-    matmul_perf_mode nc_version dma_engine NkiInstruction NkiValidationError VirtualRegister"""
+OTHER_ISA = """tensor_engine vector_engine scalar_engine gpsimd_engine unknown_engine engine reduce_cmd dge_mode
+    oob_mode matmul_perf_mode nc_version dma_engine NkiInstruction NkiValidationError VirtualRegister"""
 COLLECTIVES = {
     "all_reduce": "srcs dsts replica_group op priority name",
     "all_gather": "srcs dsts replica_group collective_dim priority name",
@@ -83,8 +85,8 @@ COLLECTIVES = {
     "all_to_all_v": "srcs dsts replica_group metadata_tensor recv_counts_known has_rdispls priority name",
     "collective_permute": "srcs dsts source_target_pairs priority name",
     "collective_permute_implicit": "srcs_by_channel dsts_by_channel replica_group channel_ids priority name",
-    "collective_permute_implicit_reduce": "srcs0_by_channel srcs1_by_channel dsts_by_channel replica_group op channel_ids "
-                                          "priority name",
+    "collective_permute_implicit_reduce": "srcs0_by_channel srcs1_by_channel dsts_by_channel replica_group op "
+                                          "channel_ids priority name",
     "collective_permute_implicit_current_processing_rank_id": "iteration_id replica_group channel_id name",
     "rank_id": "name",
 }
@@ -114,7 +116,8 @@ def test_dtypes_are_numpy_dtypes_and_names():
     assert str(language.bfloat16) == "bfloat16" and language.float32 == "float32" and language.float32 == np.float32
     assert np.ones(3, language.float8_e5m2).astype(language.float16).dtype == np.float16
     assert {language.float16: 1}[language.float16] == 1
-    assert [d.itemsize for d in (language.float8_e4m3fn_x4, language.float8_e5m2_x4, language.float4_e2m1fn_x4)] == [4, 4, 2]
+    packed = (language.float8_e4m3fn_x4, language.float8_e5m2_x4, language.float4_e2m1fn_x4)
+    assert [d.itemsize for d in packed] == [4, 4, 2]
     assert language.float8_e4m3fn_x4 != language.uint32 and language.float8_e8m0fnu.itemsize == 1
 
 

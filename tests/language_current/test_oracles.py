@@ -95,7 +95,8 @@ def test_affine_select(on, compare, keep):
     x = numbers(3, 4)
     place = np.arange(3)[:, None] - np.arange(4)
     check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 1, t, -9.0, compare), np.where(keep(place, 0), x, -9), x)
-    check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 2, 1, t, -9.0, compare), np.where(keep(place + 2, 0), x, -9), x)
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 4]], 2, 1, t, -9.0, compare),
+          np.where(keep(place + 2, 0), x, -9), x)
 
 
 def test_sequence_bounds(on):
@@ -120,7 +121,8 @@ def test_local_gather(on):
 
 def test_n_gather(on):
     x, index = numbers(8, 3, 5), np.random.default_rng(0).integers(0, 15, (8, 7)).astype(np.uint32)
-    check(on, lambda d, t, i: nisa.nc_n_gather(d, t, i), np.take_along_axis(x.reshape(8, 15), index.astype(int), 1), x, index)
+    check(on, lambda d, t, i: nisa.nc_n_gather(d, t, i), np.take_along_axis(x.reshape(8, 15), index.astype(int), 1), x,
+          index)
 
 
 def test_conversions(on):

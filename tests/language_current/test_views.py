@@ -64,8 +64,10 @@ VIEWS = {
     "squeeze": (lambda t: t((64, 1, 8)).squeeze_dim(1), ((64, 8), (8, 1), 0)),
     "reshape_dim": (lambda t: t((64, 24)).reshape_dim(1, (2, -1, 3)), ((64, 2, 4, 3), (24, 12, 3, 1), 0)),
     "flatten": (lambda t: t((64, 2, 4, 3)).flatten_dims(1, 2), ((64, 8, 3), (24, 3, 1), 0)),
-    "reshape of a strided view": (lambda t: t((64, 8, 4))[:, :, 0:2].reshape((64, 2, 4, 2)), ((64, 2, 4, 2), (32, 16, 4, 1), 0)),
-    "rearrange": (lambda t: t((64, 24)).rearrange(("p", ("a", "b")), ("p", "b", "a"), {"a": 6}), ((64, 4, 6), (24, 1, 4), 0)),
+    "reshape of a strided view": (lambda t: t((64, 8, 4))[:, :, 0:2].reshape((64, 2, 4, 2)),
+                                  ((64, 2, 4, 2), (32, 16, 4, 1), 0)),
+    "rearrange": (lambda t: t((64, 24)).rearrange(("p", ("a", "b")), ("p", "b", "a"), {"a": 6}),
+                  ((64, 4, 6), (24, 1, 4), 0)),
     "view": (lambda t: t((64, 24), nl.int32).view(nl.bfloat16), ((64, 48), (48, 1), 0)),
     "view of a part": (lambda t: t((64, 24), nl.bfloat16)[:, 4:8].view(nl.int32), ((64, 2), (12, 1), 2)),
 }
@@ -114,7 +116,7 @@ def test_what_views_do_not_allow(name):
 
 def test_operators_on_tensors_are_errors():
     for use in (lambda a: a + a, lambda a: -a, lambda a: 2 * a, lambda a: a < a, lambda a: a == a.reshape((4, 8))):
-        with pytest.raises(TypeError, match="binary operators on tensors not supported. Use nki.isa directly."):
+        with pytest.raises(TypeError, match=r"binary operators on tensors not supported\. Use nki\.isa directly\."):
             looked_at(lambda use=use: use(nl.ndarray((4, 8), nl.float32)))
 
 

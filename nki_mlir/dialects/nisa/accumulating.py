@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Instructions of the newer engines that run the accumulation registers: activate2, exponential, cumulative
-tensor_scalar."""
+"""Newer instructions that run the accumulation registers: activate2, exponential, cumulative tensor_scalar."""
 
 from typing import Any
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``.ap``: a view given as ``[stride, count]`` pairs on the storage, with a start that may be known at run time
-only."""
+"""``.ap``: a view as ``[stride, count]`` pairs on the storage, with a start that may be of the run time."""
 
 from collections.abc import Sequence
 from math import prod

@@ -211,8 +211,8 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
 
 @reported
 def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
-                                       replica_group: Any, op: Any, channel_ids: Any = (0,), priority: int | None = None,
-                                       name: str | None = None) -> None:
+                                       replica_group: Any, op: Any, channel_ids: Any = (0,),
+                                       priority: int | None = None, name: str | None = None) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)

@@ -49,7 +49,8 @@ class Frontend:
     """Captures kernels: ``compile(fn, inputs=...)`` gives an object with the MLIR ``module``."""
 
     def compile(self, fn: Callable, inputs: Any = (), target: str | None = None, lnc: int | None = None,
-                artifacts_dir: str | None = None, dump_python_ast: bool = False, output_names: Any = None) -> CompiledKernel:
+                artifacts_dir: str | None = None, dump_python_ast: bool = False, output_names: Any = None
+                ) -> CompiledKernel:
         return compile_kernel(fn, inputs, compile_opts=CompileOptions(target, lnc))
 
 

@@ -59,7 +59,8 @@ def counted(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     warn("nl.dynamic_range is deprecated, use nl.fori_loop")
-    return counted(*((0, start) if stop is None else (start, stop)), step)
+    lower, upper = (0, start) if stop is None else (start, stop)
+    return counted(lower, upper, step)
 
 
 def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: int = 1) -> None:

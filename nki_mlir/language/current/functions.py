@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The functions of ``nki.language`` on tiles: each makes a new tile. Those that are operators, too, carry their
-name."""
+"""The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator."""
 
 import builtins
 from collections.abc import Callable
@@ -52,8 +51,8 @@ def _binary(name: str) -> Callable:
             generation_from(4, f"nl.{name}")
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
-            raise NkiTypeError(f"{name}: expecting 'tensor', got '{type(x).__name__}' and '{type(y).__name__}'").located(
-                user_location())
+            kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
+            raise NkiTypeError(f"{name}: expecting 'tensor', got {kinds}").located(user_location())
         if len(tiles) == 2 and tuple(tiles[0].shape) != tuple(tiles[1].shape):
             broadcast_rule(name, *tiles)
         kind = result_type(dtype, x, y)

@@ -78,7 +78,8 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
         case int() | np.integer():
             place = int(item) + extent if item < 0 else int(item)
             if not 0 <= place < extent:
-                out_of_range(f"index {item} of dimension {dim} with size {extent}: index out of range of tensor dimension")
+                out_of_range(f"index {item} of dimension {dim} with size {extent}: "
+                             "index out of range of tensor dimension")
             return view.slice(dim, place, place + 1), True
         case tuple() | list():
             invalid("nested tuple/list indexes not supported")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What every function of ``nki.isa`` has in common: the error it raises, the handle it returns, its name for
-scheduling."""
+"""What every function of ``nki.isa`` has in common: its errors, the handle it returns, its name for scheduling."""
 
 from collections.abc import Callable
 from functools import wraps

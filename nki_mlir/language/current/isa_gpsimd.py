@@ -38,9 +38,11 @@ def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[
 
 
 def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, offset: int, *views: View
-           ) -> tuple[Index, list[View]]:
-    """(offset + p * channel_multiplier + the pattern's steps) as an index over the views' common shape, and the
-    views."""
+           ) -> tuple[Index, list[View]] | None:
+    """(offset + p * channel_multiplier + the pattern's steps) as an index over the views' common shape, and the views.
+
+    None where the pattern and the views have no common shape.
+    """
     # The pattern is one more view in the pairing, of a buffer that is never read.
     values = View(views[0].buffer, Index(), Index(), (views[0].dims[0], *pattern_dims(op, pattern, views[0])),
                   views[0].dtype)
@@ -81,7 +83,7 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile:
     if isinstance(on_true_tile, (int, VirtualRegister)) and not isinstance(on_true_tile, bool):
         warn("affine_select(dst, pattern, offset, channel_multiplier, ...) is now affine_select(dst, pattern, "
              "channel_multiplier, on_true_tile, on_false_value, cmp_op, offset=...)")
-        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (
+        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (  # type: ignore[assignment]
             channel_multiplier, on_true_tile, on_false_value, cmp_op, offset if offset != 0 else "equal")
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")

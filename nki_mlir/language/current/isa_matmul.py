@@ -59,9 +59,9 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 
 @instruction(old_names={"is_moving_zero": "is_moving_onezero"})
 def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: bool = False,
-              is_moving_onezero: bool = False,
-              is_transpose: bool = False, accumulate: bool | None = None, tile_position: tuple = (), tile_size: tuple = (),
-              perf_mode: Any = e.matmul_perf_mode.none, name: str | None = None) -> None:
+              is_moving_onezero: bool = False, is_transpose: bool = False, accumulate: bool | None = None,
+              tile_position: tuple = (), tile_size: tuple = (), perf_mode: Any = e.matmul_perf_mode.none,
+              name: str | None = None) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
     mode = e.member(perf_mode, e.matmul_perf_mode, "perf_mode")
@@ -131,8 +131,8 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
     builder = active()
     loops = builder.properties.get("dynamic_loops", ())
     if loops and state != "all" and builder.symbolic and out.buffer.scope is not builder.scopes[-1]:  # type: ignore[attr-defined]
-        invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes first "
-                "is not known when the kernel is captured")
+        invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes "
+                "first is not known when the kernel is captured")
     if state == "some":
         for part in written.unwritten(out):
             ops.emit(movement.MemsetOp, {"dst": part}, value=0.0)
@@ -146,7 +146,8 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
         right = low._dense(right)
         views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:
-        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have shapes that do not divide each other")
+        invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have shapes that do not divide "
+                "each other")
     target, moving = views
     if is_transpose:
         if moving.ndim != 2:

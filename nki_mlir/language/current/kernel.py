@@ -111,7 +111,8 @@ class Kernel(CoreKernel):
             wanted = getattr(annotation, "annotated_shape", None)
             if wanted is not None and name in shapes:
                 require(tuple(shapes[name]) == tuple(wanted),
-                        f"parameter {name} is annotated tensor{list(wanted)}, the argument has shape {list(shapes[name])}")
+                        f"parameter {name} is annotated tensor{list(wanted)}, the argument has shape "
+                        f"{list(shapes[name])}")
 
 
 def output_view(tensor: NkiTensor) -> View:
@@ -131,7 +132,8 @@ def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
     ... def kernel(x): ...
     """
     if "platform_target" in kwargs:
-        raise NkiTypeError("nki.jit takes no platform_target; set NEURON_PLATFORM_TARGET_OVERRIDE").located(user_location())
+        raise NkiTypeError("nki.jit takes no platform_target; set NEURON_PLATFORM_TARGET_OVERRIDE").located(
+            user_location())
     for name in kwargs:
         warn(f"nki.jit({name}=...) has no effect")
     if fn is None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From ``NkiTensor`` to operands of the core: views, run-time addresses read and written through temporaries,
-pairing."""
+"""From ``NkiTensor`` to operands of the core: views, temporaries for run-time addresses, pairing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

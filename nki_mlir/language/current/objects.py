@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``NKIObject``: the base of classes that kernels use."""
 
+import inspect
 from typing import Any
 
 
@@ -11,8 +12,7 @@ class NKIObject:
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        names = list(dict.fromkeys(n for c in reversed(type(self).__mro__) for n in c.__dict__.get("__annotations__",
-                                                                                                   {})))
+        names = list(dict.fromkeys(n for c in reversed(type(self).__mro__) for n in inspect.get_annotations(c)))
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")
         given = dict(zip(names, arguments))

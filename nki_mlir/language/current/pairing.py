@@ -6,6 +6,7 @@ are dense. The elements' order never changes.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from nki_mlir.frontend.tensor import Dim, View
@@ -36,14 +37,14 @@ def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:
             inside *= d.count
             found.add(inside)
     cuts = sorted(found)
-    return cuts if all(b % a == 0 for a, b in zip(cuts, cuts[1:])) else None
+    return cuts if all(b % a == 0 for a, b in pairwise(cuts)) else None
 
 
 def _split(dims: Sequence[Dim], cuts: Sequence[int]) -> list[Dim]:
     made, inside = [], 1
     for d in reversed(dims):
         outer = inside * d.count
-        for a, b in zip(cuts, cuts[1:]):
+        for a, b in pairwise(cuts):
             if inside <= a and b <= outer:
                 made.append(Dim(d.partition * (a // inside), d.free * (a // inside), b // a))
         inside = outer

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Registers: 32-bit values of the run time. Each is a [1, 1] tile, so that both builders run them by the same
-operations."""
+"""Registers: 32-bit values of the run time, each a [1, 1] tile, so that both builders run them alike."""
 
 from typing import Any, NoReturn
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Simulation: a kernel's Python runs as it is, and every instruction executes at once with NumPy.
 
-Fresh memory holds NaN (floats) or 4 (integers), so that reads of what was never written show. The two cores of a launch,
-and the ranks of a group, are threads that take turns.
+Fresh memory holds NaN (floats) or 4 (integers), so that reads of what was never written show. The two cores of a
+launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
@@ -93,7 +93,8 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place."""
     grid = kernel.grid
     count = grid[0] if grid else 1
-    mesh, common = Mesh(range(count)), {}
+    mesh = Mesh(range(count))
+    common: dict[Any, np.ndarray] = {}
     given = [leaf for _, leaf in leaves_of((arguments, keywords), is_array)]
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]

@@ -237,7 +237,8 @@ class NkiTensor:
     def rearrange(self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
         """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
-        sizes, view, names = fixed_sizes or {}, self, []
+        sizes, view = fixed_sizes or {}, self
+        names: list[str] = []
         groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
         require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}")
         for group in groups:
