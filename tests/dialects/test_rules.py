@@ -236,6 +236,9 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
      "size of dimension 1 in 'moving[4, 513]' of 'matmul' exceed architecture limitation of 512."),
     ("nki.matmul", {"moving": "sbuf PxFxi32"}, "'matmul': multiplies floats, 'moving' is int32"),
     ("nki.matmul", {"stationary": "sbuf PxGxui8"}, "'matmul': multiplies floats, 'stationary' is uint8"),
+    *((name, {"dst": "psum Gx512xi64", "moving": "sbuf Px512xf32"},
+       "a matmul result of 4096 bytes per partition does not fit one PSUM bank of 2048 bytes")
+      for name in ("nki.matmul", "nisa.nc_matmul")),
     ("nki.transpose", {"src": "sbuf PxFx2xf32"}, "'transpose': transposes 2-D tiles, got [4, 6, 2]"),
     ("nki.transpose", {"src": "sbuf Px129xf32"},
      "size of dimension 1 in 'src[4, 129]' of 'transpose' exceed architecture limitation of 128."),

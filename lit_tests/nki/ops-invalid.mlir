@@ -1,0 +1,348 @@
+// RUN: nki-opt %s --split-input-file --verify-diagnostics
+
+// Mistakes in single operations of the tile language. Each part has one.
+
+// More partitions than there are.
+func.func @copy(%dst: memref<129x6xf32, "sbuf">, %src: memref<129x6xf32, "sbuf">) {
+  // expected-error@+1 {{number of partitions 129 exceed architecture limitation of 128. [err_num_partition_exceed_arch_limit]}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 129], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 129], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<129x6xf32, "sbuf">, memref<129x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Past the end of the free axis.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{Out-of-bound access for tensor `src` on dimension 1 (free): index range [1, 6] exceed dimension size of 6}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 1)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Past the last partition.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{Out-of-bound access for tensor `src` on dimension 0: index range [1, 4] exceed dimension size of 4}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (1, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Past the end of a tensor in HBM.
+func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">) {
+  // expected-error@+1 {{Out-of-bound access for tensor `src` on dimension 0 (flat): index range [1, 24] exceed dimension size of 24}}
+  "nki.load"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (1)>, [[6, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// -----
+
+// Past the end in the other dtype that the pattern reads.
+func.func @copy(%dst: memref<4x6xbf16, "sbuf">, %src: memref<4x6xbf16, "sbuf">) {
+  // expected-error@+1 {{Out-of-bound access for tensor `src` on dimension 1 (free): index range [0, 5] exceed dimension size of 3}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xbf16, "sbuf">, memref<4x6xbf16, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Every other partition.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<8x6xf32, "sbuf">) {
+  // expected-error@+1 {{operand 'src' steps through partitions by 2 [NKI-PARTITION]}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[2, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<8x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A destination that is broadcast.
+func.func @copy(%dst: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{the destination dst[4, 6] float32 in sbuf of 'copy' names the same element more than once}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [0, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Loads are from HBM.
+func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{Expected operand 'src' of 'load' to be in address space 'hbm', but got a tile in 'sbuf' instead.}}
+  "nki.load"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Stores are to HBM.
+func.func @store(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{Expected operand 'dst' of 'store' to be in address space 'hbm', but got a tile in 'sbuf' instead.}}
+  "nki.store"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Nothing computes in HBM.
+func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">) {
+  // expected-error@+1 {{Expected operand 'src' of 'unary' to be in address space 'psum|sbuf', but got a tile in 'hbm' instead.}}
+  "nki.unary"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>],
+    fn = "exp", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// -----
+
+// A memory that does not exist.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "cache">) {
+  // expected-error@+1 {{whose memory space is not "hbm", "sbuf" or "psum"}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "cache">) -> ()
+  return
+}
+
+// -----
+
+// Bits of floats.
+func.func @binary(
+    %dst: memref<4x6xf32, "sbuf">,
+    %lhs: memref<4x6xf32, "sbuf">,
+    %rhs: memref<4x6xi32, "sbuf">) {
+  // expected-error@+1 {{operand 'lhs' of 'binary' has dtype float32, which must be an integer type [NKI-DTYPE]}}
+  "nki.binary"(%dst, %lhs, %rhs) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    op = "bitwise_and", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xi32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// An element type that the language does not have.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'f64' is not an element type of the language}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f64, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Operands of two shapes.
+func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'unary' needs operands of one shape, got dst[4, 6] and src[4, 5] [NKI-SHAPE]}}
+  "nki.unary"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 5]]>],
+    fn = "exp", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Operands of different partition counts.
+func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{number of partitions (dimension 0 size of a tile) mismatch in parameters (dst[4, 6], src[3, 6]) of 'unary'}}
+  "nki.unary"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 3], [1, 6]]>],
+    fn = "exp", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A function that does not exist.
+func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{attribute 'fn' of 'unary' is 'sine', which must be one of}}
+  "nki.unary"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    fn = "sine", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// Reducing the partitions.
+func.func @reduce(%dst: memref<1x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'reduce': reduces free axes, not [0] of [4, 6]}}
+  "nki.reduce"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    op = "add", axes = [0], mask = affine_set<() : (0 == 0)>
+  } : (memref<1x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A product over more columns than a PSUM bank holds.
+func.func @matmul(
+    %dst: memref<2x1024xf32, "psum">,
+    %stationary: memref<4x2xf32, "sbuf">,
+    %moving: memref<4x1024xf32, "sbuf">) {
+  // expected-error@+1 {{size of dimension 1 in 'moving[4, 1024]' of 'matmul' exceed architecture limitation of 512.}}
+  "nki.matmul"(%dst, %stationary, %moving) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 1024]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1024]]>],
+    accumulate = false, mask = affine_set<() : (0 == 0)>
+  } : (memref<2x1024xf32, "psum">, memref<4x2xf32, "sbuf">, memref<4x1024xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A product of integers.
+func.func @matmul(
+    %dst: memref<2x6xf32, "psum">,
+    %stationary: memref<4x2xi32, "sbuf">,
+    %moving: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'matmul': multiplies floats, 'stationary' is int32}}
+  "nki.matmul"(%dst, %stationary, %moving) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>,
+              #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    accumulate = false, mask = affine_set<() : (0 == 0)>
+  } : (memref<2x6xf32, "psum">, memref<4x2xi32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// No function is given.
+func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.unary' op attribute "fn" is expected but not provided}}
+  "nki.unary"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// No mask is given.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{attribute "mask" is expected but not provided}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    kept = 1
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// No patterns are given.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{attribute "access" is expected but not provided}}
+  "nki.copy"(%dst, %src) {
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// One pattern for two tiles.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.copy' needs one access pattern per tile (2), has 1}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A mask over an axis that is not there.
+func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.copy' attribute 'mask' uses an axis beyond the operation's 2}}
+  "nki.copy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<(d0, d1, d2) : (-d2 + 5 >= 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// -----
+
+// A symbol without a range.
+func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">, %n: index) {
+  // expected-error@+1 {{a symbol operand of 'nki.load' is neither a loop variable with constant bounds nor a program id [NKI-SYMBOL]}}
+  "nki.load"(%dst, %src, %n) {
+    access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<()[s0] -> (s0)>, [[6, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">, index) -> ()
+  return
+}
+
+// -----
+
+// An operation that does not exist.
+func.func @cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{unregistered operation 'nki.cpoy' found in dialect ('nki') that does not allow unknown operations}}
+  "nki.cpoy"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
