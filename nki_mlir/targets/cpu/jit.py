@@ -86,13 +86,21 @@ def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
 
     The module's text must have had ``addresses_text(names)`` in it.
     """
-    with code_context(), ir.Location.unknown():
+    findings: list[str] = []
+
+    def collect(diagnostic: Any) -> bool:           # which would otherwise be printed
+        findings.append(str(diagnostic))
+        return True
+    with code_context() as context, ir.Location.unknown():
         lower(module)
+        handler = context.attach_diagnostic_handler(collect)
         try:
             engine = load("execution_engine").ExecutionEngine(module, opt_level=0)
             entry = engine.raw_lookup(ADDRESSES)
         except RuntimeError as error:
-            raise InternalError(f"generated code does not compile: {error}") from None
+            raise InternalError(f"generated code does not compile: {'; '.join([str(error), *findings])}") from None
+        finally:
+            handler.detach()
     if not entry:
         raise InternalError("generated code does not link")
     _engines.append(engine)

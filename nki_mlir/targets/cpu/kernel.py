@@ -90,7 +90,7 @@ class CompiledKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        data = self.pack(*[a.ctypes.data for a in inputs], *[a.ctypes.data for a in shared])
+        data = self.pack(*map(address_of, inputs), *map(address_of, shared))
         status = self.launch(self.where, ctypes.addressof(data))
         if status:
             raise self.error(status)
@@ -103,6 +103,14 @@ class CompiledKernel:
         if excess:
             return MaskTooWeak(excess=excess).located(self.sites.places[site - 1])
         return self.hosts.failures.pop(site, None) or InternalError(f"a kernel returned the unknown status {status}")
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where an array's elements are. NumPy's own ``array.ctypes.data`` takes three times as long."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))       # type: ignore[arg-type]
+    except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
+        return array.ctypes.data
 
 
 def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:

@@ -49,6 +49,12 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
         return {r: _addresses[r] for r in wanted}
 
 
+def forget() -> None:
+    """Compile again what is needed from now on, for measurements. Code that is in use stays."""
+    with _lock:
+        _addresses.clear()
+
+
 def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
     with code_context(), ir.Location.unknown():

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.nki.movement import print_sink
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets import cpu
-from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu import host, jit, routines
 from nki_mlir.targets.cpu.kernel import CompiledKernel, OutOfMemory
 from nki_mlir.targets.cpu.machine import machine
 from nki_mlir.transforms.safety import UnsafeInput
@@ -121,8 +122,8 @@ def test_fork__both_sides_go_on(program: CompiledKernel, expected: np.ndarray) -
         try:
             program([X], [out])
             fine = np.array_equal(out, expected) and machine().threads == host.threads()
-            fresh = nki.jit(lambda x: doubled.func(x))          # and the child can compile
-            fine &= np.array_equal(nki.jit(doubled.func)[12].on("jit")(X), expected) and fresh is not None
+            routines.forget()                       # so that the child has to compile, too
+            fine &= np.array_equal(nki.jit(doubled.func)[12].on("jit")(X), expected)
         except BaseException:
             fine = False
         os._exit(0 if fine else 1)
@@ -334,3 +335,13 @@ def test_waist__code_from_outside_is_refused() -> None:
                  "llvm.func @f() { llvm.return }"):
         with pytest.raises(UnsafeInput):
             compiled(module_of(text))
+
+
+# -- defects of our own are internal errors, not lines on stderr ------------------------------------------------------
+def test_compile__a_defect_is_an_internal_error(capfd: pytest.CaptureFixture) -> None:
+    text = "llvm.func internal @f() {\n  %x = tensor.empty() : tensor<4xf32>\n  llvm.return\n}\n"
+    with jit.code_context(), ir.Location.unknown():
+        module = ir.Module.parse(text + jit.addresses_text(["f"]))
+    with pytest.raises(InternalError, match="generated code does not compile"):
+        jit.compile_functions(module, ["f"])
+    assert capfd.readouterr().err == ""
