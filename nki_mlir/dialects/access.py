@@ -118,9 +118,9 @@ class Access:
     def _hash(self) -> int:
         return hash((self.dtype, self.partition, self.free, self.dims))
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(count for _, count in self.dims)
+        return tuple([count for _, count in self.dims])
 
     @property
     def free_dims(self) -> tuple[tuple[int, int], ...]:

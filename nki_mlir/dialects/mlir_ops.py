@@ -156,18 +156,18 @@ def shared_context() -> Any:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-def op_attributes(op: Op, make: Attributes) -> dict[str, Any]:
-    """The attribute dictionary of an operation. Optional tiles need segment sizes."""
-    count, axes = len(op.symbols), len(op.operands()[0][1].shape)
-    if op.mask or op.limits or any(kind is Linear for kind in op.attributes.values()):
+def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[Any, Tile]] = ()) -> dict[str, Any]:
+    """The attribute dictionary of an operation, whose operands may be given. Optional tiles need segment sizes."""
+    present = present or op.operands()
+    count, axes = len(op.symbols), 0
+    if op.mask or op.limits or op.has_linear_attributes:
         axes = len(op.iteration().extents)
-    present = op.operands()
     named = {"access": ir.ArrayAttr.get([make.access(t.access, count) for _, t in present]),
              "mask": make.mask(op.mask, axes, count)}
     for name, kind in op.attributes.items():
         value = getattr(op, name)
         named[name] = make.linear(value, axes, count) if kind is Linear else make.value(kind(value))
-    if any(f.optional for f in op.tiles):
+    if op.has_optional_tiles:
         sizes = [int(getattr(op, f.name) is not None) for f in op.tiles]
         named["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*sizes, count])
     if op.limits:

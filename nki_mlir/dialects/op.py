@@ -78,6 +78,8 @@ class Op:
     tiles: ClassVar[tuple[TileField, ...]] = ()
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
+    has_optional_tiles: ClassVar[bool] = False
+    has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
@@ -100,6 +102,8 @@ class Op:
                     if field in owner.__dict__:
                         defaults[field] = owner.__dict__[field]
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles), attributes, defaults
+        cls.has_optional_tiles = any(tile.optional for tile in tiles)
+        cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
 
     def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple = (), ranges: Ranges = (),

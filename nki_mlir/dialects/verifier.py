@@ -107,7 +107,7 @@ class Check:
                 raise TooManyPartitions(count=tile.base_shape[0], limit=PARTITIONS)
             if count > 1 and step not in ((1,) if writes else (0, 1)):
                 raise PartitionAccess(what=f"operand '{label}' steps through partitions by {step}")
-        if writes and any(step == 0 and count > 1 for step, count in access.dims):
+        if writes and any([step == 0 and count > 1 for step, count in access.dims]):
             raise OverlappingWrite(tile=tile.describe(), op=self.name)
 
     def bounds(self, tile: Tile, interval: Interval, label: str) -> None:
@@ -132,7 +132,9 @@ class Check:
 
     def on_chip(self, *labels: str) -> None:
         for label in labels:
-            self.spaces(label, PSUM, SBUF)
+            tile: Tile | None = getattr(self.op, label)
+            if tile is not None and tile.space == HBM:
+                self.spaces(label, PSUM, SBUF)
 
     def in_hbm(self, label: str) -> None:
         self.spaces(label, HBM)
@@ -170,7 +172,9 @@ class Check:
 
     def alu(self, attribute: str, *operands: int) -> None:
         """An ALU operation of one of these numbers of operands."""
-        self.one_of(attribute, [name for name, op in ALU.items() if op.arity in operands])
+        name = getattr(self.op, attribute)
+        if name not in ALU or ALU[name].arity not in operands:
+            self.one_of(attribute, [name for name, op in ALU.items() if op.arity in operands])
 
     def bits(self, attributes: Sequence[str], *labels: str) -> bool:
         """Whether the operations are bit operations: all or none of them; then the tiles are integers."""
@@ -203,12 +207,12 @@ class Check:
             raise ShapeMismatch(what=f"'{self.name}': {what}")
 
 
-def verify(op: Any) -> None:
+def verify(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
     """All rules of one operation but the bounds: ``verify_bounds`` needs the symbols' ranges."""
     check = Check(op)
-    for field, tile in op.operands():
+    for field, tile in op.operands() if operands is None else operands:
         check.tile(field.name, tile, field.writes)
-    if op.engines:
+    if op.engines and op.engine != "unknown":
         check.one_of("engine", ("unknown", *(engine.value for engine in op.engines)))
     op.verify(check)
 

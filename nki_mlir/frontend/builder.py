@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import InternalError, KernelError
-from nki_mlir.dialects.op import Elementwise, Iteration, Op
+from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.op import Elementwise, Iteration, Op, TileField
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
@@ -24,6 +25,7 @@ from nki_mlir.scalar.dtypes import DType
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 
 Site = tuple[str, int, int]
+Operands = Sequence[tuple[TileField, Tile]]
 
 
 def active(name: str = "a language function") -> "Builder":
@@ -74,7 +76,8 @@ class Builder:
     def iteration(self, site: Site) -> None:
         """One more iteration of an unrolled loop begins; capture counts them against the limit."""
 
-    def perform(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+        """``views`` are those of the operands, ``symbols`` those that their patterns are over."""
         raise InternalError("a builder must perform operations")
 
     def promote(self, buffer: Buffer) -> None:
@@ -116,7 +119,7 @@ class Builder:
               ) -> Op | None:
         if mask is False:
             return None
-        if isinstance(mask, Mask) and mask.negated:
+        if mask is not None and mask.negated:       # type: ignore[union-attr]
             return self._emit_pieces(cls, views, mask, attributes)
         if cls.broadcasts and "dst" in views:
             shape = views["dst"].shape
@@ -131,17 +134,18 @@ class Builder:
         if linear:
             attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
         op = cls(**attributes, **{name: tile_of(view, place) for name, view in used.items()})
-        verify(op)
-        if (isinstance(mask, Mask) or any(v.limits or v.mask is not None for v in used.values())) and not self._restrict(
-                op, used, mask, symbols, place):
+        operands = op.operands()
+        verify(op, operands)
+        restricted = mask is not None or any([v.limits or v.mask is not None for v in used.values()])
+        if restricted and not self._restrict(op, used, mask, symbols, place):
             return None
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        operands = list(used.values())
-        for (field, _), view in zip(op.operands(), operands):
-            if field.writes and not view.buffer.on_chip and view.buffer not in self.written:
+        views_used = list(used.values())
+        for (field, _), view in zip(operands, views_used):
+            if field.writes and view.buffer.space == HBM and view.buffer not in self.written:
                 self.written[view.buffer] = user_location()
-        self.perform(op, operands, symbols)
+        self.perform(op, operands, views_used, symbols)
         self.last = op
         return op
 

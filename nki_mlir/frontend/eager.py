@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder
+from nki_mlir.frontend.builder import Builder, Operands
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
@@ -56,5 +56,5 @@ class EagerBuilder(Builder):
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
 
-    def perform(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
-        compile_op(op)([tile.handle for _, tile in op.operands()], ())
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+        compile_op(op)([tile.handle for _, tile in operands], ())

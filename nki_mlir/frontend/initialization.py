@@ -5,6 +5,7 @@ Kernels accumulate into tensors that were only declared. Most buffers are writte
 them, and need nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.builder import Operands
+from nki_mlir.frontend.tensor import Buffer, View
 
 
 @dataclass
@@ -39,9 +41,10 @@ class FirstUses:
     def forget(self, buffer: Buffer) -> None:
         self.whole.pop(buffer, None)
 
-    def used(self, op: Op, buffers: list[Buffer], scopes: list[Any]) -> None:
-        """``buffers`` are those of the op's operands, ``scopes`` the blocks that are open where it stands."""
-        for (field, tile), buffer in zip(op.operands(), buffers):
+    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
+        """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
+        for (field, tile), view in zip(operands, views):
+            buffer = view.buffer
             state = self.whole.get(buffer, True)
             if state is True or state is False:
                 continue

@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Site
+from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.dependences import dependence
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
@@ -199,21 +199,21 @@ class MlirBuilder(Builder):
         return Index(0, {self.programs[axis]: 1})
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def perform(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
         for view in views:
             if view.buffer in self.taken_back:
                 self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
                 raise NeedsValue
             if view.buffer.scope not in self.scopes:
                 raise OutOfScope(name=view.buffer.name)
-        if not self.accumulating and self.violation is None:
+        if (len(self.scopes) > 1 or self.grid) and not self.accumulating and self.violation is None:
             self.violation = dependence(op, views, symbols, self.scopes, self.open_programs())
             if self.violation is not None:
                 self.violation.located(user_location())
         self.unproved += bool(op.limits) and not self.replaying
-        self.first_uses.used(op, [v.buffer for v in views], self.scopes)
-        operands = [t.handle for _, t in op.operands()] + list(op.symbols)
-        self._op(op.full_name(), operands, attributes=op_attributes(op, self.make))
+        self.first_uses.used(op, operands, views, self.scopes)
+        values = [t.handle for _, t in operands]
+        self._op(op.full_name(), [*values, *op.symbols], attributes=op_attributes(op, self.make, operands))
 
     def open_programs(self) -> list[tuple[int, Symbol | None]]:
         """The axes of the grid along which this attempt stands for several programs."""
