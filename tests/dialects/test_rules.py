@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.verifier import Check, verify, verify_bounds
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import ALL, BY_MLIR
 
 from .samples import COLUMN, SAMPLES, A, column, tile
@@ -28,6 +29,14 @@ class Listening(Check):
     def __init__(self, op: Op) -> None:
         super().__init__(op)
         self.heard: list[tuple[str, tuple]] = []
+
+    def on_chip(self, *labels: str) -> None:
+        self.heard += [("spaces", (label, PSUM, SBUF)) for label in labels if getattr(self.op, label) is not None]
+        super().on_chip(*labels)
+
+    def alu(self, attribute: str, *operands: int) -> None:
+        self.heard.append(("one_of", (attribute, tuple(n for n, op in ALU.items() if op.arity in operands))))
+        super().alu(attribute, *operands)
 
     def spaces(self, *arguments: Any) -> None:
         self.heard.append(("spaces", arguments))
