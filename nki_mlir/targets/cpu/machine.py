@@ -4,14 +4,13 @@
 import atexit
 import ctypes
 import os
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions
+from nki_mlir.targets.cpu.jit import COMPILING, addresses_text, code_context, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_memory_start", "nki_use_pool")
@@ -57,14 +56,13 @@ class Machine:
         self._callable("nki_memory_start", None)()
         self.pool = here / "pool.mlir"
         self.threads = 1                # that run, the calling one included
-        self.lock = threading.Lock()
 
     def _callable(self, name: str, *kinds: Any) -> Any:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
 
     def function(self, name: str) -> int:
         """The address of an instruction."""
-        with self.lock:
+        with COMPILING:
             if name in ARITHMETIC and name not in self.functions:
                 text = "".join(_TEMPLATE.format(name=name, value=value) for name, value in _VALUES.items())
                 self.functions |= _compiled(text, ARITHMETIC)
@@ -72,7 +70,7 @@ class Machine:
 
     def start_workers(self) -> None:
         """As many as the environment or the host asks for; done once, before the first parallel kernel."""
-        with self.lock:
+        with COMPILING:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return
             self.functions |= _compiled(host.spelled(self.pool.read_text()), POOL)
@@ -93,18 +91,17 @@ class Machine:
 
 
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
-    with code_context(), ir.Location.unknown():
+    with COMPILING, code_context(), ir.Location.unknown():
         return compile_functions(ir.Module.parse(text + addresses_text(names)), names)
 
 
-_lock = threading.Lock()
 _machine: Machine | None = None
 
 
 def machine() -> Machine:
     """The process's machine."""
     global _machine
-    with _lock:
+    with COMPILING:
         if _machine is None:
             _machine = Machine()
     return _machine

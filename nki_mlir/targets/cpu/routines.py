@@ -6,14 +6,13 @@ returns 0.
 """
 
 import hashlib
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
-from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
+from nki_mlir.targets.cpu.jit import COMPILING, addresses_text, code_context, compile_functions, lower, operations_of
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
@@ -28,7 +27,6 @@ _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
 }}
 """
 _addresses: dict[Routine, int] = {}
-_lock = threading.Lock()
 
 
 def name_of(routine: Routine) -> str:
@@ -40,7 +38,7 @@ def name_of(routine: Routine) -> str:
 def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
     """Where the routines' code is. Those that are new are compiled together."""
     wanted = list(dict.fromkeys(routines))
-    with _lock:
+    with COMPILING:
         new = [r for r in wanted if r not in _addresses]
         if new:
             names = [name_of(r) for r in new]
@@ -51,13 +49,13 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
 
 def forget() -> None:
     """Compile again what is needed from now on, for measurements. Code that is in use stays."""
-    with _lock:
+    with COMPILING:
         _addresses.clear()
 
 
 def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
-    with code_context(), ir.Location.unknown():
+    with COMPILING, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
         for function, routine in zip(operations_of(module, "llvm.func"), routines):
             _emit(function, routine)
@@ -67,7 +65,7 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
 def llvm_code(routines: Sequence[Routine]) -> Any:
     """The same in the LLVM dialect, which is what the engine compiles."""
     module = vector_code(routines)
-    with code_context(), ir.Location.unknown():
+    with COMPILING, code_context(), ir.Location.unknown():
         lower(module)
     return module
 
