@@ -77,7 +77,7 @@ class MlirBuilder(Builder):
         self.taken_back: dict[Buffer, tuple] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
         self.unknown = ir.Location.unknown()
-        self.index_type = ir.IndexType.get()
+        self.index_type, self.no_operands = ir.IndexType.get(), ir.DenseI32ArrayAttr.get([0, 0])
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
         self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={
@@ -139,9 +139,7 @@ class MlirBuilder(Builder):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
-        named = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-        for key, value in {"nki.name": name, **(attributes or {})}.items():
-            named[key] = self.make.value(value)
+        named = {"operandSegmentSizes": self.no_operands} | {k: self.make.value(v) for k, v in (attributes or {}).items()}
         op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named)
         buffer.handle = op.results[0]
         if not self.replaying:
@@ -163,10 +161,8 @@ class MlirBuilder(Builder):
 
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
-        if buffer in self.outputs:
+        if buffer.role == "output":
             self.arguments[buffer.handle.arg_number].marks["nki.name"] = name
-        elif buffer in self.first_uses.whole:       # its allocation stands
-            buffer.handle.owner.attributes["nki.name"] = self.make.value(name)
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """A global of the module, read-only. Equal ones are one; dtypes that attributes lack are kept as their bytes."""
@@ -180,8 +176,8 @@ class MlirBuilder(Builder):
             self.cache[key] = name = f"constant_{len(self.module.body.operations) - 1}"
             self._op("memref.global", ip=ir.InsertionPoint.at_block_begin(self.module.body), attributes={
                 "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind),
-                "initial_value": ir.DenseElementsAttr.get(flat), "constant": ir.UnitAttr.get(),
-                "sym_visibility": ir.StringAttr.get("private")})
+                "initial_value": ir.DenseElementsAttr.get(flat, signless=flat.dtype.kind != "u"),
+                "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
         name = self.cache[key]
         op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
         return Buffer(flat.shape, dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
@@ -288,6 +284,8 @@ class MlirBuilder(Builder):
     def finish(self, results: Sequence[Buffer]) -> Any:
         """Close the function. Results are named by the argument that holds them."""
         self._op("func.return")
+        for buffer in self.first_uses.buffers:
+            buffer.handle.owner.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
         self.first_uses.fill(self.make)
         block = self.scopes[0].block
         signature = ir.FunctionType.get([a.type for a in block.arguments], [])
@@ -326,7 +324,7 @@ class MlirBuilder(Builder):
         op = ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes,
                                  regions=regions, loc=location, ip=at_end)
         if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
-            self.trace.record(op, operands, attributes)
+            self.trace.record(name, op, operands, attributes, list(op.results) if results else ())
         return op
 
     def _constant(self, value: int) -> Any:
