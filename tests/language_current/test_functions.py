@@ -198,3 +198,18 @@ def test_random_numbers(on):
     a, b = on_tiles(on, body, [((32, 50), nl.float32)] * 2, np.array([[3]], np.int32))
     np.testing.assert_array_equal(a, b)
     assert 0 <= a.min() and a.max() < 1 and abs(a.mean() - 0.5) < 0.05
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int16", "int8", "uint32", "uint16", "uint8",
+                                   "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"])
+def test_constants_of_every_type(on, dtype):
+    kind = getattr(nl, dtype)
+    table = np.exp2(numbers(4, 6) % 4).astype(kind)
+
+    def kernel(x):
+        out = nl.ndarray((4, 6), kind, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(nl.shared_constant(table)))
+        return out
+    got = run(on, kernel, numbers(2, 2))
+    assert got.dtype == table.dtype
+    np.testing.assert_array_equal(got.view(np.uint8), table.view(np.uint8))

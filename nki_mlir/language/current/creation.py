@@ -102,7 +102,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
     elif values.dtype in (np.int64, np.uint64):
         values = values.astype(np.int32)
     view = ops.constant(values, None if dtype is None else dtype_argument(dtype))
-    return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.buffer.dtype))
+    return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
 
 
 @reported

@@ -325,6 +325,5 @@ def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = N
     with low.writing(dst, "rand_get_state") as out:
         words = _state_words("rand_get_state", out, chosen)
         assignment.fill(out, 0.0)
-        held = generator(chosen)
-        source = held.like(dims=(Dim(0, 0, words.shape[0]), held.dims[1]))
-        ops.emit(movement.TensorCopyOp, {"dst": words, "src": source})
+        first = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions
+        ops.emit(movement.TensorCopyOp, {"dst": first, "src": generator(chosen)})
