@@ -134,8 +134,8 @@ def test_error__sbuf_full():
     with pytest.raises(MemoryFull) as caught:
         allocate(b.code)
     assert str(caught.value) == (
-        "kernel.py:12:9: error: SBUF is full: 3 tiles that are needed at once take 220008 bytes per partition, trn2 has "
-        "212984 [NKI-MEMORY-FULL]\n"
+        "kernel.py:12:9: error: SBUF is full: 3 tiles that are needed at once take 220008 bytes per partition, "
+        "trn2 has 212984 [NKI-MEMORY-FULL]\n"
         "  why: needed here are a 160000 (line 10), c 60000 (line 11), d 8 (line 12)\n"
         "  fix: use smaller tiles, or store what is needed only later")
 
@@ -154,7 +154,7 @@ def test_error__fixed_addresses_that_overlap():
     tiles = [b.on_chip(name, (128, 64), address=(0, at)) for name, at in (("a", 0), ("c", 128))]
     for t in tiles + tiles:
         b.memset((t, 0, 128, 0, 1), 0)
-    with pytest.raises(AddressConflict, match="a and c have addresses that overlap in SBUF, and both are needed when c is"):
+    with pytest.raises(AddressConflict, match="a and c have addresses that overlap in SBUF, and both are needed"):
         allocate(b.code)
 
 

@@ -34,7 +34,8 @@ def test_consumer__waits_for_the_queue_and_the_store_for_the_engine():
     b.copy((y, *W), (t, *W))
     program = program_of(b)
     assert lines(program, Engine.SCALAR) == [
-        "S[2] (qSyncIO0)>=16 ACTIVATE fn=exp dst=fp32@0x0[1][64] src=fp32@0x0[1][64] channels=128 S[0] (Scalar)++@complete"]
+        "S[2] (qSyncIO0)>=16 ACTIVATE fn=exp dst=fp32@0x0[1][64] src=fp32@0x0[1][64] channels=128 "
+        "S[0] (Scalar)++@complete"]
     assert lines(program, Engine.SYNC) == [
         "DMA queue=0 dst=fp32@0x0[1][64] src=fp32@x[1,64][64,128] channels=128 descriptors=128*256 "
         "S[2] (qSyncIO0)+=16@complete",

@@ -32,7 +32,7 @@ Start = "int | tuple[int, dict]"            # a number, or a number and {value: 
 
 
 class Builder:
-    """Makes a ``Code``. Tiles are ``(buffer, partition start, count, free start, count)``; HBM tiles are rows, columns."""
+    """Makes a ``Code``. A tile is (buffer, first partition, count, free start, count); in HBM rows and columns."""
 
     def __init__(self, target: str = "trn2") -> None:
         self.code = Code("kernel", machine_named(target), [], Block())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kernels of the beta generation that exercise the emission: rotation, accumulation, branches, masks, grids, scratch."""
+"""Kernels that exercise the emission: rotation, accumulation, branches, masks, grids, scratch memory."""
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

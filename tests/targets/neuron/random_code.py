@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random nisa-level code: transfers, arithmetic and products on tiles that overlap in many ways, in loops and branches."""
+"""Random nisa-level code: transfers, arithmetic, products on tiles that overlap in many ways, in loops and branches."""
 
 import random
 

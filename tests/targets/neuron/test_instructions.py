@@ -2,8 +2,6 @@
 """Every instruction class: on physical memory, through text and binary, it computes what its class says."""
 
 import dataclasses
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,9 +116,3 @@ def test_error__class_without_an_opcode():
     with pytest.raises(NoEncoding, match=r"'nisa.unfinished' has no instruction: its class gives no opcode"):
         operation_text(Unfinished())
     assert isinstance(Instruction(Unfinished()), Instruction)
-
-
-def test_documentation__lists_every_instruction():
-    text = (Path(__file__).parents[3] / "docs" / "isa.md").read_text()
-    rows = dict(re.findall(r"^\| `([A-Z_0-9]+)` \| (0x[0-9a-f]{2}) \|", text, re.MULTILINE))
-    assert rows == {m: f"{c.opcode:#04x}" for m, c in by_mnemonic().items()}

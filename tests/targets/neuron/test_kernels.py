@@ -71,7 +71,8 @@ def test_register_loop__says_so_in_the_text():
     spec = specialization(kernels.pipeline, (np.zeros((512, 192), np.float32), np.zeros((128, 128), np.float32)))
     program = emit_variants(neuron.lowered(spec.captured), spec.grid, Emission(unroll_limit=8))
     assert len(program.notes) == 1
-    assert program.notes[0].endswith("a loop of 4 iterations stays a register loop: the code would be over 8 instructions")
+    assert program.notes[0].endswith(
+        "a loop of 4 iterations stays a register loop: the code would be over 8 instructions")
     assert program.notes[0].startswith(kernels.__file__)
 
 
