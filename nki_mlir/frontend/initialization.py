@@ -5,7 +5,7 @@ Kernels accumulate into tensors that were only declared. Most buffers are writte
 them, and need nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ class Covering:
 
     scope: Any
     access: Access
+    symbols: tuple              # that the access is over
 
 
 class FirstUses:
@@ -34,9 +35,13 @@ class FirstUses:
         # None: not used yet; True: written whole before it is read; False: needs zeros.
         self.whole: dict[Buffer, bool | Covering | None] = {}
 
+    @property
+    def buffers(self) -> Iterable[Buffer]:
+        """All buffers whose allocations stand."""
+        return self.whole
+
     def allocated(self, buffer: Buffer) -> None:
-        if buffer.on_chip:
-            self.whole[buffer] = None
+        self.whole[buffer] = None if buffer.on_chip else True
 
     def forget(self, buffer: Buffer) -> None:
         self.whole.pop(buffer, None)
@@ -48,17 +53,16 @@ class FirstUses:
             state = self.whole.get(buffer, True)
             if state is True or state is False:
                 continue
-            read = any(t.handle is tile.handle for _, t in op.sources())
+            read = any([t.handle is tile.handle for _, t in op.sources()])
             if isinstance(state, Covering):
                 if state.scope not in scopes:
                     self.whole[buffer] = True
-                elif read and tile.access != state.access:
+                elif read and (tile.access != state.access or op.symbols != state.symbols):
                     self.whole[buffer] = False      # a piece that another iteration writes may be read before
-                continue
-            if not field.writes or read or op.mask:
+            elif not field.writes or read or op.mask:
                 self.whole[buffer] = False
-                continue
-            self.whole[buffer] = first_write(op, tile, buffer, scopes)
+            else:
+                self.whole[buffer] = first_write(op, tile, buffer, scopes)
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
@@ -69,11 +73,12 @@ class FirstUses:
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
     """What the first operation on a buffer, a write, leaves to be initialised."""
+    if buffer.scope is scopes[-1]:
+        return (tile.partitions == tile.base_shape[0] and tile.free_elements == tile.row
+                and not (op.symbols and tile.access.symbols_used()))
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
         return False                                # under an if, or on some partitions only
-    if not inner:
-        return tile.free_elements == tile.row and not tile.access.symbols_used()
     place = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
     coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
@@ -90,7 +95,7 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool |
         if step != covered:
             return False
         covered *= count
-    return Covering(inner[0], tile.access) if covered == tile.row else False
+    return Covering(inner[0], tile.access, op.symbols) if covered == tile.row else False
 
 
 def _memset(buffer: Buffer, make: Attributes) -> None:

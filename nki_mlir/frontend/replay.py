@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass
+@dataclass(slots=True)
 class Emitted:
     """One operation, or (without ``op``) the arguments of a block or the place of an operation that was taken back."""
 
@@ -27,8 +27,9 @@ class Trace:
     def __init__(self) -> None:
         self.entries: list[Emitted] = []
 
-    def record(self, op: Any, operands: Sequence[Any], attributes: dict | None) -> None:
-        self.entries.append(Emitted(op.name, op, operands, attributes, list(op.results)))
+    def record(self, name: str, op: Any, operands: Sequence[Any], attributes: dict | None, values: Sequence[Any]
+               ) -> None:
+        self.entries.append(Emitted(name, op, operands, attributes, values))
 
     def block(self, arguments: Sequence[Any]) -> None:
         self.entries.append(Emitted("block", values=list(arguments)))

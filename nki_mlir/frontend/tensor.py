@@ -10,9 +10,10 @@ is kept as a limit: the mask of the operation that uses the view, or an enclosin
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from nki_mlir.dialects.access import HBM, Access, Tile
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.frontend.errors import (
     BadReshape,
@@ -88,15 +89,8 @@ class View:
 
     @classmethod
     def whole(cls, buffer: Buffer) -> "View":
-        dims, step = [], 1
-        partition = buffer.partition_dim if buffer.on_chip else None
-        for k in range(len(buffer.shape) - 1, -1, -1):
-            if k == partition:
-                dims.append(Dim(1, 0, buffer.shape[k]))
-            else:
-                dims.append(Dim(0, step, buffer.shape[k]))
-                step *= buffer.shape[k]
-        return cls(buffer, ZERO, ZERO, tuple(reversed(dims)), buffer.dtype)
+        return cls(buffer, ZERO, ZERO, whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None),
+                   buffer.dtype)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "View":
@@ -305,12 +299,11 @@ class View:
 
     def access(self, place: dict[Symbol, int]) -> Access:
         """The pattern; ``place`` numbers the operation's symbols."""
-        if self.buffer.on_chip:
-            first = self.dims[0]
-            dims = ((first.partition if first.count > 1 else 1, first.count),
-                    *[(d.free, d.count) for d in self.dims[1:]])
-            return Access(self.dtype, self.partition.linear(place), self.free.linear(place), dims)
-        return Access(self.dtype, None, self.free.linear(place), tuple([(d.free, d.count) for d in self.dims]))
+        if self.partition.symbols or self.free.symbols:
+            partition = self.partition.linear(place) if self.buffer.on_chip else None
+            return Access(self.dtype, partition, self.free.linear(place), pattern_of(self.dims, self.buffer.on_chip))
+        return constant_access(self.dtype, self.partition.const if self.buffer.on_chip else None, self.free.const,
+                               self.dims)
 
     def same_place(self, other: "View") -> bool:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims
@@ -342,6 +335,31 @@ class View:
     def out_of_bounds(self, limit: Limit) -> None:
         low, high = limit.index.interval()
         raise OutOfBounds(tensor=self.buffer.name, dim=limit.dim, low=low, high=high, extent=limit.extent)
+
+
+@lru_cache(4096)
+def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]:
+    """The dimensions of a whole tensor, whose partition dimension is given on chip."""
+    dims, step = [], 1
+    for k in range(len(shape) - 1, -1, -1):
+        dims.append(Dim(1, 0, shape[k]) if k == partition else Dim(0, step, shape[k]))
+        step *= 1 if k == partition else shape[k]
+    return tuple(reversed(dims))
+
+
+def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
+    """``(step, count)`` pairs, the partition first on chip."""
+    if not on_chip:
+        return tuple([(d.free, d.count) for d in dims])
+    first = dims[0]
+    return ((first.partition if first.count > 1 else 1, first.count), *[(d.free, d.count) for d in dims[1:]])
+
+
+@lru_cache(4096)
+def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[Dim, ...]) -> Access:
+    """The pattern of a view without symbols. Equal ones are one object, which makes looking them up cheap."""
+    start = None if partition is None else Linear(partition)
+    return Access(dtype, start, Linear(free), pattern_of(dims, partition is not None))
 
 
 def shares_variable(a: Index, b: Index) -> bool:

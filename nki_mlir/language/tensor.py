@@ -83,9 +83,6 @@ class Tensor(View):
         """The same bytes as another dtype; the last dimension scales with the item sizes."""
         return ops.located(self.reinterpreted, dtype_of(dtype))
 
-    def as_tile(self) -> "Tensor":              # type: ignore[override]
-        return super().as_tile()                # type: ignore[return-value]
-
     def astype(self, dtype: Any) -> "Tensor":
         """A copy in another dtype."""
         return ops.copy(self, dtype=dtype)
