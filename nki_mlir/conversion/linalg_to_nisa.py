@@ -85,7 +85,7 @@ class _Block:
 
     def convert(self) -> None:
         places = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
-        fresh = False
+        start: Any = None               # the operation that wrote the start value of the fold that follows
         taken: set[int] = set()
         for k in places:
             if k in taken:
@@ -96,16 +96,16 @@ class _Block:
                 nest = reader.read()
                 following = self.next(k)
                 if following is not None and self.starts(nest, op, self.operations[following]):
-                    fresh = True
+                    start = op
                 else:
-                    finish = self.finish(reader, nest, op, following) if fresh else None
+                    finish = self.finish(reader, nest, op, following, start) if start is not None else None
                     if finish is not None and following is not None:
                         nest = finish
                         taken.add(following)
                     self.emitter.at(op, nest, reader.extra())
                     interval = SymbolValues(op, nest.symbols).interval
-                    Selector(self.emitter, interval, self.pieces).select(nest, fresh)
-                    fresh = False
+                    Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
+                    start = None
             except NkiMlirError as error:
                 raise error.located(place_of(op)) from None
             self.done.append(op)
@@ -136,7 +136,7 @@ class _Block:
         identity = ALU[fn].identity(element.dtype)
         return identity is not None and Constant(element.dtype, type(nest.body.value)(identity)) == nest.body
 
-    def finish(self, reader: NestReader, nest: Nest, op: Any, following: int | None) -> Nest | None:
+    def finish(self, reader: NestReader, nest: Nest, op: Any, following: int | None, start: Any) -> Nest | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 
         The result is then used nowhere else: it is a buffer of its own.
@@ -147,9 +147,8 @@ class _Block:
         if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.name != "memref.alloc":
             return None
         last = self.operations[following]
-        allowed = {op, last, *self.done}
         users = [user for use in buffer.uses for user in _users_through_views(use.owner.operation)]
-        if any(user not in allowed for user in users) or last not in users:
+        if any(user not in (start, op, last) for user in users) or last not in users:
             return None
         after = NestReader(last, reader.numbering).read()
         if after.reduced or after.mask or after.limits or not (isinstance(after.body, Convert) and is_copy(after.body)):

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, shared_context
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -396,6 +396,9 @@ def test_more_elements_than_an_instruction_takes():
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_masked_kernels(case):
     captured = case.captured()
+    waist = captured.module()
+    run_passes(waist, [pass_named("split-masked-loops"), pass_named("nki-to-linalg")])
+    case.check(captured.run(waist)[0])
     case.check(captured.run(lower(captured.module()))[0])
 
 
@@ -513,3 +516,37 @@ def test_every_choice_names_its_engine():
         module = lower(captured.module())
         for op in instructions(module):
             assert op.attributes["engine"].value != "unknown" or op.name in captured.text
+
+
+# -- bounds left to run time -------------------------------------------------------------------------------------------
+def test_bounds_that_only_run_time_knows_stay_with_the_transfer():
+    """The view's offset is 480 (i - 2 (i / 2)), which intervals put between -480 and 1440."""
+    view = 'memref<16x30xf32, strided<[30, 1], offset: ?>, "hbm">'
+    with shared_context():
+        module = ir.Module.parse(f"""
+        func.func @k(%x: memref<32x30xf32, "hbm">) {{
+          %c0 = arith.constant 0 : index
+          %c1 = arith.constant 1 : index
+          %c4 = arith.constant 4 : index
+          scf.for %i = %c0 to %c4 step %c1 {{
+            %h = affine.apply affine_map<()[s0] -> (s0 floordiv 2)>()[%i]
+            %at = affine.apply affine_map<()[s0, s1] -> (s0 * 480 + s1 * -960)>()[%i, %h]
+            %v = memref.reinterpret_cast %x to offset: [%at], sizes: [16, 30], strides: [30, 1]
+              : memref<32x30xf32, "hbm"> to {view}
+            %t = memref.alloc() : memref<16x30xf32, "sbuf">
+            linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> ()>,
+                affine_map<(d0, d1) -> ()>, affine_map<(d0, d1) -> (d0, d1)>],
+                iterator_types = ["parallel", "parallel"],
+                nki.limits = affine_set<(d0, d1)[s0, s1] : (31 - d0 - s0 * 16 + s1 * 32 >= 0)>}}
+              ins(%v, %i, %h : {view}, index, index) outs(%t : memref<16x30xf32, "sbuf">) {{
+            ^bb0(%p: f32, %a: index, %b: index, %r: f32):
+              linalg.yield %p : f32
+            }}
+          }}
+          return
+        }}""")
+    run_passes(module, [pass_named("linalg-to-nisa")])
+    assert module.operation.verify()
+    op, = map(read_op, instructions(module))
+    assert [(c.form.const, c.form.axes) for c in op.limits] == [(31, ((0, -1),))]
+    assert op.src.access.free.symbols == ((0, 480), (1, -960))
