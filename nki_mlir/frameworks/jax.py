@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax_primitive import bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
@@ -24,9 +25,19 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
+class TracedNumber(NkiMlirError, TypeError):
+    code = "NKI-JAX-NUMBER"
+    message = "argument {argument} of kernel {kernel} is a number that JAX traces"
+    why = "numbers are constants of a kernel, which is compiled for them, and jax.jit gives its function no numbers"
+    fix = "name the argument in static_argnames of jax.jit, or bind it with functools.partial before"
+
+
 def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
+    for spec, tensor in zip(bound.specs, bound.tensors):
+        if not spec.shape and isinstance(tensor, jax.core.Tracer):
+            raise TracedNumber(argument=spec.name, kernel=kernel.__name__).located(user_location())
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
     results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])

@@ -21,6 +21,7 @@ from nki_mlir.scalar import dtypes
 
 NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
              torch.float8_e4m3fn: dtypes.FLOAT8_E4M3FN, torch.float8_e5m2: dtypes.FLOAT8_E5M2,
+             torch.float8_e8m0fnu: dtypes.FLOAT8_E8M0FNU,
              torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
              torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
              torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}

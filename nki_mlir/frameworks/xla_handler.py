@@ -34,7 +34,7 @@ HELP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes
 DATA_TYPE = {dtypes.BOOL: 1, dtypes.INT8: 2, dtypes.INT16: 3, dtypes.INT32: 4, dtypes.INT64: 5, dtypes.UINT8: 6,
              dtypes.UINT16: 7, dtypes.UINT32: 8, dtypes.UINT64: 9, dtypes.FLOAT16: 10, dtypes.FLOAT32: 11,
              dtypes.TFLOAT32: 11, dtypes.BFLOAT16: 16, dtypes.FLOAT8_E5M2: 19, dtypes.FLOAT8_E4M3FN: 20,
-             dtypes.FLOAT8_E4M3: 28}
+             dtypes.FLOAT8_E4M3: 28, dtypes.FLOAT8_E8M0FNU: 33}
 
 
 class UnsupportedFfi(NkiMlirError, RuntimeError):

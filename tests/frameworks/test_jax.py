@@ -12,6 +12,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
+from nki_mlir.frameworks.jax import TracedNumber  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402
 from nki_mlir.frontend.errors import OutputNotWritten  # noqa: E402
@@ -77,6 +78,19 @@ def test_call__dtypes(dtype):
     got = jax.jit(lambda x: kernels.scaled(x, 2))(jnp.asarray(x))
     assert got.dtype == jnp.dtype(dtype)
     equal(got, (x.astype(np.float32) * 2).astype(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float8_e8m0fnu"])
+def test_call__dtypes_that_are_only_moved(dtype):
+    @nki.jit
+    def moved(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    x = jnp.asarray(np.arange(64).reshape(8, 8) % 2, jnp.dtype(dtype))
+    got = jax.jit(moved)(x)
+    assert got.dtype == x.dtype
+    equal(got.astype(jnp.float32), x.astype(jnp.float32))
 
 
 def test_call__elements_that_are_not_written_are_zero(executor):
@@ -233,6 +247,13 @@ def test_error__dtype_that_kernels_do_not_have():
     with pytest.raises(BadArgument) as error:
         jax.jit(lambda x: kernels.scaled(x, 2.0))(jnp.ones((4, 4), jnp.complex64))
     assert "complex64" in error.value.headline and error.value.at.file == __file__
+
+
+def test_error__number_that_is_traced():
+    with pytest.raises(TracedNumber) as error:
+        jax.jit(lambda x, n: kernels.scaled(x, n))(jnp.ones((4, 4)), 3.0)
+    assert error.value.headline == "argument factor of kernel scaled is a number that JAX traces"
+    assert error.value.at.file == __file__
 
 
 def test_error__missing_argument():
