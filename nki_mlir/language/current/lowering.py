@@ -63,6 +63,12 @@ def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
 # -- views -------------------------------------------------------------------------------------------------------------
 def core_view(tensor: NkiTensor) -> View:
     """The view of a tensor without run-time addresses."""
+    if tensor.core is None:
+        tensor.core = _core_view(tensor)
+    return tensor.core
+
+
+def _core_view(tensor: NkiTensor) -> View:
     buffer, dtype = tensor.storage.buffer, tensor.dtype
     if not tensor.on_chip:
         dims = tuple(Dim(0, s, n) for s, n in zip(tensor.strides, tensor.shape))

@@ -22,7 +22,7 @@ class NkiTensor:
     On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
     """
 
-    __slots__ = ("__weakref__", "base", "dtype", "indirection", "offset", "shape", "storage", "strides")
+    __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
     __array_ufunc__ = None
     __hash__ = object.__hash__
 
@@ -31,6 +31,7 @@ class NkiTensor:
         self.storage, self.dtype, self.offset, self.indirection = storage, dtype, offset, indirection
         self.shape, self.strides = Shape(shape), tuple(strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
+        self.core: View | None = None                               # the core's view of it, once it was asked for
 
     @classmethod
     def whole(cls, storage: Storage) -> "NkiTensor":
