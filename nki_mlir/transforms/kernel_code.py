@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import HBM, Linear, Tile
+from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.isa.instruction import ARITHMETIC
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
@@ -180,17 +180,12 @@ def blocks(block: Block) -> Iterator[Block]:
             yield from blocks(inner)
 
 
-def runs(block: Block) -> Iterator[list[Step]]:
-    """Each maximal sequence of steps in the block, without those of inner blocks."""
-    run: list[Step] = []
-    for node in block.nodes:
-        if isinstance(node, Step):
-            run.append(node)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+def forget_addresses(code: Code) -> None:
+    """Drop the addresses that were allocated; those that the kernel chose stay."""
+    for block in blocks(code.body):
+        for buffer in block.buffers:
+            if not buffer.fixed:
+                buffer.address = None
 
 
 def reorder(block: Block, order: Callable[[list[Step]], list[Step]]) -> None:
@@ -208,19 +203,6 @@ def reorder(block: Block, order: Callable[[list[Step]], list[Step]]) -> None:
             for inner in sub_blocks(node):
                 reorder(inner, order)
     block.nodes = nodes
-
-
-def forms(op: Op) -> Iterator[Linear]:
-    """Every linear form of an operation over its symbols."""
-    for _, tile in op.operands():
-        if tile.access.partition is not None:
-            yield tile.access.partition
-        yield tile.access.free
-    for value in op.attribute_values().values():
-        if isinstance(value, Linear):
-            yield value
-    for constraint in (*op.mask, *op.limits):
-        yield constraint.form
 
 
 def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:

@@ -7,7 +7,8 @@ after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 List scheduling: whenever an engine is free it takes, of the instructions whose operands are there, the first in program
 order. Times are the documented costs; transfers share the DMA bandwidth. On-chip memory is a resource: an instruction
 that needs a new buffer waits while ``memory`` percent are in use, unless it is the oldest that is left. Only runs of
-instructions between loops and branches are ordered. Instructions are neither merged nor dropped.
+instructions between loops and branches are ordered. Instructions are neither merged nor dropped. Buffers are allocated
+afterwards: addresses that were chosen for the old order are dropped.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.transforms.dependences import Dependences, memory_sizes, own_memory, touched
-from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Step, blocks, reorder
+from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Step, blocks, forget_addresses, reorder
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 
@@ -45,7 +46,8 @@ class ScheduleInstructions(Pass, name="schedule-instructions", reads=Level.NISA)
 
 
 def schedule(code: Code, memory: int = MEMORY) -> None:
-    """Order the runs of the code, in place."""
+    """Order the runs of the code, in place. Addresses that were allocated for the old order go."""
+    forget_addresses(code)
     outside = shared_buffers(code.body)
     reorder(code.body, lambda run: ordered(run, code.machine, memory, outside))
 

@@ -18,7 +18,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.nisa.movement import MemsetOp
-from nki_mlir.transforms.kernel_code import Buffer, Code, Step, blocks, changed
+from nki_mlir.transforms.kernel_code import Buffer, Code, Step, blocks, changed, forget_addresses
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 
@@ -35,7 +35,8 @@ class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
 
 
 def split_blocks(code: Code) -> None:
-    """Cut what can be cut, in place."""
+    """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
+    forget_addresses(code)
     uses: dict[Buffer, list[tuple[Step, Tile]]] = {}
     for block in blocks(code.body):
         for node in block.nodes:

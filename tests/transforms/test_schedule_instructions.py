@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.machine import machine_named
+from nki_mlir.transforms.allocate_on_chip import allocate
 from nki_mlir.transforms.kernel_code import Loop, Step
 from nki_mlir.transforms.lifetimes import Lifetimes, peak
 from nki_mlir.transforms.schedule_instructions import schedule
@@ -73,6 +74,14 @@ def test_order__is_the_same_each_time():
         schedule(made.code)
     assert [type(n).__name__ + getattr(getattr(n, "op", None), "name", "") for n in first.code.body.nodes] == [
         type(n).__name__ + getattr(getattr(n, "op", None), "name", "") for n in second.code.body.nodes]
+
+
+def test_addresses__that_were_allocated_for_the_old_order_go():
+    code = stages(2)
+    allocate(code)
+    code.body.buffers[1].fixed = True
+    schedule(code)
+    assert [x.address is None for x in code.body.buffers] == [True, False, True, True, True]
 
 
 def test_loops__are_not_crossed():

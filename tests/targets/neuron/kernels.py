@@ -73,6 +73,18 @@ def through_scratch(a):
     return out
 
 
+@nki.jit
+def uneven(a):
+    """The first program id is the number of tiles, so that each needs code of its own; the second is a variable."""
+    out = nl.ndarray((3, 2, 128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+    first, second = nl.program_id(0), nl.program_id(1)
+    total = nl.zeros((nl.par_dim(128), 32), dtype=nl.float32, buffer=nl.sbuf)
+    for i in range(int(first) + 1):
+        total[...] = nl.add(total, nl.load(a[nl.ds(second * 128, 128), nl.ds(i * 32, 32)]))
+    nl.store(out[first, second], total)
+    return out
+
+
 def cases():
     """(kernel, arguments, answer, tolerance)."""
     rng = np.random.default_rng(0)
@@ -88,4 +100,6 @@ def cases():
             tile = a[program * 128:(program + 1) * 128, (i % 3) * 64:(i % 3) * 64 + 64]
             total[program] += tile if i + program >= 4 else -tile
     yield running_sum[4], (a,), total.reshape(512, 64), 1e-6
+    parts = a[:256, :96].reshape(2, 128, 3, 32).transpose(2, 0, 1, 3)
+    yield uneven[3, 2], (a,), np.cumsum(parts, axis=0), 1e-6
     yield through_scratch, (square,), (square + 1.0).T, 0

@@ -11,7 +11,9 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.cli.emission import lower_to_isa
 from nki_mlir.compat import install
+from nki_mlir.dialects.op import NisaOp
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.machine import Engine
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.container import decode_program, encode_program
 from nki_mlir.targets.neuron.emission import Emission, emit_variants
@@ -65,6 +67,15 @@ def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
         for other in others:
             np.testing.assert_array_equal(other, first)
     sys.modules.pop(name)
+
+
+def test_variants__of_a_grid_are_one_program():
+    spec = specialization(kernels.uneven[3, 2], (np.zeros((512, 192), np.float32),))
+    assert len(spec.modules) == 3
+    program = neuron.compile_captured(spec.captured, spec.grid)
+    stores = [i.op.dst.access.free.const // (128 * 32) for i in program.streams[Engine.SYNC]
+              if isinstance(i.op, NisaOp) and i.op.dst.space == "hbm"]
+    assert sorted(stores) == list(range(6)) and len(program.of_kind("output")) == 1
 
 
 def test_register_loop__says_so_in_the_text():
