@@ -314,7 +314,8 @@ class Assembler:
         if read.limits:
             self.check(op, read, symbols)
         views = [self.use(v) for v, _ in read.views]
-        places = [view.address.plus(Linear(start)) for view, (_, start) in zip(views, read.views)]
+        places = [view.address.plus(Linear(start)) if start else view.address
+                  for view, (_, start) in zip(views, read.views)]
         self.cost += self.times * read.nest.cost
         parts = read.nest.parts(host.threads(), 4 * host.threads()) if self.is_large(read.nest) else None
         if parts is None:

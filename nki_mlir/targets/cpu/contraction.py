@@ -17,7 +17,8 @@ from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.nests import Nest
 
-ROWS, VECTORS = 8, 2                # of the register tile where there are 32 registers; 16 hold half the rows
+VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
+ROWS = {16: 8, 8: 6, 4: 6}
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Contraction:
         self.code, self.nest, self.product = code, nest, product
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
-        self.rows = ROWS if host.lanes() == 16 else ROWS // 2
+        self.rows = ROWS[host.lanes()]
         taken = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in taken]
         self.summed = sorted(nest.reduced)
