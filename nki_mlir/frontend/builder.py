@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The builder seam: the language calls a ``Builder``. One executes at once, the other writes MLIR.
 
-``emit`` is common: it broadcasts, applies masks, decides what is proved in bounds and verifies; what then happens to the
-operation is the builder's.
+``emit`` is common: it broadcasts, applies masks, decides what is proved in bounds and verifies; what then happens to
+the operation is the builder's.
 """
 
 import itertools
@@ -52,8 +52,8 @@ class Builder:
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
     # -- what builders do ----------------------------------------------------------------------------------------------
-    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False, partition_dim: int = 0,
-                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         raise InternalError("a builder must allocate")
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
@@ -106,8 +106,8 @@ class Builder:
     def emit(self, cls: type[Op], views: dict[str, View | None], mask: Any = None, **attributes: Any) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
 
-        ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given as
-        ``Index`` over the operation's axes.
+        ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
+        as ``Index`` over the operation's axes.
         """
         try:
             given = {name: v for name, v in views.items() if v is not None}

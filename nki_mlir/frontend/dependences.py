@@ -21,19 +21,19 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
     ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel has asked for them. The
     caller keeps the error until it is clear that the loop stays rolled: a place kept in a Python variable is no index.
     """
-    read = {name for name, _ in op.sources()}
-    conditions = {p for c in (*op.mask, *op.limits) for p, _ in c.form.symbols}
-    decided = origins(symbols[p] for p in conditions)
     for (field, _), view in zip(op.operands(), views):
-        if not field.writes or field.name in read:
+        if not field.writes or (field.reads and field.name in {name for name, _ in op.sources()}):
             continue
         buffer = view.buffer
         inner = scopes[scopes.index(buffer.scope) + 1:]
-        used = decided | origins(s for i in (view.partition, view.free) for s in i.symbols)
+        shared = programs if buffer.role in ("input", "output") else ()
+        if not shared and not any([scope.parallel for scope in inner]):
+            continue
+        used = origins(s for i in (view.partition, view.free) for s in i.symbols)
+        used |= origins(symbols[p] for c in (*op.mask, *op.limits) for p, _ in c.form.symbols)
         used |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
         missing = [s.symbol.name for s in reversed(inner) if s.parallel and s.symbol not in used]
-        if buffer.role in ("input", "output"):
-            missing += [f"program_id({axis})" for axis, symbol in programs if symbol is None or symbol not in used]
+        missing += [f"program_id({axis})" for axis, symbol in shared if symbol is None or symbol not in used]
         if missing:
             return UnexpectedOutputDependencies(missing=", ".join(missing), name=buffer.name)
     return None
@@ -43,7 +43,9 @@ def origins(symbols: Iterable[Symbol]) -> set[Symbol]:
     """The symbols with those that they are derived from."""
     found: set[Symbol] = set()
     for symbol in symbols:
-        found |= {symbol} | origins(symbol.parents)
+        found.add(symbol)
+        if symbol.parents:
+            found |= origins(symbol.parents)
     return found
 
 

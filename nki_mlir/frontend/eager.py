@@ -32,8 +32,8 @@ class EagerBuilder(Builder):
     def parameter(self, array: np.ndarray, dtype: DType, name: str, role: str = "input") -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", name, handle=array, role=role)
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False, partition_dim: int = 0,
-                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
                         role="output" if shared else "local")
         # Programs of one grid meet in the shared buffers: the n-th one of each is the same memory.

@@ -99,7 +99,8 @@ class UnrollLimit(KernelError):
 class ImmutableParameter(KernelError):
     code = "err_cannot_update_immutable_parameter"
     message = "the input tensor {name} is written, but it is immutable"
-    fix = "write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it, or annotate it nt.mutable_tensor"
+    fix = ("write to a tensor made with nl.ndarray(..., buffer=nl.shared_hbm) and return it, "
+           "or annotate it nt.mutable_tensor")
 
 
 class MutableNotReturned(KernelError):

@@ -50,6 +50,8 @@ class Index:
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
     def plus(self, other: Any, sign: int = 1) -> Any:
+        if type(other) is int:
+            return Index(self.const + sign * other, self.symbols, self.axes, self.shape) if other else self
         if isinstance(other, (int, np.integer, np.bool_)):
             return Index(self.const + sign * int(other), self.symbols, self.axes, self.shape)
         if not isinstance(other, Index):
@@ -65,9 +67,15 @@ class Index:
             for symbol, c in other.symbols.items():
                 symbols[symbol] = symbols.get(symbol, 0) + sign * c
             symbols = {s: c for s, c in symbols.items() if c}
-        return Index(self.const + sign * other.const, symbols, tuple(a + sign * b for a, b in zip(left, right)), shape)
+        axes = tuple([a + sign * b for a, b in zip(left, right)]) if shape else ()
+        return Index(self.const + sign * other.const, symbols, axes, shape)
 
     def times(self, factor: Any) -> Any:
+        if type(factor) is int:
+            if factor == 1:
+                return self
+            symbols = {s: c * factor for s, c in self.symbols.items()} if factor else NO_SYMBOLS
+            return Index(self.const * factor, symbols, tuple([c * factor for c in self.axes]), self.shape)
         if isinstance(factor, Index):
             if factor.is_constant:
                 return self.times(factor.const).spread(broadcast_shape(self.shape, factor.shape))
@@ -80,11 +88,7 @@ class Index:
             factor = factor.as_int("it is multiplied by another index")
         if is_float(factor):
             return self.as_int("it is multiplied by a float") * factor
-        if not isinstance(factor, (int, np.integer, np.bool_)):
-            return NotImplemented
-        f = int(factor)
-        symbols = {s: c * f for s, c in self.symbols.items()} if f else NO_SYMBOLS
-        return Index(self.const * f, symbols, tuple(c * f for c in self.axes), self.shape)
+        return self.times(int(factor)) if isinstance(factor, (int, np.integer, np.bool_)) else NotImplemented
 
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times

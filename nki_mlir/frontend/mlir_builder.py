@@ -103,7 +103,8 @@ class MlirBuilder(Builder):
     def doubts(self, error: Exception) -> dict[tuple, str]:
         """Requests that may make the kernel pass after all.
 
-        Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is not.
+        Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is
+        not.
         """
         found, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
         if not isinstance(error, NkiMlirError):
@@ -132,14 +133,15 @@ class MlirBuilder(Builder):
         self.arguments.append(Argument({"nki.name": name, **marks}))
         return Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False, partition_dim: int = 0,
-                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         name = self.new_name(name)
         if shared or (space == "hbm" and ("output", *user_location()[:3]) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
-        named = {"operandSegmentSizes": self.no_operands} | {k: self.make.value(v) for k, v in (attributes or {}).items()}
+        given = {k: self.make.value(v) for k, v in (attributes or {}).items()}
+        named = {"operandSegmentSizes": self.no_operands} | given
         op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named)
         buffer.handle = op.results[0]
         if not self.replaying:
@@ -165,7 +167,7 @@ class MlirBuilder(Builder):
             self.arguments[buffer.handle.arg_number].marks["nki.name"] = name
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        """A global of the module, read-only. Equal ones are one; dtypes that attributes lack are kept as their bytes."""
+        """A global of the module, read-only. Equal ones are one; dtypes without attributes are kept as bytes."""
         flat = np.ascontiguousarray(array).reshape(array.shape)
         if dtype.numpy.isbuiltin != 1 or dtype in (BOOL, TFLOAT32):
             dtype = {1: UINT8, 2: UINT16, 4: UINT32}[dtype.itemsize]

@@ -65,9 +65,9 @@ class Trace:
         local: dict[Any, tuple[int, int]] = {}
         canonical = []
         for at, entry in enumerate(self.entries[start:end]):
-            attributes = {k: v for k, v in (entry.attributes or {}).items() if k != "nki.name"}
-            canonical.append((entry.name, [local.get(v, v) for v in entry.operands], attributes))
-            local |= {value: (at, k) for k, value in enumerate(entry.values)}
+            canonical.append((entry.name, [local.get(v, v) for v in entry.operands], entry.attributes))
+            for k, value in enumerate(entry.values):
+                local[value] = at, k
         return canonical
 
     def erase_from(self, mark: int) -> None:

@@ -13,7 +13,7 @@ _files: dict[str, tuple[list[str], Definitions]] = {}     # the lines that were 
 
 
 def definition(code: CodeType, scope: dict[str, Any]) -> ast.FunctionDef | None:
-    """The ``def`` that a function was compiled from; None without source, for lambdas, and where the source has changed.
+    """The ``def`` that a function was compiled from; None without source, for lambdas, where the source has changed.
 
     ``scope`` are the function's globals, by which sources in archives are found.
     """

@@ -28,12 +28,8 @@ class Limit(NamedTuple):
 
 
 ONE_MORE = Dim(0, 0, 1)
-
-
-def trailing_axes(index: Index, rank: int) -> Index:
-    """The index with axes of extent 1 put behind its own."""
-    missing = rank - len(index.shape)
-    return Index(index.const, index.symbols, index.axes + (0,) * missing, index.shape + (1,) * missing)
+ZERO = Index()
+EVERYTHING = slice(None)
 
 
 def substitute(index: Index, inner: Sequence[Index]) -> Index:
@@ -43,6 +39,8 @@ def substitute(index: Index, inner: Sequence[Index]) -> Index:
 
 def expand_ellipsis(items: tuple, rank: int) -> tuple:
     """One subscript a dimension: ``...`` and missing trailing ones become full slices."""
+    if len(items) == rank and not any([i is Ellipsis for i in items]):
+        return items
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
     given = [i for i in items if i is not Ellipsis]
     if len(given) > rank:
@@ -64,6 +62,8 @@ def slice_span(item: Any, extent: int) -> tuple[Index, int, int]:
     """(start, step, count); a symbolic start keeps its symbol, the count must fold to a number."""
     if isinstance(item, DynamicSlice):
         return subscript_index(item.start), 1, item.size
+    if item == EVERYTHING:
+        return ZERO, 1, extent
     # Python clips slices; a kernel's slice beyond the tensor is a mistake and keeps its written extent.
     start, stop = (subscript_index(default if bound is None else bound)
                    for bound, default in ((item.start, 0), (item.stop, extent)))

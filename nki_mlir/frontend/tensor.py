@@ -27,6 +27,7 @@ from nki_mlir.frontend.index import Index, Mask, Symbol, broadcast_shape, check_
 from nki_mlir.frontend.index_tensors import DynamicSlice
 from nki_mlir.frontend.strides import (
     ONE_MORE,
+    ZERO,
     Dim,
     Limit,
     expand_ellipsis,
@@ -34,7 +35,6 @@ from nki_mlir.frontend.strides import (
     slice_span,
     subscript_index,
     substitute,
-    trailing_axes,
 )
 from nki_mlir.scalar.dtypes import DType
 
@@ -69,9 +69,6 @@ class Buffer:
         return (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
-ZERO = Index()
-
-
 class View:
     """A buffer seen through a strided pattern. Immutable.
 
@@ -103,7 +100,7 @@ class View:
     def remapped(self, dims: Sequence[Dim], change: Change, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "View":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
-        kept = (Limit(change(l.index), l.dim, l.extent) for l in self.limits)
+        kept = [Limit(change(l.index), l.dim, l.extent) for l in self.limits]
         mask = None if self.mask is None else Mask(tuple((change(e), equal) for e, equal in self.mask.terms))
         return self.like(partition=partition, free=free, dims=tuple(dims), limits=(*kept, *limits), mask=mask)
 
@@ -139,35 +136,49 @@ class View:
     def _basic(self, items: Sequence[Any]) -> "View":
         # An integer removes its dimension, except the partition of a tile: a tile keeps its axis 0.
         kept = self.partition_axis() if self.buffer.on_chip else None
-        starts: list[Index] = []
-        spans: list[tuple[int, int] | None] = []
-        for k, (item, dim) in enumerate(zip(items, self.dims)):
+        partition, free, limits = self.partition, self.free, []
+        dims: list[Dim] = []
+        spans: list[tuple[Index, int]] = []         # start and step of each old dimension
+        places: list[int | None] = []               # and its new axis
+        for k, (item, (by_partition, by_free, extent)) in enumerate(zip(items, self.dims)):
             if isinstance(item, (slice, DynamicSlice)):
-                start, step, count = slice_span(item, dim.count)
-                starts.append(start)
-                spans.append((step, count))
+                start, step, count = slice_span(item, extent)
             else:
-                index = subscript_index(item)
-                if index.is_constant and index.const < 0:
-                    index = index + dim.count
-                starts.append(index)
-                spans.append((1, 1) if k == kept else None)
-        shape = tuple([span[1] for span in spans if span is not None])
-        picked, axis = [], 0
-        for start, span in zip(starts, spans):
-            axes = [0] * len(shape)
-            if span is not None:
-                axes[axis] = span[0]
-                axis += 1
-            picked.append(start.with_axes(axes, shape))
-        return self._picked(picked, shape)
+                start, step, count = subscript_index(item), 1, 1
+                if start.is_constant and start.const < 0:
+                    start = start + extent
+            spans.append((start, step))
+            places.append(len(dims))
+            if isinstance(item, (slice, DynamicSlice)) or k == kept:
+                dims.append(Dim(by_partition * step, by_free * step, count))
+            else:
+                places[-1] = None
+            if start.const or start.symbols:
+                if by_partition:
+                    partition = partition + start * by_partition
+                if by_free:
+                    free = free + start * by_free
+            low, high = start.interval()
+            if low < 0 or high + (count - 1) * step >= extent:
+                limits.append(k)
+        missing = max(0, 2 - len(dims)) if self.buffer.on_chip else 0       # [n] on chip reads as [n, 1]
+        dims += [ONE_MORE] * missing
+        shape = tuple([d.count for d in dims])
+        if 0 in shape:
+            raise EmptySubscript(name=self.buffer.name, shape=shape)
+        if not (limits or self.limits or self.mask is not None):
+            return self.like(partition=partition, free=free, dims=tuple(dims))
+        picked = [start.with_axes([step if axis == place else 0 for axis in range(len(dims))], shape)
+                  for (start, step), place in zip(spans, places)]
+        return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free,
+                             [Limit(picked[k], k, self.dims[k].count) for k in limits])
 
     def partition_axis(self) -> int:
         """The axis that steps through partitions; the first where none does (one partition, or one read by all)."""
         return next((k for k, d in enumerate(self.dims) if d.partition), 0)
 
     def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "View":
-        """Substitute one index per dimension, all of the new shape."""
+        """Substitute one index per dimension, all of the new shape, which has two axes at least."""
         if 0 in shape:
             raise EmptySubscript(name=self.buffer.name, shape=shape)
         partition, free = self.partition, self.free
@@ -187,14 +198,7 @@ class View:
             if low < 0 or high >= dim.count:
                 limits.append(Limit(index, k, dim.count))
         dims = [Dim(p, f, n) for p, f, n in zip(steps_p, steps_f, shape)]
-        # A tile has two dimensions at least; [n] reads as [n, 1].
-        missing = max(0, 2 - len(dims)) if self.buffer.on_chip else 0
-        if missing:
-            dims += [ONE_MORE] * missing
-            picked = [trailing_axes(i, len(dims)) for i in picked]
-            limits = [Limit(trailing_axes(l.index, len(dims)), l.dim, l.extent) for l in limits]
-        return self.remapped(dims, lambda index: substitute(index, picked).spread(tuple(d.count for d in dims)),
-                             partition, free, limits)
+        return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free, limits)
 
     # -- other views ---------------------------------------------------------------------------------------------------
     def broadcast_to(self, shape: Sequence[int]) -> "View":
