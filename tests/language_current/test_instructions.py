@@ -240,6 +240,12 @@ def test_matmul_with_patterns(on):
           atol=1e-5)
 
 
+def test_wide_matmul_with_patterns(on):
+    a, b = floats(32, 16), floats(32, 20, 40, seed=1)
+    expected = np.einsum("km,kab->mab", a, b[:, :, 2:38]).reshape(16, 720)
+    check(on, lambda d, x, y: nisa.nc_matmul(d, x, y[:, :, 2:38]), expected, a, b, memory=nl.psum, rtol=1e-5, atol=1e-5)
+
+
 def test_transpose_mode_moves_bits(on):
     x = floats(32, 48)
     x[3, 5], x[7, 7] = np.nan, np.inf

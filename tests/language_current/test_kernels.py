@@ -125,6 +125,13 @@ def test_a_barrier_makes_writes_of_the_other_core_visible():
     np.testing.assert_array_equal(nki.simulate(nki.jit(kernel)[2])(x), x[::-1] * 2)
 
 
+def test_captured_cores_that_meet_run_in_the_simulator():
+    x = numbers(32, 8)
+    with pytest.warns(UserWarning, match="runs in the simulator"):
+        made = nki.jit(exchange)[2].on("interpreter")(x)
+    np.testing.assert_array_equal(made, np.concatenate([x[16:], x[:16]]))
+
+
 def test_a_barrier_that_only_one_core_reaches():
     def kernel(x):
         if nl.program_id(0) == 0:

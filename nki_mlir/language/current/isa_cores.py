@@ -17,6 +17,10 @@ from nki_mlir.language.current.instruction import generation_from, instruction
 from nki_mlir.language.current.regions import sbuf
 
 
+class CoresMeet(Unsupported):
+    """Captured programs run one after the other; the simulator's take turns."""
+
+
 def several_cores(what: str) -> Any:
     """The builder of a launch of several cores, None for one; capture runs the cores one after the other."""
     builder: Any = active(what)
@@ -24,8 +28,8 @@ def several_cores(what: str) -> Any:
         return None
     generation_from(3, what)
     if builder.symbolic:
-        raise Unsupported(feature=f"{what} between captured programs", instead="run the kernel with nki.simulate"
-                          ).located(user_location())
+        raise CoresMeet(feature=f"{what} between captured programs", instead="run the kernel with nki.simulate"
+                        ).located(user_location())
     return builder
 
 

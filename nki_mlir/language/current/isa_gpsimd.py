@@ -76,14 +76,14 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
 
 
 @instruction
-def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: Any,
+def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any,
                   cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     if isinstance(on_true_tile, (int, VirtualRegister)) and not isinstance(on_true_tile, bool):
         warn("affine_select(dst, pattern, offset, channel_multiplier, ...) is now affine_select(dst, pattern, "
              "channel_multiplier, on_true_tile, on_false_value, cmp_op, offset=...)")
-        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (  # type: ignore[assignment]
+        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (
             channel_multiplier, on_true_tile, on_false_value, cmp_op, offset if offset != 0 else "equal")
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")

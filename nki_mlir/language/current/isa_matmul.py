@@ -154,19 +154,20 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
             target, moving = low.flat_tile("nc_matmul", "dst", out), low.flat_tile("nc_matmul", "moving", right)
         ops.emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
-    length = prod(moving.shape[1:])
-    if length <= CHUNK or moving.ndim != 2:
-        ops.emit(NcMatmulOp, {"dst": target, "stationary": stationary, "moving": moving}, accumulate=accumulates)
-        return
-    for start in range(0, length, CHUNK):       # a result that spans banks is one product a bank
-        n = min(CHUNK, length - start)
+    inner = prod(moving.shape[2:])
+    step = max(1, CHUNK // inner)
+    for start in range(0, moving.shape[1], step):       # a result that spans banks is one product a bank
+        n = min(step, moving.shape[1] - start)
         ops.emit(NcMatmulOp, {"dst": columns_of(target, start, n), "stationary": stationary,
                               "moving": columns_of(moving, start, n)}, accumulate=accumulates)
 
 
 def columns_of(view: View, start: int, count: int) -> View:
-    first, inner = view.dims
-    return view.like(free=view.free + start * inner.free, dims=(first, Dim(inner.partition, inner.free, count)))
+    """Part of the first free dimension."""
+    if count == view.shape[1]:
+        return view
+    first, outer, *rest = view.dims
+    return view.like(free=view.free + start * outer.free, dims=(first, Dim(outer.partition, outer.free, count), *rest))
 
 
 @instruction
