@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# RUN: %python %s | nki-opt --link-kernels - | FileCheck %s
+# RUN: %python %s | nki-opt --link-kernels - | nki-opt - | FileCheck %s
 # RUN: %python %s | nki-run --quiet --arg 4x8xf32=arange --arg 4x8xf32=ones --save %t.npz -
 # RUN: %python -c "import numpy as np; print(*np.load('%t.npz').values())" | FileCheck --check-prefix=VALUE %s
 """A graph that calls one kernel in the documented form, as text; what linking makes of it, and what it computes."""

@@ -96,8 +96,8 @@ def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> An
     registered.publish(callee)
     rule = jax.ffi.ffi_lowering(TARGET, **_properties(callee))
     # The handler relies on the order: attributes arrive sorted by name.
-    return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.key, kernel_on=callee.on,
-                kernel_record=callee.record.config)
+    return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.record.key,
+                kernel_on=callee.on, kernel_record=callee.record.config)
 
 
 def _properties(callee: Callee) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _register() -> Handler | None:
 
 def _finish(made: Handler) -> None:
     """Let what was dispatched and is still held come to its end, then stop: no thread can enter a dying Python."""
-    for array in jax.live_arrays():
+    for array in jax.live_arrays() if made.callees else ():
         with contextlib.suppress(Exception):
             array.block_until_ready()
     made.close()

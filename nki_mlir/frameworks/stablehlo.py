@@ -140,6 +140,8 @@ def read_graph(source: str | bytes, context: Any) -> Any:
     except (ir.MLIRError, ValueError) as error:
         raise BadModule(what=f"it does not parse: {str(error).splitlines()[0]}") from None
     check_safe(module)
+    if first_operation(module, ("nki.", "nisa.")):
+        raise BadModule(what="its kernels are linked already; give the module that has the custom calls")
     return module
 
 
@@ -175,16 +177,23 @@ def run_pipeline(module: Any, pipeline: str) -> None:
 
 def refuse_leftovers(module: Any) -> None:
     """Operations that the passes to linalg do not know."""
+    found = first_operation(module, ("stablehlo.", "chlo."))
+    if found:
+        raise Unsupported(feature=f"'{found}' in a linked module",
+                          instead="run this program with jax.jit, where XLA compiles what is around the kernels")
+
+
+def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:
+    """The name of the first operation whose name begins so."""
     found: list[str] = []
 
     def visit(op: Any) -> Any:
-        if op.name.startswith(("stablehlo.", "chlo.")):
+        if op.name.startswith(prefixes):
             found.append(op.name)
+            return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if found:
-        raise Unsupported(feature=f"'{found[0]}' in a linked module",
-                          instead="run this program with jax.jit, where XLA compiles what is around the kernels")
+    return found[0] if found else None
 
 
 def named(module: Any, name: str) -> Any:

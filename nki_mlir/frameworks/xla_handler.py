@@ -105,7 +105,7 @@ class Handler:
         sources = map(record.form.source, record.slots)
         order = self.array([n + len(record.operands) * (kind == "result") for kind, n in sources])
         clear = self.array([clear_bytes(callee, n) for n in range(len(record.results))])
-        key = np.frombuffer(callee.key.encode(), np.int64)
+        key = np.frombuffer(record.key.encode(), np.int64)
         return self.array([callee.entry.address, len(record.operands), len(record.results), buffers.ctypes.data,
                            len(order), order.ctypes.data, clear.ctypes.data, *key])
 
@@ -127,7 +127,7 @@ class Handler:
             if status:
                 text = str(self.callees[number].entry.error(status))
             else:
-                self.resolve(attributes_of(frame))
+                self.resolve(number, attributes_of(frame))
                 return None
         except BaseException as error:          # it would end in the frames of a foreign caller
             text = str(error) or type(error).__name__
@@ -135,13 +135,15 @@ class Handler:
         self.messages.append(message)
         return ctypes.addressof(message)
 
-    def resolve(self, attributes: dict[str, str]) -> None:
+    def resolve(self, number: int, attributes: dict[str, str]) -> None:
         """Make the kernel of an executable known that this process did not compile."""
         if "kernel_record" not in attributes:
             raise UnknownKernel(what="it carries no kernel_record")
         callee = callee_from(attributes["kernel_record"], attributes.get("kernel_on", "jit"))
-        if callee.key != attributes.get("kernel_key"):
+        if callee.record.key != attributes.get("kernel_key"):
             raise UnknownKernel(what="its kernel_key is not that of its kernel_record")
+        if callee.number != number:
+            raise UnknownKernel(what="its kernel_id is not that of its kernel_record")
         self.publish(callee)
 
 

@@ -56,6 +56,7 @@ def test_graph__two_platforms_in_one_module():
 def test_graph__names_a_kernel_by_its_content():
     texts = {jax.jit(lambda a, b: kernels.add[2](a, b)).lower(A, A).as_text() for _ in range(2)}
     assert len(texts) == 1
+    assert [s.key in text for text in texts for s in kernels.add.specializations.values()].count(True) == 1
 
 
 def test_jaxpr__shows_the_kernel():
@@ -89,9 +90,10 @@ def test_handler__refuses_a_call_without_a_kernel(attributes, says):
         call(A, A, **attributes)
 
 
-def test_handler__refuses_a_key_that_is_not_the_kernels():
-    attributes = attributes_of(kernels.add[2], A, A) | {"kernel_key": "0" * 64}
-    with pytest.raises(jax.errors.JaxRuntimeError, match="kernel_key is not that of its kernel_record"):
+@pytest.mark.parametrize("wrong", [{"kernel_key": "0" * 64}, {"kernel_id": np.int64(7)}, {"kernel_id": np.int64(0)}])
+def test_handler__refuses_a_key_or_number_that_is_not_the_kernels(wrong):
+    attributes = attributes_of(kernels.add[2], A, A) | wrong
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"{next(iter(wrong))} is not that of its kernel_record"):
         call(A, A, **attributes)
 
 

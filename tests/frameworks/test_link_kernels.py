@@ -188,6 +188,12 @@ def test_error__modules_that_cannot_be_run(text, error):
         run_linked(text, [])
 
 
+def test_error__module_that_is_linked_already():
+    module, _ = linked(lowered(program, A, A))
+    with pytest.raises(BadModule, match="its kernels are linked already"):
+        run_linked(str(module), [A, A])
+
+
 def test_error__operation_that_is_not_lowered():
     with pytest.raises(Unsupported, match=r"'stablehlo\.sort' in a linked module is not supported"):
         run_linked(lowered(lambda a: jnp.sort(a), A), [A])
