@@ -8,7 +8,7 @@ the operation is the builder's.
 import itertools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -80,6 +80,10 @@ class Builder:
         """``views`` are those of the operands, ``symbols`` those that their patterns are over."""
         raise InternalError("a builder must perform operations")
 
+    def take_back(self, result: View) -> bool:
+        """Undo the operation that made ``result``, so that it can write elsewhere; what was executed stands."""
+        return False
+
     def promote(self, buffer: Buffer) -> None:
         """A private HBM tensor is returned: it becomes an output."""
 
@@ -113,13 +117,13 @@ class Builder:
             given = {name: v for name, v in views.items() if v is not None}
             return self._emit(cls, given, plain_mask(mask), attributes)
         except KernelError as error:
-            raise error.located(user_location())
+            raise error.located(user_location()) from None
 
-    def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | bool | None, attributes: dict[str, Any]
+    def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | Literal[False] | None, attributes: dict[str, Any]
               ) -> Op | None:
         if mask is False:
             return None
-        if mask is not None and mask.negated:       # type: ignore[union-attr]
+        if mask is not None and mask.negated:
             return self._emit_pieces(cls, views, mask, attributes)
         if cls.broadcasts and "dst" in views:
             shape = views["dst"].shape
@@ -128,12 +132,15 @@ class Builder:
                     views[field.name] = broadcast(views[field.name], shape)
         used = {f.name: views[f.name].as_tile() for f in cls.tiles if f.name in views}
         indices = [i for view in used.values() for i in (view.partition, view.free) if i.symbols]
-        linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
-        symbols = self.symbols_of([*indices, *linear.values()]) if indices or linear else []
-        place = {s: k for k, s in enumerate(symbols)}
-        if linear:
+        symbols: list[Symbol] = []
+        place: dict[Symbol, int] = {}
+        if indices or cls.has_linear_attributes:
+            linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
+            symbols = self.symbols_of([*indices, *linear.values()])
+            place = {s: k for k, s in enumerate(symbols)}
             attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
-        op = cls(**attributes, **{name: tile_of(view, place) for name, view in used.items()})
+        fields: dict[str, Any] = {name: tile_of(view, place) for name, view in used.items()}
+        op = cls(**attributes, **fields)
         operands = op.operands()
         verify(op, operands)
         restricted = mask is not None or any([v.limits or v.mask is not None for v in used.values()])
@@ -199,7 +206,7 @@ class Builder:
         return symbols
 
 
-def plain_mask(mask: Any) -> Mask | bool | None:
+def plain_mask(mask: Any) -> Mask | Literal[False] | None:
     """The mask of an operation as a ``Mask``, or None or False where it says nothing or everything."""
     if mask is None or isinstance(mask, Mask):
         return mask

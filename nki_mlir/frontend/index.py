@@ -337,8 +337,8 @@ def _by_value(name: str) -> Any:
     return operate
 
 
-for _name in ("pow", "truediv", "or", "xor", "rpow", "rtruediv", "rfloordiv", "rmod", "rdivmod", "ror", "rxor", "rlshift",
-              "rrshift", "rand", "abs", "round", "trunc", "floor", "ceil", "complex"):
+for _name in ("pow", "truediv", "or", "xor", "rpow", "rtruediv", "rfloordiv", "rmod", "rdivmod", "ror", "rxor",
+              "rlshift", "rrshift", "rand", "abs", "round", "trunc", "floor", "ceil", "complex"):
     setattr(Index, f"__{_name}__", _by_value(f"__{_name}__"))
 
 

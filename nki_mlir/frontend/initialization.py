@@ -53,7 +53,8 @@ class FirstUses:
             state = self.whole.get(buffer, True)
             if state is True or state is False:
                 continue
-            read = any([t.handle is tile.handle for _, t in op.sources()])
+            read = field.reads and field.name in [name for name, _ in op.sources()]
+            read = read or any([f.reads and not f.writes and t.handle is tile.handle for f, t in operands])
             if isinstance(state, Covering):
                 if state.scope not in scopes:
                     self.whole[buffer] = True

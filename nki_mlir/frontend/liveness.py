@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 def loaded(nodes: Iterable[ast.AST]) -> Counter[str]:
     """Names read anywhere inside, with how often; ``x += 1`` reads x."""
-    names = Counter()
+    names: Counter[str] = Counter()
     for node in (inner for n in nodes for inner in ast.walk(n)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             names[node.id] += 1
@@ -29,7 +29,8 @@ def exposed_reads(body: Iterable[ast.stmt]) -> set[str]:
     Watching these and no others matters: a temporary that every iteration assigns first is not carried, and unrolling
     for its sake would cost rolled code in most kernels.
     """
-    exposed, bound = set(), set()
+    exposed: set[str] = set()
+    bound: set[str] = set()
     for statement in body:
         exposed |= _reads_first(statement) - bound
         bound |= _surely_binds(statement)

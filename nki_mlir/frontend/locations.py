@@ -30,7 +30,7 @@ def is_library(file: str) -> bool:
 
 def user_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_own(frame.f_code.co_filename):
+    while frame is not None and (_own.get(frame.f_code.co_filename) or is_own(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame
 

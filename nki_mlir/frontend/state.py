@@ -27,7 +27,8 @@ class _Same:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    __eq__ = lambda self, other: isinstance(other, _Same) and self.value is other.value
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
 
 
 def snapshot(values: dict[str, Any]) -> dict[str, Any]:

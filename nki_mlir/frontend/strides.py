@@ -4,6 +4,7 @@
 import math
 import operator
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from nki_mlir.frontend.errors import BadReshape, BadSubscript, TooManySubscripts
@@ -16,13 +17,13 @@ class Dim(NamedTuple):
 
     partition: int
     free: int
-    count: int
+    count: int                                  # type: ignore[assignment]     # not the tuple's method
 
 
 class Limit(NamedTuple):
     """``index`` (over the view's axes) must lie in ``[0, extent)``; ``dim`` is for the message."""
 
-    index: Index
+    index: Index                                # type: ignore[assignment]     # not the tuple's method
     dim: int
     extent: int
 
@@ -90,7 +91,8 @@ def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
             j += 1
             continue
         # Group the fewest old and new dims whose extents have one product.
-        new_group, old_group = [sizes[j]], []
+        new_group: list[int] = [sizes[j]]
+        old_group: list[Dim] = []
         j += 1
         while math.prod(new_group) != math.prod(d.count for d in old_group) or not old_group:
             if math.prod(new_group) > math.prod(d.count for d in old_group):
@@ -103,7 +105,7 @@ def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
                     return None
                 new_group.append(sizes[j])
                 j += 1
-        for outer, inner in zip(old_group, old_group[1:]):
+        for outer, inner in pairwise(old_group):
             if outer.free != inner.free * inner.count:
                 return None
         step = old_group[-1].free

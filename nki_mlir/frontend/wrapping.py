@@ -40,7 +40,7 @@ class Wrapper(ast.NodeTransformer):
         target = node.target.id if isinstance(node.target, ast.Name) else ""
         facts = (tuple(watched), rolls_range, (node.lineno, node.col_offset), target)
         self.generic_visit(node)
-        node.iter = _call("iterate", node.iter, *map(ast.Constant, facts))
+        node.iter = _call("iterate", node.iter, *map(_constant, facts))
         return node
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -56,7 +56,7 @@ class Wrapper(ast.NodeTransformer):
             return ast.Call(ast.Attribute(ast.Name(name, ast.Load()), method, ast.Load()), [], [])
         pieces: list[ast.stmt] = [
             ast.Assign([ast.Name(name, ast.Store())],
-                       _call("branch", node.test, ast.Constant(watched), ast.Constant(jumps))),
+                       _call("branch", node.test, _constant(watched), _constant(jumps))),
             ast.If(part("then"), node.body, []),
             ast.If(part("otherwise"), node.orelse or [ast.Pass()], []),
             ast.Expr(part("end")),
@@ -90,6 +90,10 @@ class Wrapper(ast.NodeTransformer):
 
 def _call(method: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), method, ast.Load()), list(arguments), [])
+
+
+def _constant(value: Any) -> ast.Constant:
+    return ast.Constant(value)
 
 
 def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> CodeType | None:
@@ -136,7 +140,7 @@ def wrap(function: Callable, is_kernel: bool, runtime: Any) -> Callable:
             return MethodType(wrap(function.__func__, is_kernel, runtime), function.__self__)
         case partial():
             return partial(wrap(function.func, is_kernel, runtime), *function.args, **function.keywords)
-    method = getattr(type(function), "__call__", None)
+    method = getattr(type(function), "__call__", None)      # noqa: B004
     if not isinstance(function, type) and isinstance(method, FunctionType):
         return MethodType(wrap(method, is_kernel, runtime), function)
     return function
@@ -153,7 +157,7 @@ def underlying(function: Callable) -> FunctionType | None:
             case partial():
                 function = function.func
             case _:
-                method = getattr(type(function), "__call__", None)
+                method = getattr(type(function), "__call__", None)      # noqa: B004
                 return method if isinstance(method, FunctionType) else None
 
 

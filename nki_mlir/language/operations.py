@@ -20,7 +20,7 @@ from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
 from nki_mlir.frontend.builder import active, repeats_behind
 from nki_mlir.frontend.errors import ImmutableParameter, TooManyDimensions
-from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, check_on_chip_shape, tile_of
 from nki_mlir.scalar.alu import ALU
@@ -37,7 +37,7 @@ def located(function: Callable, *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except KernelError as error:
-        raise error.located(user_location())
+        raise error.located(user_location()) from None
 
 
 def as_operand(x: Any, name: str = "a language function") -> Any:
@@ -55,6 +55,8 @@ class ParDim(int):
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
     """(extents, position of a ``par_dim`` mark or None)."""
+    if type(shape) is tuple and all([type(n) is int for n in shape]):
+        return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
     return tuple(int(n) for n in items), marked[0] if marked else None
@@ -65,7 +67,7 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
     """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
-    if any(n < 1 for n in extents):
+    if any([n < 1 for n in extents]):
         raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)
@@ -178,7 +180,8 @@ def match_destination(value: View, target: View, op: str) -> View:
     if value.shape == target.shape:
         return value
     if math.prod(value.shape) > math.prod(target.shape):
-        raise OverlappingWrite(tile=f"of shape {list(target.shape)}, smaller than the value {list(value.shape)},", op=op)
+        raise OverlappingWrite(op=op, tile=f"of shape {list(target.shape)}, smaller than the value "
+                                           f"{list(value.shape)},")
     return value
 
 
@@ -245,7 +248,7 @@ def dtype_of_number(value: Any) -> DType:
 def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
     """The shape of NumPy's rules, but that one value per partition also repeats over several free axes."""
     first = shapes[0]
-    if all(shape == first for shape in shapes):
+    if all([shape == first for shape in shapes]):
         return first
     longest = max(shapes, key=len)
     try:
@@ -287,8 +290,9 @@ def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = Non
         tensors = [left]
     tensors = [as_operand(t) for t in tensors]
     for label, t in zip(("x", "y"), tensors):
-        require_space(op, label, t, PSUM, SBUF)
-    shape = broadcast_shape(*(t.shape for t in tensors), what=op)
+        if t.buffer.space == HBM:
+            require_space(op, label, t, PSUM, SBUF)
+    shape = broadcast_shape(*[t.shape for t in tensors], what=op)
     if not partition_broadcast and len(tensors) == 2 and tensors[0].shape[0] != tensors[1].shape[0]:
         raise ShapeMismatch(what=f"operator {op} on tiles of {tensors[0].shape[0]} and {tensors[1].shape[0]} "
                                  f"partitions; nl.{op} broadcasts partitions").located(user_location())
