@@ -9,8 +9,9 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 # Vendor name -> our module; None: an empty package that only has sub-modules.
 NAMES: dict[str, str | None] = {
@@ -45,6 +46,10 @@ TORCH_XLA: dict[str, str | None] = {
 }
 
 
+# Names that belong to a vendor module but are made above the language: looked up when they are asked for.
+LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
+
+
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and loads the vendor names of one table."""
 
@@ -69,10 +74,21 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if "__getattr__" in public:
                 module.__dict__["__getattr__"] = public["__getattr__"]
             module.__doc__ = public.get("__doc__")
+        if module.__name__ in LAZY:
+            module.__dict__["__getattr__"] = lazy_names(module.__name__)
         for name in self.names:         # ``nki.language`` works after ``import neuronxcc.nki`` alone
             parent, _, child = name.rpartition(".")
             if parent == module.__name__:
                 setattr(module, child, importlib.import_module(name))
+
+
+def lazy_names(module: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module with lazy names."""
+    def find(name: str) -> Any:
+        if name not in LAZY[module]:
+            raise AttributeError(f"module {module} has no attribute {name!r}")
+        return getattr(importlib.import_module(LAZY[module][name]), name)
+    return find
 
 
 def install(torch_xla: bool = False, override: bool = False) -> None:

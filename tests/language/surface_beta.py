@@ -14,7 +14,7 @@ NKI = {
     "jit": "func, mode", "trace": "func", "baremetal": "kernel", "benchmark": "kernel, warmup, iters",
     "profile": "func, *, working_directory, save_neff_name, save_trace_name, additional_compile_opt, overwrite, "
                "profile_nth, num_execs",
-    "simulate_kernel": None, "FrameworkKernel": None, "tensor": None,
+    "simulate_kernel": None, "tensor": None,
 }
 
 LANGUAGE = {

@@ -44,3 +44,12 @@ PREFIX = {"nki": "nki", "language": "nl", "isa": "nisa", "compiler": "ncc", "typ
 def test_some_test_uses_the_name(module, name):
     used = re.search(rf"\b{PREFIX[module]}\.{name}\b|[\"']{name}[\"']", SOURCES)
     assert used, f"no test uses {PREFIX[module]}.{name}"
+
+
+def test_framework_kernel_is_in_the_vendor_module():
+    from nki_mlir.compat import install
+    install()
+    import neuronxcc.nki as vendor
+    assert vendor.FrameworkKernel.__name__ == "FrameworkKernel"
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = vendor.Nothing

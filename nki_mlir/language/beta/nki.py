@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki``: decorators and launchers of the beta generation."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,12 +81,6 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
             raise SimulationArgument(kind=kind.__name__).located(user_location())
     chosen = unwrap(kernel)
     return chosen.run(args, kwargs, chosen.executor or "interpreter")
-
-
-def __getattr__(name: str) -> Any:
-    if name == "FrameworkKernel":       # above the language, hence found by name
-        return importlib.import_module("nki_mlir.frameworks.framework_kernel").FrameworkKernel
-    raise AttributeError(f"neuronxcc.nki has no {name}")
 
 
 __all__ = ["baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"]

@@ -324,7 +324,8 @@ def test_unknown_operation__is_named_with_its_place():
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-MASKED = """func.func @f(%a: memref<4x6xf32>, %o: memref<4x6xf32>, %s: index {nki.program_id = 0 : i64}) {
+MASKED = """func.func @f(%a: memref<4x6xf32>, %o: memref<4x6xf32>, %s: index {nki.program_id = 0 : i64})
+  attributes {nki.grid = [8]} {
   linalg.generic {indexing_maps = [#id, #none, #id], iterator_types = ["parallel", "parallel"],
                   nki.mask = affine_set<(d0, d1)[s0] : (MASK >= 0)>} ins(%a, %s : memref<4x6xf32>, index)
       outs(%o : memref<4x6xf32>) {
