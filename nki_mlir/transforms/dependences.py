@@ -14,7 +14,7 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.transforms.kernel_code import Buffer, Step
 from nki_mlir.transforms.regions import Region, region_of
 
-BUCKETS = 64                    # a memory is cut into about so many
+BUCKETS = 256                   # a memory is cut into about so many
 
 
 @dataclass(slots=True, eq=False)
@@ -62,15 +62,17 @@ class Dependences:
         if region.memory not in self.widths:
             return
         self.queries += 1
+        low, high = region.low, region.high
         for number in self._bucket_range(region):
             for entries in self.buckets.get((region.memory, number), ())[0 if writes else 1:]:
                 forgotten = False
                 for access in entries:
                     if access.live and access.seen != self.queries:
                         access.seen = self.queries
-                        if access.region.overlaps(region):
+                        other = access.region
+                        if other.low < high and low < other.high and other.overlaps(region):
                             found.add(access.node)
-                            access.live = not (writes and region.covers(access.region))
+                            access.live = not (writes and region.covers(other))
                     forgotten |= not access.live
                 if forgotten:
                     entries[:] = [a for a in entries if a.live]

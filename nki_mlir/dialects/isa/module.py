@@ -228,13 +228,17 @@ def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> I
     if variables is None:
         variables = variables_of(program.operation) if program is not None else {}
     target = program.operation.attributes["target"].value if program is not None else "trn2"
-    try:
-        made = read_control(cls, marks["fields"]) if issubclass(cls, Control) else read_operation(
-            cls, marks, variables, machine_named(target), stream.operation.attributes["engine"].value)
-    except KeyError as error:
-        raise MalformedAttribute(f"{name} lacks {error}") from None
+    made = read_control(cls, marks["fields"]) if issubclass(cls, Control) else read_operation(
+        cls, marks, variables, machine_named(target), stream.operation.attributes["engine"].value)
     queue = marks["queue"].value
     return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
+
+
+def entry(found: Any, name: str, mnemonic: str) -> Any:
+    """A named entry, or ``MalformedAttribute``."""
+    if name not in found:
+        raise MalformedAttribute(f"{mnemonic} lacks '{name}'")
+    return found[name]
 
 
 def read_scalar(attribute: Any) -> Any:
@@ -247,7 +251,7 @@ def read_scalar(attribute: Any) -> Any:
 def read_control(cls: type[Control], fields: Any) -> Control:
     values: dict[str, Any] = {}
     for name, kind in cls.kinds().items():
-        value = values[name] = read_scalar(fields[name])
+        value = values[name] = read_scalar(entry(fields, name, cls.mnemonic))
         if not isinstance(value, str if kind is str else Register if kind is Register else Scalar):
             raise MalformedAttribute(f"field {name} of {cls.mnemonic} cannot be {fields[name]}")
     return cls(**values)
@@ -260,10 +264,10 @@ def read_operation(cls: type[Op], marks: Any, variables: dict[str, Variable], ma
             where, pattern = marks["tiles"][field.name]
             values[field.name] = read_tile(where.value, read_access(pattern), variables, machine, field.name)
         elif not field.optional:
-            raise KeyError(field.name)
+            raise MalformedAttribute(f"{cls.mnemonic} lacks '{field.name}'")
     for name, kind in cls.attributes.items():
         if name != "engine":
-            values[name] = read_value(marks["fields"][name], kind, name)
+            values[name] = read_value(entry(marks["fields"], name, cls.mnemonic), kind, name)
     return cls(symbols=tuple(Register(r.value) for r in marks["registers"]), **values)
 
 
@@ -272,4 +276,6 @@ def read_tile(where: str, access: Any, variables: dict[str, Variable], machine: 
         raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{where}'")
     if where in SPACES:
         return on_chip_tile(where, access, machine, label)
+    if where not in variables:
+        raise MalformedAttribute(f"there is no variable '{where}'")
     return hbm_tile(variables[where], access, label)
