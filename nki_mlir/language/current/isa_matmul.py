@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensor-engine instructions: products that overwrite or accumulate, transposes."""
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 from nki_mlir.dialects.nisa import microscaling, movement, permutation
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
@@ -154,20 +156,49 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
             target, moving = low.flat_tile("nc_matmul", "dst", out), low.flat_tile("nc_matmul", "moving", right)
         ops.emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
-    inner = prod(moving.shape[2:])
-    step = max(1, CHUNK // inner)
-    for start in range(0, moving.shape[1], step):       # a result that spans banks is one product a bank
-        n = min(step, moving.shape[1] - start)
-        ops.emit(NcMatmulOp, {"dst": columns_of(target, start, n), "stationary": stationary,
-                              "moving": columns_of(moving, start, n)}, accumulate=accumulates)
+    for start, end in bank_spans(target):
+        for part in boxes(target.shape[1:], start, end):
+            ops.emit(NcMatmulOp, {"dst": part_of(target, part), "stationary": stationary,
+                                  "moving": part_of(moving, part)}, accumulate=accumulates)
 
 
-def columns_of(view: View, start: int, count: int) -> View:
-    """Part of the first free dimension."""
-    if count == view.shape[1]:
-        return view
-    first, outer, *rest = view.dims
-    return view.like(free=view.free + start * outer.free, dims=(first, Dim(outer.partition, outer.free, count), *rest))
+def bank_spans(target: View) -> list[tuple[int, int]]:
+    """The free elements of a result in runs that one product may write: of one bank, and not too long."""
+    length, at = prod(target.shape[1:]), 0
+    bank, start, spans = machine().psum_bank_bytes // target.dtype.itemsize, target.free.const, []
+    dense = target.dims[-1].free == 1 and all(a.free == b.free * b.count for a, b in pairwise(target.dims[1:]))
+    while at < length:
+        n = min(CHUNK, length - at, bank - (start + at) % bank if dense else CHUNK)
+        spans.append((at, at + n))
+        at += n
+    return spans
+
+
+def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[int, int]]]:
+    """Boxes, as (start, count) for each dimension, that make up a run of elements in row-major order."""
+    if len(counts) == 1:
+        yield [(start, end - start)]
+        return
+    inner = prod(counts[1:])
+    (first, before), (last, after) = divmod(start, inner), divmod(end, inner)
+    if before:
+        for box in boxes(counts[1:], before, inner if last > first else after):
+            yield [(first, 1), *box]
+        if last == first:
+            return
+        first += 1
+    if last > first:
+        yield [(first, last - first), *((0, n) for n in counts[1:])]
+    if after:
+        for box in boxes(counts[1:], 0, after):
+            yield [(last, 1), *box]
+
+
+def part_of(view: View, box: list[tuple[int, int]]) -> View:
+    """A box of the free dimensions."""
+    first, *rest = view.dims
+    free = view.free + sum(start * d.free for (start, _), d in zip(box, rest))
+    return view.like(free=free, dims=(first, *(d._replace(count=n) for (_, n), d in zip(box, rest))))
 
 
 @instruction
