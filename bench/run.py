@@ -3,8 +3,9 @@
 
     python bench/run.py [--cases softmax,giou] [--output results.json]
 
-Each case runs in a fresh process, where rounds of all contestants are interleaved; a figure is the median over the rounds
-of the best call in a slice of time, because machines are noisy. The table has ratios to the best peer; the JSON has all.
+Each case runs in a fresh process, where rounds of all contestants are interleaved; a figure is the median over the
+rounds of the best call in a slice of time, because machines are noisy. The table has ratios to the best peer; the JSON
+has all.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m nki_mlir [--torch-xla] [--override] SCRIPT.py ...``: run a script that imports the vendor's module names."""
+"""``python -m nki_mlir [--torch-xla] [--override] SCRIPT.py ...``: run a script that imports the vendor's modules."""
 
 import runpy
 import sys

@@ -4,6 +4,7 @@
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def main() -> int:
         for on in EXECUTORS:
             error = case.error(case.run(on))
             worst = max(worst, error)
-            row.append(f"{error:.0e}, {best_ms(lambda on=on: case.run(on)):.2f}")
+            row.append(f"{error:.0e}, {best_ms(partial(case.run, on)):.2f}")
         table.add_row(*row, instruction_counts(case))
     console.print(table)
     for name, text in frameworks():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--arg`` values: tensors by shape and dtype with a way to fill them, files, or Python constants.
 
-``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy`` fills it
-otherwise. Anything else is a Python constant (``2``, ``0.5``, ``True``, ``(1, 2)``, a bare word is a string). ``name=VALUE``
-passes it by keyword.
+``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy``
+fills it otherwise. Anything else is a Python constant (``2``, ``0.5``, ``True``, ``(1, 2)``, a bare word is a string).
+``name=VALUE`` passes it by keyword.
 """
 
 import ast

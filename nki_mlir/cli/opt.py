@@ -8,8 +8,8 @@ from typing import Any
 
 HELP = """usage: nki-opt [OPTIONS] [PASSES] FILE
 
-Read MLIR from FILE (- is standard input), or a kernel from FILE.py:FUNCTION with --arg, run the passes in the order given,
-and write the result.
+Read MLIR from FILE (- is standard input), or a kernel from FILE.py:FUNCTION with --arg, run the passes in the order
+given, and write the result.
 
 lowering
   --lower-to-linalg            to the waist: linalg on tiles, nisa instructions

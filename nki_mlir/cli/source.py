@@ -66,7 +66,7 @@ def display_name(source: str) -> str:
 
 
 def parse_module(text: str, context: Any, name: str) -> Any:
-    """The module, verified; raises ``MalformedInput``. Its locations have the file ``name`` where the text is all of it."""
+    """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
     from nki_mlir.bindings import ir
     with context:
         try:

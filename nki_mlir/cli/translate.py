@@ -53,8 +53,8 @@ def translate(options: Any) -> str | bytes:
 
 
 def import_python(options: Any) -> str:
-    from nki_mlir.cli.run import KernelSource
     from nki_mlir.cli.arguments import parse_arguments
+    from nki_mlir.cli.run import KernelSource
     kernel = KernelSource(options, *parse_arguments(options.arg))
     module, _ = kernel.module()
     return str(module)

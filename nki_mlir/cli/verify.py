@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``--verify-diagnostics``: the errors that come are those that ``expected-error`` comments announce, and no others.
 
-``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``, ``@below``
-and ``@above`` work as in mlir-opt; without an offset it is the comment's own line.
+``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``,
+``@below`` and ``@above`` work as in mlir-opt; without an offset it is the comment's own line.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Base classes of the project's errors: templates with values, a place, and how they read.
 
-An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised with
-values, never with a ready string, so that its text is in one place and can be tested as a whole.
+An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised
+with values, never with a ready string, so that its text is in one place and can be tested as a whole.
 """
 
 from typing import Any, ClassVar, NamedTuple

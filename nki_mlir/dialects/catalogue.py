@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where the op classes are: every module of the op families, found in their folders, so that no list is kept by hand."""
+"""Where the op classes are: every module in the folders of the op families, so that no list is kept by hand."""
 
 import importlib
 from functools import cache

@@ -13,8 +13,8 @@ SGE, EQ = 5, 0
 class Numbering:
     """SSA values as symbol positions: an op's own symbols first, others as they are met.
 
-    ``forms`` has the linear forms of values that were looked at; None of one that is still looked at: a verifier sees IR
-    before it is known that no value is made from itself.
+    ``forms`` has the linear forms of values that were looked at; None of one that is still looked at: a verifier sees
+    IR before it is known that no value is made from itself.
     """
 
     def __init__(self, symbols: Sequence[Any]) -> None:
@@ -105,8 +105,8 @@ def _defined_form(value: Any, numbering: Numbering) -> Linear | None:
 def interval_given(form: Linear, facts: Sequence[Linear], ranges: Ranges) -> tuple[int, int]:
     """The interval of a form where every fact is ``>= 0``.
 
-    Adding such a fact m times can only raise a value, so ``form <= form + m * fact``; m is chosen so that a shared symbol
-    cancels. Safe, not always the tightest.
+    Adding such a fact m times can only raise a value, so ``form <= form + m * fact``; m is chosen so that a shared
+    symbol cancels. Safe, not always the tightest.
     """
     low, high = form.interval(ranges)
     for fact in facts:

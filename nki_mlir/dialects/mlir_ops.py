@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""MLIR operations from the op classes: declaration on ``ext``, the context, writing an ``Op`` to IR and reading it back.
+"""MLIR operations from the op classes: declaration on ``ext``, the context, an ``Op`` written to IR and read back.
 
 Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the attributes
 ``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only where bounds are left to
@@ -138,7 +138,7 @@ def load_dialects(context: Any) -> None:
         for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
             if not context.is_dialect_loaded(name):
                 dialect.load()
-        # The parser loads what it meets; asking for a dialect by name would import its Python module (40 ms for linalg).
+        # The parser loads what it meets; asking for a dialect by name imports its Python module (40 ms for linalg).
         ir.Module.parse(UPSTREAM)
 
 
@@ -258,7 +258,8 @@ def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
         raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
     space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
     if space not in ("hbm", "sbuf", "psum"):
-        raise MalformedAttribute(f'operand \'{label}\' has type {kind}, whose memory space is not "hbm", "sbuf" or "psum"')
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, "
+                                 'whose memory space is not "hbm", "sbuf" or "psum"')
     if (access.partition is None) != (space == "hbm"):
         raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
                                  f"starts in {space}")
@@ -282,7 +283,7 @@ def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
 
 
 def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
-    """``known`` has the values on the way here: verifiers see IR before it is known that no value is made from itself."""
+    """``known`` has the values on the way here: a verifier sees IR whose values may be made from themselves."""
     if value not in known:
         known[value] = None
         known[value] = _range_of_definition(value, known)

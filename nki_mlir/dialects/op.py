@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The op class: fields, verifier, reference, lowering, cost and encoding of one operation, in one place.
 
-A class lists its tiles and attributes as annotated fields. An instance is one operation: its tiles are ``Tile`` records,
-its attributes plain Python values. Eager execution, capture, the interpreter, the conversions and the emitter all work
-on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same classes. This file knows no MLIR.
+A class lists its tiles and attributes as annotated fields. An instance is one operation: its tiles are ``Tile``
+records, its attributes plain Python values. Eager execution, capture, the interpreter, the conversions and the emitter
+all work on such instances; ``dialects.mlir_ops`` makes the MLIR operations from the same classes. This file knows no
+MLIR.
 """
 
 import inspect

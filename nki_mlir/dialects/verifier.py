@@ -52,7 +52,8 @@ class ShapeMismatch(KernelError):
 
 class WrongMemory(KernelError):
     code = "err_unsupported_memory"
-    message = "Expected operand '{operand}' of '{op}' to be in address space '{expected}', but got a tile in '{found}' instead."
+    message = ("Expected operand '{operand}' of '{op}' to be in address space '{expected}', "
+               "but got a tile in '{found}' instead.")
     fix = "load HBM tensors with nl.load first; store on-chip tiles with nl.store"
 
 

@@ -119,8 +119,8 @@ class Builder:
         except KernelError as error:
             raise error.located(user_location()) from None
 
-    def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | Literal[False] | None, attributes: dict[str, Any]
-              ) -> Op | None:
+    def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | Literal[False] | None,
+              attributes: dict[str, Any]) -> Op | None:
         if mask is False:
             return None
         if mask is not None and mask.negated:

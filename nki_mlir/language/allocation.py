@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF
@@ -33,7 +32,7 @@ class InitialisedAllocation(KernelError):
 
 @dataclass(frozen=True)
 class Allocation:
-    """A buffer object made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
+    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
 
     space: str
     place: Callable[..., tuple[int, ...]]

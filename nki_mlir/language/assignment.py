@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``t[...] = value`` and ``t += value``: where it can, the operation that made the value writes the target itself.
 
-That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture takes
-the first operation back, eager execution lets it stand.
+That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture
+takes the first operation back, eager execution lets it stand.
 """
 
 from collections.abc import Iterator

@@ -107,8 +107,9 @@ def dynamic(view: View, items: tuple, at: int) -> DynamicView:
     item = items[at]
     offset, index = (item.offset, item.index) if isinstance(item, DynamicIndex) else (item, Index())
     others = [i for k, i in enumerate(items) if k != at and isinstance(i, Index) and i.shape]
-    shape = ops.broadcast_shape(*(i.shape for i in (index, *others)), what="a subscript") if others or index.shape else (
-        view.shape[0], 1)
+    shape: tuple[int, ...] = (view.shape[0], 1)
+    if others or index.shape:
+        shape = ops.broadcast_shape(*(i.shape for i in (index, *others)), what="a subscript")
     whole = view.subscript(tuple(slice(None) if k == at or (isinstance(i, Index) and i.shape) else i
                                  for k, i in enumerate(items)))
     if whole.shape[0] != shape[0]:

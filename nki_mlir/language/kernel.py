@@ -2,7 +2,8 @@
 """Kernels: decorated functions that are captured once per specialisation and run on an executor.
 
 ``kernel(*arguments)`` runs a grid of no dimensions, ``kernel[g0, g1](*arguments)`` one program per point. NumPy arrays
-give NumPy results; tensors of a framework are handed to ``nki_mlir.frameworks``; called from another kernel it is inlined.
+give NumPy results; tensors of a framework are handed to ``nki_mlir.frameworks``; called from another kernel it is
+inlined.
 """
 
 import hashlib
@@ -104,7 +105,7 @@ class UnknownExecutor(NkiMlirError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A decorated function. Immutable: ``kernel[grid]`` and ``kernel.on(...)`` give changed copies that share the cache.
+    """A decorated function. Immutable: ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
 
     ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
     """
@@ -192,7 +193,8 @@ class Kernel:
             argument = described.arguments[output.argument]
             place = {"shared": argument.place} if argument.kind == "shared" else {"input": argument.place}
             results.append(Result(output.name, output.shape, output.dtype, **place))
-        return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure, captured)
+        return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
+                              captured)
 
     def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
         """Run the function's Python on a builder, which is current."""

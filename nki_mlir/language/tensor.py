@@ -167,6 +167,6 @@ for _method, _op in _BINARY.items():
     setattr(Tensor, f"__i{_method}__", _in_place(_op))
 for _method, _op in _UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
-Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]
 
 ops.TENSOR = Tensor

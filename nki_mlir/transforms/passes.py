@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The pass class, the registry of passes by name, and the checked run of a list of passes.
 
-A pass is one class in one file named after it: ``split-masked-loops`` is in ``transforms/split_masked_loops.py`` or, for
-a conversion, in ``conversion``. The file is found by that name, so that no list of passes is kept. Fields are options.
+A pass is one class in one file named after it: ``split-masked-loops`` is in ``transforms/split_masked_loops.py`` or,
+for a conversion, in ``conversion``. The file is found by that name, so that no list of passes is kept. Fields are
+options.
 """
 
 import dataclasses
@@ -33,8 +34,8 @@ class BadOption(NkiMlirError):
 class Pass:
     """Base of all passes. Subclasses give ``run(module)`` and state the level they read and the one they write.
 
-    ``reads`` and ``writes`` are names of ``Level``; None: any level, unchanged. Options are annotated class attributes of
-    type bool, int or str.
+    ``reads`` and ``writes`` are names of ``Level``; None: any level, unchanged. Options are annotated class attributes
+    of type bool, int or str.
     """
 
     name: ClassVar[str] = ""

@@ -66,7 +66,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
 
 class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD),
                      mnemonic="TENSOR_SCALAR", opcode=0x11):
-    """dst = (src op0 operand0) op1 operand1; an operand is a [P, 1] tile or the constant ``imm``; reverse swaps sides."""
+    """dst = (src op0 operand0) op1 operand1; an operand is a [P, 1] tile or a constant ``imm``; reverse swaps sides."""
 
     dst: Out
     src: In

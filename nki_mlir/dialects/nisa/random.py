@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers: the generator's state is an operand, so that the same seed gives the same sequence on every path.
 
-The generator counts: a state (seed, count) [1, 2] gives the Philox stream of that seed and count, and each use counts on.
+The generator counts: a state (seed, count) [1, 2] gives the Philox stream of that seed and count, and each use counts
+on.
 """
 
 from typing import Any

@@ -14,9 +14,10 @@ from nki_mlir.scalar.alu import ALU
 
 class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engine.VECTOR,),
                          mnemonic="TENSOR_TENSOR_SCAN", opcode=0x50):
-    """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the flattened free axis; dst[-1] is initial, the carry float32.
+    """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the flattened free axis, from dst[-1] = initial.
 
-    ``initial`` is a [P, 1] tile or the constant ``imm``; reverse0 and reverse1 swap the operands of an operation.
+    The carry is float32. ``initial`` is a [P, 1] tile or the constant ``imm``; reverse0 and reverse1 swap the operands
+    of an operation.
     """
 
     dst: Out

@@ -38,7 +38,7 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Place of each value in the flattened rows; the k-th equal value takes the k-th occurrence. -1 where there is none."""
+    """Place of each value in the flattened rows; the k-th equal value takes the k-th occurrence, -1 without one."""
     p = data.shape[0]
     flat, wanted = data.reshape(p, -1), values.reshape(p, -1)
     found = np.full(wanted.shape, -1, np.int64)
@@ -101,10 +101,9 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         made = data.reshape(data.shape[0], -1).copy()
         row, j = np.nonzero(places >= 0)
         made[row, places[row, j]] = self.imm
-        made = made.reshape(data.shape)
         if self.dst_idx is None:
-            return made
-        return made, places.astype(self.dst_idx.dtype.numpy).reshape(self.dst_idx.shape)
+            return made.reshape(data.shape)
+        return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(self.dst_idx.shape)
 
     def cycles(self, machine: Machine) -> float:
         return max(machine.minimum_interval_cycles, self.data.free_elements)

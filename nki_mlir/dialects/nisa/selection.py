@@ -4,6 +4,7 @@
 The machine's accumulation registers are an operand, ``accumulator`` [P, 1]: each command says what becomes of them.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
 
 class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,), mnemonic="SELECT_REDUCE",
                      opcode=0x5B):
-    """dst = on_true where predicate (reversed: where not), else on_false ([P, 1] or ``imm``); row maximum accumulates."""
+    """dst = on_true where predicate (reversed: where not), else on_false ([P, 1] or ``imm``); accumulates a maximum."""
 
     dst: Out
     accumulator: InOut
@@ -163,7 +164,7 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
         n = len(ids)
         start, end = np.full(n, n, np.float32), np.full(n, -1, np.float32)
         edges = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1], [True]]))
-        for a, b in zip(edges, edges[1:]):
+        for a, b in pairwise(edges):
             if ids[a] != 0:
                 start[a:b], end[a:b] = a, b
         return np.stack([start, end])[None]

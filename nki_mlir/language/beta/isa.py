@@ -98,7 +98,7 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None, reduce_res: Any = None,
                reduce_cmd: Any = None, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
-    if reduce_cmd is not None and reduce_cmd != _reduce_cmd.idle or reduce_res is not None:
+    if (reduce_cmd is not None and reduce_cmd != _reduce_cmd.idle) or reduce_res is not None:
         return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res,
                                              _reduce_cmd.idle if reduce_cmd is None else reduce_cmd, dtype=dtype,
                                              mask=mask)
@@ -178,7 +178,8 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
     return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
 
 
-def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **ignored: Any) -> Any:
+def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None,
+                            **ignored: Any) -> Any:
     """A copy from a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
 
@@ -245,7 +246,7 @@ def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any
                  reduce_cmd: Any = reduce_cmd.idle, reduce_res: Any = None, reduce_op: Any = np.amax,
                  range_start: Any = 0, on_false_value: float = fp32.min, mask: Any = None, dtype: Any = None,
                  **ignored: Any) -> Any:
-    """on_true_tile where its free index lies in the range of the bounds, else on_false_value; row maximum accumulates."""
+    """on_true_tile where its free index is in the range of the bounds, else on_false_value; its maximum accumulates."""
     return special.range_select(on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd,
                                 reduce_res=reduce_res, reduce_op=reduce_op, range_start=range_start,
                                 on_false_value=on_false_value, mask=mask, dtype=dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``neuronxcc.nki.isa.constants`` and ``neuronxcc.nki.isa.neuron_isa``: enumerations and legacy places of instructions."""
+"""``neuronxcc.nki.isa.constants`` and ``neuronxcc.nki.isa.neuron_isa``: enumerations, old places of instructions."""
 
 from nki_mlir.language.beta.isa import dge_mode, dma_copy, engine, nc_version, oob_mode, reduce_cmd
 

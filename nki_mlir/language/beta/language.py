@@ -14,8 +14,8 @@ from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import indirect, loops, special
-from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.operations import ParDim
 from nki_mlir.language.operations import constant as shared_constant

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An estimate of a kernel's time on the device, from the documented cost formula of each instruction.
 
-Engines run beside each other and the DMA beside them, so the estimate is the busiest one's time plus the fixed cost of a
-first transfer in and a last one out. Waiting, bank conflicts and descriptor overheads are not in it.
+Engines run beside each other and the DMA beside them, so the estimate is the busiest one's time plus the fixed cost of
+a first transfer in and a last one out. Waiting, bank conflicts and descriptor overheads are not in it.
 """
 
 from dataclasses import dataclass, field
