@@ -25,7 +25,8 @@ def shell(line: str) -> subprocess.CompletedProcess:
 def readme_commands() -> list[str]:
     text = (ROOT / "README.md").read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [re.sub(r"\s{2,}#.*", "", line).strip() for kind, block in blocks if not kind for line in block.splitlines()]
+    plain = [line for kind, block in blocks if not kind for line in block.splitlines()]
+    lines = [re.sub(r"\s{2,}#.*", "", line).strip() for line in plain]
     return [line for line in lines if line.split(" ")[0] in (*MODULES, "python") and "your_script" not in line]
 
 

@@ -32,7 +32,7 @@ def plain(x, *rest, key=1, **others):
 at column 0
     """
     if False:
-        y = unknown_name                # noqa: F821, F841
+        y = unknown_name                # noqa: F821
     try:
         import os.path as z
     except ValueError as e:
