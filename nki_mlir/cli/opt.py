@@ -177,6 +177,7 @@ def parse(text: str, name: str, options: Options) -> Any:
 def load_stablehlo(context: Any) -> None:
     from nki_mlir.bindings import load
     load("_mlir_libs._stablehlo").register_dialect(context, load=True)
+    context.allow_unregistered_dialects = True      # JAX marks shardings with attributes of a dialect of its own
 
 
 def captured_modules(options: Options, positional: list[Any], keywords: dict[str, Any]) -> list[Any]:

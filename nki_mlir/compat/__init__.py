@@ -37,10 +37,13 @@ NAMES: dict[str, str | None] = {
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
     "nki.compiler.ncc_driver": "nki_mlir.language.current.compiler",
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
+    "torch_neuronx.utils": "nki_mlir.frameworks.torch_neuronx",
+    "torch_neuronx.xla_impl": None,
+    "torch_neuronx.xla_impl.ops": "nki_mlir.frameworks.torch_neuronx",
     "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
 }
 TORCH_XLA: dict[str, str | None] = {
-    "torch_xla": None,
+    "torch_xla": "nki_mlir.compat.torch_xla_standin",
     "torch_xla.core": None,
     "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
 }
