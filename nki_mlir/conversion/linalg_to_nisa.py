@@ -5,9 +5,10 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
          linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",
          linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
 
-``nisa`` operations stay as they are. Every operand is a buffer with an access pattern again. The instructions chosen
-are ones the target's engines can run: what lies where an engine cannot read or write it is moved, by an engine between
-SBUF and PSUM, by a DMA between partitions. ``pieces`` bounds how many transfers a mask that is no box may become.
+``nisa`` operations stay as they are, unless they have a mask. Every operand is a buffer with an access pattern again.
+The instructions chosen are ones the target's engines can run: what lies where an engine cannot read or write it is
+moved, by an engine between SBUF and PSUM, by a DMA between partitions. ``pieces`` bounds how many transfers a mask that
+is no box may become.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
 32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Copies out
@@ -22,11 +23,15 @@ from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.selection.emitter import Emitter
 from nki_mlir.conversion.selection.expressions import Constant, Convert
 from nki_mlir.conversion.selection.folds import fold_of, is_fold
+from nki_mlir.conversion.selection.instructions import MaskedInstruction
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader
 from nki_mlir.conversion.selection.selector import Selector, is_copy
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.attributes import NO_MASK
 from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.places import place_of
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.alu import ALU
@@ -84,6 +89,26 @@ class _Block:
         self.done: list[Any] = []
 
     def convert(self) -> None:
+        self.structured()
+        for op in self.operations:
+            if op.name.startswith("nisa.") and is_tile_op(op) and str(op.attributes["mask"]) != NO_MASK:
+                self.masked(op)
+        for op in self.done:
+            op.erase()
+
+    def masked(self, operation: Any) -> None:
+        """An instruction of the kernel with a mask, which has to go."""
+        op = read_op(operation)
+        assert isinstance(op, NisaOp)
+        self.emitter.at(operation, op.symbols, op.ranges, op.extra)
+        interval = SymbolValues(operation, op.symbols).interval
+        try:
+            MaskedInstruction(self.emitter, interval, self.pieces).convert(op)
+        except NkiMlirError as error:
+            raise error.located(place_of(operation)) from None
+        self.done.append(operation)
+
+    def structured(self) -> None:
         places = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
         start: Any = None               # the operation that wrote the start value of the fold that follows
         taken: set[int] = set()
@@ -102,17 +127,14 @@ class _Block:
                     if finish is not None and following is not None:
                         nest = finish
                         taken.add(following)
-                    self.emitter.at(op, nest, reader.extra())
+                    self.emitter.at(op, nest.symbols, nest.ranges, reader.extra())
                     interval = SymbolValues(op, nest.symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
             except NkiMlirError as error:
                 raise error.located(place_of(op)) from None
             self.done.append(op)
-        for k in sorted(taken, reverse=True):
-            self.done.append(self.operations[k])
-        for op in self.done:
-            op.erase()
+        self.done += [self.operations[k] for k in sorted(taken)]
 
     def next(self, k: int) -> int | None:
         """The next structured operation, if nothing that touches memory comes before it."""

@@ -94,11 +94,12 @@ def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: 
     return low, high
 
 
-def resolved(op: Op, interval: Interval, executes: bool = False) -> Op | None:
+def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callable[[Op], bool] = lambda op: True
+             ) -> Op | None:
     """The operation with its mask resolved as far as the symbols' values allow; None where no element is active.
 
     Symbols with one value become constants. ``executes`` says that the operation surely runs: a limit that no symbol
-    value keeps is then an error.
+    value keeps is then an error. A box that ``accepts`` refuses stays a mask.
     """
     mask, limits = op.mask, op.limits
     if mask or limits:
@@ -106,8 +107,18 @@ def resolved(op: Op, interval: Interval, executes: bool = False) -> Op | None:
         if box is None:
             return None
         limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
-        op = in_box(op, box, limits)
+        small = in_box(op, box, limits)
+        op = small if accepts(small) else _pruned(op, interval)
     return with_used_symbols(op)
+
+
+def _pruned(op: Op, interval: Interval) -> Op:
+    """The operation without the constraints that hold everywhere."""
+    extents = op.iteration().extents
+    mask, limits = (tuple(c for c in m if not verdict(c, *extremes(c.form, extents, interval)))
+                    for m in (op.mask, op.limits))
+    fields = op.attribute_values() | {field.name: tile for field, tile in op.operands()}
+    return type(op)(mask=mask, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
 
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:

@@ -25,11 +25,13 @@ from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.places import place_of
+from nki_mlir.machine import machine_named
 from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.loop_parts import Condition, parts_of
 from nki_mlir.transforms.mask_boxes import extremes, resolved
 from nki_mlir.transforms.passes import Pass
+from nki_mlir.transforms.reach import starts_legally
 from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, roots, span_of, truth_of
 
 
@@ -49,7 +51,7 @@ class _Function:
     def __init__(self, kernel: KernelFunction, copies: int) -> None:
         self.kernel, self.copies = kernel, copies
         self.block = kernel.op.regions[0].blocks[0]
-        self.make = Attributes()
+        self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.index = ir.IndexType.get()
         self.constants: dict[int, Any] = {}
         self.outer: list[Any] = []          # variables of the loops, and program ids, that enclose what is looked at
@@ -182,13 +184,18 @@ class _Function:
             return
         read = read_op(op)
         try:
-            new = resolved(read, SymbolValues(op, read.symbols).interval, executes)
+            new = resolved(read, SymbolValues(op, read.symbols).interval, executes, self.accepts)
         except NkiMlirError as error:
             raise error.located(place_of(op)) from None
         if new is not read:
             if new is not None:
                 write_op(new, self.make, op.location, ir.InsertionPoint(op))
             op.erase()
+
+    def accepts(self, op: Op) -> bool:
+        """Whether an engine can run an instruction of the kernel; for what is not one yet it is too early to say."""
+        return op.dialect != "nisa" or op.name.startswith("dma_") or all(
+            starts_legally(self.machine, tile) for _, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:
         """The distinct conditions in these operations that the variable is in: masks, and limits without a mask."""

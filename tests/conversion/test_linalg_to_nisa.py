@@ -479,16 +479,84 @@ def test_mask_of_a_loop_variable_that_is_not_cut():
     assert str(module).count("scf.for") == 1
 
 
-def test_store_under_such_a_mask_is_refused():
+def test_transfers_under_such_a_mask_are_cases():
+    """One condition for each value of the loop variable that leaves something to move."""
     @nki.jit
     def kernel(x):
-        out = nl.ndarray((20, 16, 30), dtype=x.dtype, buffer=nl.shared_hbm)
-        p, f = nl.mgrid[0:16, 0:30]
-        for i in nl.affine_range(20):
-            nl.store(out[i, p, f], nl.load(x[i, p, f]), mask=p + i > f)
+        out = nl.ndarray((12, 6, 9), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:6, 0:9]
+        for i in nl.affine_range(12):
+            tile = nl.load(x[i, p, f], mask=p + f < i + 1)
+            nl.store(out[i, p, f], tile, mask=p + 2 > i)
+            nl.store(out[i, p, f], tile, mask=p + i > f + 8)
         return out
-    with pytest.raises(Unsupported, match="a transfer under a mask that depends on a loop variable"):
-        lower(capture(kernel, floats(20, 16, 30)).module())
+    x = floats(12, 6, 9)
+    module, result = check(kernel, x)
+    i, p, f = np.indices(x.shape)
+    np.testing.assert_array_equal(result, np.where((p + 2 > i) | (p + i > f + 8), np.where(p + f <= i, x, 0), 77))
+    assert str(module).count("scf.for") == 2 and "scf.if" in str(module)
+
+
+# -- instructions of the kernel with a mask ----------------------------------------------------------------------------
+@pytest.mark.parametrize("low", [0, 1, 32])
+def test_instruction_whose_mask_is_a_box(low):
+    """A box that begins where no engine does is reached by a transfer."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((64, 20), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        p, f = nl.mgrid[0:64, 0:20]
+        tile[p, f] = nisa.activation(nl.exp, tile, mask=(p >= low) & (f < 7))
+        nl.store(out, tile)
+        return out
+    x = floats(64, 20) / 4
+    module, result = check(kernel, x)
+    p, f = np.indices(x.shape)
+    np.testing.assert_allclose(result, np.where((p >= low) & (f < 7), np.exp(x), x), rtol=1e-6)
+    assert names(module) == ["activation"]
+
+
+@pytest.mark.parametrize("case", ["activation", "memset", "tensor_tensor", "select", "transpose", "copy", "iota"])
+def test_instruction_under_a_triangle(case):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((30, 30), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, other = nl.load(x), nl.load(x)
+        p, f = nl.mgrid[0:30, 0:30]
+        inside = p > f + 2
+        if case == "activation":
+            tile[p, f] = nisa.activation(nl.exp, other, mask=inside)
+        elif case == "memset":
+            tile[p, f] = nisa.memset((30, 30), 5.0, nl.float32, mask=inside)
+        elif case == "tensor_tensor":
+            tile[p, f] = nisa.tensor_tensor(other, tile, np.add, mask=inside)
+        elif case == "select":
+            tile[p, f] = nisa.affine_select(p + f < 30, other, -1.0, mask=inside)
+        elif case == "transpose":
+            tile[p, f] = nisa.nc_transpose(other, engine=nisa.vector_engine, mask=f > p + 2)
+        elif case == "copy":
+            nisa.dma_copy(dst=out[p, f], src=other[p, f], mask=inside)
+        else:
+            tile[p, f] = nisa.iota(3 * p + f, dtype=nl.float32, mask=inside)
+        nl.store(out[p, f], tile[p, f], mask=p <= f + 2)
+        if case != "copy":
+            nl.store(out[p, f], tile[p, f], mask=inside)
+        return out
+    module, _ = check(kernel, floats(30, 30))
+    assert all(str(op.attributes["mask"]) == "affine_set<() : (0 == 0)>" for op in instructions(module))
+
+
+def test_reduction_instruction_under_a_triangle():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((30, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        total = nl.full((30, 1), -5.0, dtype=x.dtype, buffer=nl.sbuf)
+        p, f = nl.mgrid[0:30, 0:40]
+        q, g = nl.mgrid[0:30, 0:1]
+        total[q, g] = nisa.tensor_reduce(np.max, nl.load(x), axis=1, mask=p > f + 3)
+        nl.store(out, total)
+        return out
+    check(kernel, floats(30, 40))
 
 
 # -- what the kernel wrote ---------------------------------------------------------------------------------------------

@@ -6,16 +6,17 @@ engine cannot reach go through buffers that it can: a DMA moves partitions at wi
 memories.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.selection.nest import Nest
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_place
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Mask, Ranges, Tile, same_place
 from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
@@ -28,24 +29,32 @@ TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCA
 
 
 class Emitter:
-    """Emits in place of one structured operation at a time (``at``)."""
+    """Emits in place of one operation at a time (``at``), whose symbols the tiles' forms count by position."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.make = machine, Attributes()
-        self.segments = ir.DenseI32ArrayAttr.get([0, 0])
+        self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
 
-    def at(self, operation: Any, nest: Nest, extra: dict[str, Any]) -> None:
+    def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
         self.location, self.place = operation.location, ir.InsertionPoint(operation)
-        self.nest, self.extra = nest, extra
+        self.symbols, self.ranges, self.extra = symbols, ranges, extra
+        self.bound((), ())
         self.moved: dict[Any, Tile] = {}        # operands that were brought to where an engine reaches them
+
+    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, loc=self.location,
+                                   ip=self.place).results[0]
+
+    def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
+        """Bounds that run time has to check, for instructions over these extents."""
+        self.extents, self.limits = extents, limits
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
         """A new buffer, whole."""
         kind = self.make.memref(tuple(shape), dtype, space)
-        value = ir.Operation.create("memref.alloc", results=[kind], loc=self.location, ip=self.place,
-                                    attributes={"operandSegmentSizes": self.segments}).results[0]
+        value = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self.segments})
         dims, step = [(1, shape[0])], prod(shape[1:])
         for extent in shape[1:]:
             step //= extent
@@ -61,10 +70,10 @@ class Emitter:
     # -- emission ------------------------------------------------------------------------------------------------------
     def emit(self, cls: type[NisaOp], engine: Engine | None = None, **fields: Any) -> None:
         """One instruction, or as many as it takes. The engine is the class's choice where none is given."""
-        op = cls(symbols=self.nest.symbols, ranges=self.nest.ranges, extra=self.extra, **fields)
+        op = cls(symbols=self.symbols, ranges=self.ranges, extra=self.extra, **fields)
         op.engine = (engine or op.runs_on).value
-        if self.nest.limits and op.iteration().extents == self.nest.extents:
-            op.limits = self.nest.limits
+        if self.limits and op.iteration().extents == self.extents:
+            op.limits = self.limits
         for piece in self.pieces(op):
             self.reach(piece)
 
@@ -93,6 +102,21 @@ class Emitter:
             return VECTOR
         self.evacuations += 1
         return VECTOR if self.evacuations % 2 else SCALAR
+
+    @contextmanager
+    def where(self, values: Mapping[int, int]) -> Iterator[None]:
+        """What is emitted inside runs only where symbols have these values."""
+        outside, moved = self.place, dict(self.moved)
+        for symbol, value in values.items():
+            number = self.create("arith.constant", [], [self.make.index],
+                                 {"value": ir.IntegerAttr.get(self.make.index, value)})
+            same = self.create("arith.cmpi", [self.symbols[symbol], number], [self.make.i1], {"predicate": self.equal})
+            choice = ir.Operation.create("scf.if", operands=[same], regions=2, loc=self.location, ip=self.place)
+            self.place = ir.InsertionPoint(choice.regions[0].blocks.append())
+            end = ir.Operation.create("scf.yield", loc=self.location, ip=self.place)
+            self.place = ir.InsertionPoint(end)
+        yield
+        self.place, self.moved = outside, moved
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[Any]:
@@ -214,7 +238,7 @@ class Emitter:
         """The tile with all partitions before it."""
         start = tile.access.partition
         assert start is not None
-        count = start.interval(self.nest.ranges)[1] + tile.partitions
+        count = start.interval(self.ranges)[1] + tile.partitions
         return replace(tile, access=replace(tile.access, partition=Linear(), dims=((1, count), *tile.access.dims[1:])))
 
 

@@ -67,14 +67,14 @@ def _assignment(selector: "Selector", nest: Nest) -> None:
     """A value that does not change along the reduced axes, written to each result that an active element goes into."""
     nest = by_lanes(nest)
     emitter = selector.emitter
-    emitter.nest = nest
+    emitter.bound(nest.extents, nest.limits)
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     flags = masks.touched(selector, nest) if nest.mask else None
     single = replace(nest, extents=kept, reduced=frozenset(), mask=())
     if flags is None:
         return selector.elementwise(single)
     cover = selector.cover(single)
-    return masks.write_where(selector, nest.output.tile(kept), cover.value(nest.body).tile(kept), flags)
+    return masks.write_where(emitter, nest.output.tile(kept), cover.value(nest.body).tile(kept), flags)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     nest = by_lanes(nest)
     fn, element = fold_of(nest.body)                        # its forms are of the arranged axes
     emitter = selector.emitter
-    emitter.nest = nest
+    emitter.bound(nest.extents, nest.limits)
     cover = selector.cover(nest)
     everything = frozenset(range(1, len(nest.extents)))
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
@@ -92,7 +92,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
         cover.assign(element, filled.tile(nest.extents), everything)
         identity = ALU[fn].identity(element.dtype)
         assert identity is not None
-        masks.cleared(selector, nest, filled.tile(nest.extents), identity)
+        masks.cleared(emitter, nest.mask, filled.tile(nest.extents), identity)
         src = filled.tile(nest.extents)
     else:
         src = cover.read(element, element.dtype, everything, widened=ALU[fn].group == "bitwise")
@@ -106,7 +106,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
         emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(kept), rhs=result,
                      op=fn)
         result = total
-    return emitter.copy(dst, result) if flags is None else masks.write_where(selector, dst, result, flags)
+    return emitter.copy(dst, result) if flags is None else masks.write_where(emitter, dst, result, flags)
 
 
 def reduce_tile(selector: "Selector", nest: Nest, fn: str, src: Tile, dst: Tile, compute: DType) -> None:
@@ -167,7 +167,7 @@ def _contraction(selector: "Selector", nest: Nest, stationary: Operand, moving: 
     axes = (rows, *columns) if columns else (rows, 0)       # one column, along no axis
     for strip in nest.windows(columns[0], machine.moving_free_max) if len(columns) == 1 else [nest]:
         counts = (strip.extents[rows], *(strip.extents[a] for a in columns)) if columns else (strip.extents[rows], 1)
-        emitter.nest = strip
+        emitter.bound(strip.extents, strip.limits)
         result = strip.output.tile(counts, axes)
         direct = result.space == PSUM and result.dtype is FLOAT32
         total = result if direct else emitter.buffer(counts, FLOAT32, PSUM)

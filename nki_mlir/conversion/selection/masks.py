@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Masks that are no box: transfers become boxes, computations go through a predicate.
 
-A transfer with HBM moves the active elements alone, one DMA for each box of them. A result on chip is computed for all
-elements into a buffer and copied where a predicate tile, made by affine selections, is not 0.
+A transfer with HBM moves the active elements alone, one DMA for each box of them; where the mask depends on a loop
+variable, under a condition for each of its values. A result on chip is computed for all elements into a buffer and
+copied where a predicate tile, made by affine selections, is not 0.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.conversion.selection.cover import Cover
-from nki_mlir.conversion.selection.emitter import GPSIMD, VECTOR
+from nki_mlir.conversion.selection.emitter import GPSIMD, VECTOR, Emitter
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8
-from nki_mlir.transforms.mask_boxes import Box, box_of
+from nki_mlir.transforms.mask_boxes import Box, Interval, box_of
 
 if TYPE_CHECKING:
     from nki_mlir.conversion.selection.selector import Selector
+
+Starts = tuple[int, ...]
 
 
 def select(selector: "Selector", nest: Nest) -> None:
@@ -34,13 +38,13 @@ def select(selector: "Selector", nest: Nest) -> None:
     nest = boxed(nest, box)
     if not nest.mask:
         return selector.elementwise(nest)
-    selector.emitter.nest = nest
-    if is_copy(nest.body) and not any(s.symbols for s in forms_of(nest.mask)) and _by_dma(nest):
+    selector.emitter.bound(nest.extents, nest.limits)
+    if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
     cover = Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
     result = cover.value(nest.body)
-    if nest.output.on_chip and inside(selector, nest, nest.output):
-        return write_where(selector, nest.output.tile(nest.extents), result.tile(nest.extents),
+    if nest.output.on_chip and contains(selector.interval, nest.output.tile(nest.extents)):
+        return write_where(selector.emitter, nest.output.tile(nest.extents), result.tile(nest.extents),
                            predicate(selector, nest).tile(nest.extents))
     return boxes(selector, nest, nest.output, result)
 
@@ -63,22 +67,21 @@ def _by_dma(nest: Nest) -> bool:
 
 
 # -- transfers ---------------------------------------------------------------------------------------------------------
-def inside(selector: "Selector", nest: Nest, operand: Operand) -> bool:
-    """Whether all elements of the nest, active or not, are in the operand's buffer."""
-    tile = operand.tile(nest.extents)
-    low, high = selector.interval(operand.free)
+def contains(interval: Interval, tile: Tile) -> bool:
+    """Whether all elements of a tile, active or not, are in its buffer."""
+    low, high = interval(tile.access.free)
     reach = tile.access.reach()
     if low + reach[0] < 0 or high + reach[1] >= tile.row:
         return False
-    if operand.partition is None:
+    if tile.access.partition is None:
         return True
-    low, high = selector.interval(operand.partition)
+    low, high = interval(tile.access.partition)
     return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
 
 
 def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
     """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
-    all_in = inside(selector, nest, operand)
+    all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
     static = not any(f.symbols for f in forms_of(nest.mask))
@@ -94,15 +97,36 @@ def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
 
 def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
     """dst = src for the active elements, box by box."""
-    if any(f.symbols for f in forms_of(nest.mask)):
-        raise Unsupported(feature="a transfer under a mask that depends on a loop variable or program id in more than "
-                                  "its bounds", instead="raise copies= of split-masked-loops so that the loop is cut")
-    found = list(_boxes(nest.mask, nest.extents, selector.pieces))
-    if len(found) > selector.pieces:
-        raise Unsupported(feature=f"a transfer under a mask of more than {selector.pieces} boxes",
+    in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, lambda starts, counts: selector.emitter.copy(
+        dst.at(starts).tile(counts), src.at(starts).tile(counts)))
+
+
+def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
+             emit: Callable[[Starts, Starts], None]) -> None:
+    """``emit(starts, counts)`` for each box; a case for each value of a symbol that the mask depends on."""
+    planned = list(_cases(emitter.ranges, mask, extents, limit))
+    if sum(len(found) for _, found in planned) > limit:
+        raise Unsupported(feature=f"a transfer under a mask of more than {limit} boxes",
                           instead="raise pieces= of linalg-to-nisa, or select on chip after the load")
-    for starts, counts in found:
-        selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
+    for values, found in planned:
+        with emitter.where(values):
+            for starts, counts in found:
+                emit(starts, counts)
+
+
+def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[dict[int, int], list]]:
+    """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
+    symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
+    made = 0
+    for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
+        given = dict(zip(symbols, values))
+        known = tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
+        found = list(_boxes(known, extents, limit))
+        if found:
+            yield given, found
+        made += len(found)
+        if made > limit:
+            return
 
 
 def _boxes(mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -149,20 +173,20 @@ def predicate(selector: "Selector", nest: Nest) -> Operand:
     flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
     counts = [n if a == 0 or flags.moves(a) else 1 for a, n in enumerate(nest.extents)]
     selector.emitter.emit(MemsetOp, VECTOR, dst=flags.tile(counts), value=1.0)
-    cleared(selector, nest, flags.tile(counts), 0.0)
+    cleared(selector.emitter, nest.mask, flags.tile(counts), 0.0)
     return flags
 
 
-def cleared(selector: "Selector", nest: Nest, tile: Tile, value: float) -> None:
+def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
     """Put a value in place of a tile's elements that are not active."""
-    for constraint in nest.mask:
-        selector.emitter.emit(AffineSelectOp, GPSIMD, dst=tile, src=tile, predicate=constraint.form,
-                              equal=constraint.equal, value=value)
+    for constraint in mask:
+        emitter.emit(AffineSelectOp, GPSIMD, dst=tile, src=tile, predicate=constraint.form, equal=constraint.equal,
+                     value=value)
 
 
-def write_where(selector: "Selector", dst: Tile, value: Tile, flags: Tile) -> None:
+def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
     """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
-    selector.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
+    emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Selector:
 
     def elementwise(self, nest: Nest) -> None:
         """Emit an arranged nest without mask."""
-        self.emitter.nest = nest
+        self.emitter.bound(nest.extents, nest.limits)
         if is_copy(nest.body) and self.copied(nest):
             return None
         limit = self.emitter.machine.partitions
