@@ -11,6 +11,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
 from .conftest import EXECUTORS
+from .generated import kernel_from_text
 from .running import numbers, run
 
 COUNTED = settings(max_examples=120, deadline=None)
@@ -237,24 +238,10 @@ def kernel(x):
             nl.store(out[at:at + 2, :], nl.load(x[a:a + 2, nl.ds(b, 3)]))
     return out
 """
-    kernel = from_text(text, namespace)
+    kernel = kernel_from_text(text, namespace)
     expected = np.zeros((n * by * m * 2, 3), np.float32)
     for (i, j), (a, b) in zip(cells, values):
         a, b, at = a - lows[0], b - lows[1], (i * m + j) * 2
         expected[at:at + 2] = x[a:a + 2, b:b + 3]
     for on in EXECUTORS:
         np.testing.assert_array_equal(run(on, kernel, x), expected)
-
-
-_count = 0
-
-
-def from_text(text, namespace):
-    """A kernel whose source can be read back, as that of a file."""
-    import linecache
-    global _count
-    _count += 1
-    name = f"<generated kernel {_count}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    exec(compile(text, name, "exec"), namespace)
-    return nki.jit(namespace["kernel"])

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels from text: their source can be read back as that of a file can."""
+
+import itertools
+import linecache
+
+from nki_mlir.language.beta import nki
+
+_numbers = itertools.count()
+
+
+def kernel_from_text(text, namespace, name="kernel"):
+    """The kernel of that name that the text defines."""
+    file = f"<generated kernel {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), namespace)
+    return nki.jit(namespace[name])
