@@ -19,7 +19,6 @@ from nki_mlir.targets.cpu.machine import machine, thunk
 from nki_mlir.targets.cpu.program import Assembly
 from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.cpu.structured import Reader
-from nki_mlir.targets.interpreter.execute import MaskTooWeak
 
 PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
 
@@ -49,7 +48,7 @@ class CompiledKernel:
     """
 
     def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
-        self.sites, self.hosts = Sites([]), HostOperations()
+        self.sites, self.hosts = Sites(), HostOperations()
         reader = Reader()
         made: dict[int, Compiled] = {}
         variants = {id(v.module): v.module for v in captured.variants.values()}
@@ -61,7 +60,7 @@ class CompiledKernel:
         for key, assembler in assemblers.items():
             memory = assembler.code.place()
             words = assembler.code.words(functions)
-            made[key] = Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.globals))
+            made[key] = Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.values.globals))
         self.programs = list(made.values())
         kernel = assemblers[next(iter(made))].kernel
         self.arrays = len(kernel.inputs) + len(kernel.shared)
@@ -101,7 +100,7 @@ class CompiledKernel:
         if site == 0:
             return OutOfMemory(bytes=self.bytes)
         if excess:
-            return MaskTooWeak(excess=excess).located(self.sites.places[site - 1])
+            return self.sites.error(site, excess)
         return self.hosts.failures.pop(site, None) or InternalError(f"a kernel returned the unknown status {status}")
 
 

@@ -19,7 +19,7 @@ def listing(module: Any, vectors: bool = False) -> str:
     routines: dict[Routine, None] = {}
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
-        code = assemble_function(kernel, axes, reader, HostOperations(), Sites([])).code
+        code = assemble_function(kernel, axes, reader, HostOperations(), Sites()).code
         memory = code.place()
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
         names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},

@@ -16,7 +16,7 @@ CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_parallel", "nk
 SERVICE = ("nki_launch", "nki_memory_start", "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
-# Index arithmetic that is not linear: (slot, a, b): frame[slot] = value.
+# Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
 _REMAINDER = """%r = arith.remsi %a, %b : i64
   %low = arith.cmpi slt, %r, %zero : i64
   %up = arith.addi %r, %b : i64
@@ -25,6 +25,13 @@ _VALUES = {
     **{name: f"%value = arith.{name} %a, %b : i64" for name in ("muli", "andi", "ori", "xori", "minsi", "maxsi")},
     "mod": f"{_REMAINDER}\n  %value = arith.addi %mod, %zero : i64",
     "floordiv": f"{_REMAINDER}\n  %whole = arith.subi %a, %mod : i64\n  %value = arith.divsi %whole, %b : i64",
+    **{f"load_{kind}{bits}": f"%p = llvm.inttoptr %a : i64 to !llvm.ptr\n  %x = llvm.load %p : !llvm.ptr -> i{bits}\n"
+                             f"  %value = arith.ext{'s' if kind == 'i' else 'u'}i %x : i{bits} to i64"
+       for kind in "iu" for bits in (8, 16, 32)},
+    **{f"load_{kind}64": "%p = llvm.inttoptr %a : i64 to !llvm.ptr\n  %value = llvm.load %p : !llvm.ptr -> i64"
+       for kind in "iu"},
+    "load_b8": "%p = llvm.inttoptr %a : i64 to !llvm.ptr\n  %x = llvm.load %p : !llvm.ptr -> i8\n"
+               "  %value = arith.extui %x : i8 to i64",
     **{f"cmpi_{name}": f"%bit = arith.cmpi {name}, %a, %b : i64\n  %value = arith.extui %bit : i1 to i64"
        for name in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")},
 }

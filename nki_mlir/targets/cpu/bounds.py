@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""No operation touches memory outside of its buffers: proved when it is assembled, else checked when it runs.
+
+What a kernel's capture has proved is proved here again, because a module may come from a file. A proof is an interval
+over the values of loop variables, program ids and axes, with the conditions of enclosing branches and the mask.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import Constraint, Linear, Mask
+from nki_mlir.dialects.facts import interval_given
+from nki_mlir.targets.cpu.limits import Limits
+from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.targets.cpu.values import Ranges, Values, View
+
+AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is left to run time: forms of slots that must be >= 0, or a routine over the active elements.
+
+    ``upper`` tells the checks of the last element from those of the first.
+    """
+
+    view: View
+    itemsize: int
+    value: Linear | None = None
+    upper: bool = False
+    routine: Limits | None = None
+    arguments: tuple[Linear, ...] = ()
+
+
+def open_checks(values: Values, nest: Nest, views: Sequence[View], symbols: Sequence[Linear]) -> list[Check]:
+    """The checks that an operation needs; mostly none."""
+    checks: list[Check] = []
+    for k, view in enumerate(views):
+        operand = nest.operands[k]
+        size, item = view.size, operand.dtype.itemsize
+        low, high = nest.reach(k)
+        if not view.offset.symbols and view.offset.const + low >= 0 and view.offset.const + high < size:
+            continue
+        first, last = view.offset.plus(Linear(low)), Linear(size - 1 - high).plus(view.offset, -1)
+        if all(interval_given(form, values.facts, values.ranges)[0] >= 0 for form in (first, last)):    # type: ignore[arg-type]
+            continue
+        if nest.mask:
+            checks += _under_mask(values, nest, k, view, symbols)
+        else:
+            checks += [Check(view, item, first), Check(view, item, last, True)]
+    return checks
+
+
+def _under_mask(values: Values, nest: Nest, k: int, view: View, symbols: Sequence[Linear]) -> list[Check]:
+    """As above where a mask decides which elements count."""
+    operand = nest.operands[k]
+    item = operand.dtype.itemsize
+    ranges = Ranges(values.ranges)
+    ranges |= {AXES + axis: (0, extent - 1) for axis, extent in enumerate(nest.extents)}
+    place = view.offset.plus(Linear(0, tuple((AXES + a, s * item) for a, s in enumerate(operand.strides) if s)))
+    rest = Linear(view.size - item).plus(place, -1)
+    facts = [*values.facts, *(f for c in nest.mask for f in _as_facts(c, symbols))]
+    if all(interval_given(form, facts, ranges)[0] >= 0 for form in (place, rest)):      # type: ignore[arg-type]
+        return []
+    axes = tuple((a, s) for a, s in enumerate(operand.strides) if s)
+    own = len(symbols)                      # the offset in elements is one more symbol of the routine
+    limits: Mask = (Constraint(Linear(0, ((own, 1),), axes)),
+                    Constraint(Linear(view.size // item - 1, ((own, -1),), tuple((a, -s) for a, s in axes))))
+    routine = Limits(nest.extents, nest.mask, limits, own + 1)
+    return [Check(view, item, routine=routine, arguments=(*symbols, _in_elements(view.offset, item)))]
+
+
+def _as_facts(constraint: Constraint, symbols: Sequence[Linear]) -> list[Linear]:
+    """A constraint over axes and an operation's symbols as forms of slots and axes that are >= 0."""
+    form = Linear(constraint.form.const, tuple((AXES + a, c) for a, c in constraint.form.axes))
+    for position, c in constraint.form.symbols:
+        form = form.plus(symbols[position], c)
+    return [form, Linear().plus(form, -1)] if constraint.equal else [form]
+
+
+def _in_elements(form: Linear, itemsize: int) -> Linear:
+    return Linear(form.const // itemsize, tuple((slot, c // itemsize) for slot, c in form.symbols))

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Index values and memrefs while a function is read: linear forms of slots, addresses, and what is known of both.
+
+Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.attributes import read_linear
+from nki_mlir.dialects.buffer_types import global_array
+from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
+from nki_mlir.targets.cpu.structured import DYNAMIC, Reader
+
+PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
+              "arith.maxsi", "arith.cmpi"}
+SAME_MEMORY = {"nki.reinterpret", "memref.cast", "memref.transpose", "memref.collapse_shape", "memref.expand_shape",
+               "memref.memory_space_cast"}          # the result's type has the layout
+UNKNOWN = (-(1 << 62), 1 << 62)
+
+
+@dataclass(frozen=True)
+class View:
+    """A memref: where its memory starts, how large that is, and how many bytes from there the first element is.
+
+    ``root`` is the buffer of this program that it is in, or what stands for memory from outside.
+    """
+
+    root: Any
+    base: Linear
+    size: int
+    offset: Linear
+    name: str = ""
+
+    @property
+    def address(self) -> Linear:
+        return self.base.plus(self.offset) if self.offset != Linear() else self.base
+
+
+class Ranges(dict):
+    """Least and greatest value of slots; unbounded where nothing is known."""
+
+    def __missing__(self, slot: int) -> tuple[int, int]:
+        return UNKNOWN
+
+
+class Values:
+    """What the SSA values of one function are. Instructions that compute go to ``code``."""
+
+    def __init__(self, kernel: KernelFunction, axes: int, code: Assembly, reader: Reader) -> None:
+        self.code, self.reader = code, reader
+        self.forms: dict[Any, Linear] = {}          # index and i1 values
+        self.views: dict[Any, View] = {}
+        self.ranges: dict[int, tuple[int, int]] = Ranges()
+        self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
+        self.conditions: dict[Any, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
+        self.globals: list[np.ndarray] = []         # arrays whose addresses are in the program
+        block = kernel.op.regions[0].blocks[0]
+        for argument, spec in zip(block.arguments, kernel.arguments):
+            if spec.kind == "program_id":
+                self.forms[argument] = slot_value(FIRST_ID + spec.place)
+                self.ranges[FIRST_ID + spec.place] = (0, kernel.grid[spec.place] - 1)
+                continue
+            place = spec.place + (len(kernel.inputs) if spec.kind == "shared" else 0)
+            assert spec.dtype is not None
+            self.views[argument] = View(spec.name, slot_value(FIRST_ID + axes + place),
+                                        prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
+
+    # -- index values --------------------------------------------------------------------------------------------------
+    def form(self, value: Any) -> Linear:
+        if value not in self.forms:
+            raise Unsupported(feature="an index that is computed from other values on the CPU",
+                              instead="compute it from loop variables and program ids")
+        return self.forms[value]
+
+    def interval(self, form: Linear) -> tuple[int, int]:
+        return form.interval(self.ranges)           # type: ignore[arg-type]
+
+    def variable(self, low: Linear, high: Linear, step: Linear) -> int:
+        """A slot for the variable of a loop."""
+        slot = self.code.slot()
+        least, most = self.interval(low)[0], self.interval(high)[1] - 1
+        if not (low.symbols or high.symbols or step.symbols) and (span := range(low.const, high.const, step.const)):
+            most = span[-1]
+        if UNKNOWN[0] < least <= most < UNKNOWN[1]:
+            self.ranges[slot] = least, most
+        return slot
+
+    def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
+        """A value that is not linear, computed into a slot of its own."""
+        slot = self.code.slot()
+        self.code.emit(f"nki_{name}", slot_address(slot), *operands)
+        if known is not None:
+            self.ranges[slot] = known
+        return slot_value(slot)
+
+    def affine(self, e: Any, operands: list[Linear], dims: int) -> Linear:
+        match e:
+            case ir.AffineModExpr():
+                by = read_linear(e.rhs)
+                return self.compute("mod", self.affine(e.lhs, operands, dims), by, known=(0, by.const - 1))
+            case ir.AffineFloorDivExpr():
+                return self.floor_divided(self.affine(e.lhs, operands, dims), read_linear(e.rhs).const)
+            case ir.AffineCeilDivExpr():
+                negative = Linear().plus(self.affine(e.lhs, operands, dims), -1)
+                return Linear().plus(self.floor_divided(negative, read_linear(e.rhs).const), -1)
+            case ir.AffineAddExpr():
+                return self.affine(e.lhs, operands, dims).plus(self.affine(e.rhs, operands, dims))
+            case ir.AffineMulExpr():
+                return self.product(self.affine(e.lhs, operands, dims), self.affine(e.rhs, operands, dims))
+            case ir.AffineConstantExpr():
+                return Linear(e.value)
+            case ir.AffineDimExpr():
+                return operands[e.position]
+            case ir.AffineSymbolExpr():
+                return operands[dims + e.position]
+        raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
+
+    def floor_divided(self, form: Linear, by: int) -> Linear:
+        low, high = self.interval(form)
+        return self.compute("floordiv", form, Linear(by), known=(low // by, high // by))
+
+    def product(self, a: Linear, b: Linear) -> Linear:
+        if not b.symbols:
+            return Linear().plus(a, b.const)
+        return Linear().plus(b, a.const) if not a.symbols else self.compute("muli", a, b)
+
+    def extreme(self, op: Any) -> Linear:
+        """``affine.min`` and ``affine.max``."""
+        mapping = op.attributes["map"].value
+        operands = [self.form(v) for v in op.operands]
+        least = op.name == "affine.min"
+        total, *rest = (self.affine(e, operands, mapping.n_dims) for e in mapping.results)
+        for other in rest:
+            choose = min if least else max
+            known = tuple(choose(a, b) for a, b in zip(self.interval(total), self.interval(other)))
+            total = self.compute("minsi" if least else "maxsi", total, other, known=known)      # type: ignore[arg-type]
+        return total
+
+    def arithmetic(self, op: Any) -> Linear:
+        a, b = (self.form(v) for v in op.operands)
+        match op.name:
+            case "arith.addi":
+                return a.plus(b)
+            case "arith.subi":
+                return a.plus(b, -1)
+            case "arith.muli":
+                return self.product(a, b)
+            case "arith.cmpi":
+                predicate = PREDICATES[op.attributes["predicate"].value]
+                self.conditions[op.results[0]] = _condition(predicate, a.plus(b, -1))
+                return self.compute(f"cmpi_{predicate}", a, b, known=(0, 1))
+            case "arith.andi":
+                known = [self.conditions.get(v, ()) for v in op.operands]
+                self.conditions[op.results[0]] = (*known[0], *known[1])
+        return self.compute(op.name.removeprefix("arith."), a, b)
+
+    def holding(self, condition: Any, negated: bool) -> list[Linear]:
+        """What a condition, or its opposite, says as forms that are >= 0."""
+        known = self.conditions.get(condition, ())
+        if not negated:
+            return [f for form, equal in known for f in ((form, Linear().plus(form, -1)) if equal else (form,))]
+        return [Linear(-1).plus(known[0][0], -1)] if len(known) == 1 and not known[0][1] else []
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def allocated(self, value: Any, memory: int, depth: int) -> None:
+        dtype, shape, _ = self.reader.layout(value.type)
+        size = prod(shape) * dtype.itemsize
+        base, buffer = self.code.allocate(size, memory, depth)
+        self.views[value] = View(buffer, base, size, Linear())
+
+    def constant(self, op: Any) -> None:
+        array = np.ascontiguousarray(global_array(op))
+        self.globals.append(array)
+        self.views[op.results[0]] = View("constants", Linear(array.ctypes.data), array.nbytes, Linear())
+
+    def part(self, op: Any) -> View:
+        """A view of a memref: the offset is in elements, in steps of the source for a subview."""
+        source = self.views[op.operands[0]]
+        dtype, _, strides = self.reader.layout(op.operands[0].type)
+        dynamic = iter(list(op.operands)[1:])
+        subview = op.name == "memref.subview"
+        offset = source.offset if subview else Linear()
+        for step, static in zip(strides if subview else (1,), op.attributes["static_offsets"]):
+            start = self.form(next(dynamic)) if static == DYNAMIC else Linear(static)
+            offset = offset.plus(start, step * dtype.itemsize)
+        return View(source.root, source.base, source.size, offset, source.name)
+
+    def element(self, op: Any) -> tuple[View, Linear]:
+        """The view that a ``memref.load`` reads, and how many bytes into its memory."""
+        view = self.views[op.operands[0]]
+        dtype, _, strides = self.reader.layout(op.operands[0].type)
+        offset = view.offset
+        for value, step in zip(list(op.operands)[1:], strides):
+            offset = offset.plus(self.form(value), step * dtype.itemsize)
+        return view, offset
+
+
+def _condition(predicate: str, difference: Linear) -> tuple[tuple[Linear, bool], ...]:
+    """A comparison of two values, from their difference, as forms >= 0 or == 0."""
+    match predicate:
+        case "eq":
+            return ((difference, True),)
+        case "sge":
+            return ((difference, False),)
+        case "sgt":
+            return ((difference.plus(Linear(-1)), False),)
+        case "sle":
+            return ((Linear().plus(difference, -1), False),)
+        case "slt":
+            return ((Linear(-1).plus(difference, -1), False),)
+    return ()
