@@ -66,7 +66,8 @@ class Body:
             values = [code.spread(v, point.lanes) for v in values]
         match step.kind:
             case "constant":
-                return code.constant(code.element(step.dtype), step.number)     # type: ignore[arg-type]
+                return code.constant(code.element(step.dtype), float(step.number)       # type: ignore[arg-type]
+                                     if isinstance(step.number, str) else step.number)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
                 assert source is not None and step.dtype is not None

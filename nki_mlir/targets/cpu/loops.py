@@ -37,6 +37,9 @@ class Loops:
         if depth == self.split and self.plan.carried and not carried:
             self.folded(depth, point)
             return []
+        return self.descend(depth, point, carried)
+
+    def descend(self, depth: int, point: Point, carried: Carried) -> Carried:
         if depth == len(self.plan.order):
             return self.innermost(point, carried)
         if self.plan.order[depth] == self.plan.vector:
@@ -159,24 +162,17 @@ class Loops:
         plan, first = self.plan, len(self.nest.inputs)
         if not plan.folds:
             start = [self.code.spread(self.fetch(first + k, point), point.lanes) for k in plan.carried]
-            for k, value in zip(plan.carried, self.inside(depth, point, start)):
+            for k, value in zip(plan.carried, self.descend(depth, point, start)):
                 self.put(value, k, point)
             return
         start = [self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
                                     identity(self.nest, f)) for f in plan.folds]
-        parts = self.inside(depth, point, start * plan.unroll)
+        parts = self.descend(depth, point, start * plan.unroll)
         for k, fold in enumerate(plan.folds):
             total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
             old = self.fetch(first + fold.output, point)
             given = {v: total if v == fold.value else old for v in fold.step.operands}
             self.put(self.body.step(fold.step, given, point), fold.output, point)
-
-    def inside(self, depth: int, point: Point, carried: Carried) -> Carried:
-        if depth == len(self.plan.order):
-            return self.innermost(point, carried)
-        if self.plan.order[depth] == self.plan.vector:
-            return self.vector_loop(depth, point, carried)
-        return self.scalar_loop(depth, point, carried)
 
     def collect(self, fold: Any, total: Value, point: Point) -> Value:
         """A partial result with one more vector; lanes that do not count add nothing."""

@@ -28,8 +28,8 @@ class Step:
 
     ``kind`` is constant, convert, alu, activation, index, form, cast or native; ``name`` the function; ``operands`` are
     numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps' results, in order.
-    ``number`` is a constant's value, an index's axis, the linear form of a ``form`` over its operands, or a native
-    comparison's predicate. ``dtype`` None: an index.
+    ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), an index's axis, the linear form of
+    a ``form`` over its operands, or a native comparison's predicate. ``dtype`` None: an index.
     """
 
     kind: str

@@ -200,8 +200,9 @@ class _Body:
                 return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
             case "arith.constant":
                 number = op.attributes["value"].value
-                return Step("form", None, (), "", Linear(number)) if dtype is None else Step(
-                    "constant", dtype, (), "", number)
+                if dtype is None:
+                    return Step("form", None, (), "", Linear(number))
+                return Step("constant", dtype, (), "", repr(number) if dtype.is_float else int(number))
             case "linalg.index":
                 return Step("index", None, (), "", op.attributes["dim"].value)
             case "affine.apply":

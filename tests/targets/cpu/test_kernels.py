@@ -289,3 +289,14 @@ def test_large_operations__are_spread_over_the_threads() -> None:
     program = check(pooled, numbers(128, 16384), rtol=1e-5, atol=1e-5)
     functions = [i.function for i in program.programs[0].assembly.instructions]
     assert functions.count("nki_spread") >= 3
+
+
+def test_constants__zeros_of_both_signs_and_nan_are_different_routines() -> None:
+    @nki.jit
+    def filled(x):
+        out = nl.ndarray((3, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        for k, value in enumerate((0.0, -0.0, float("nan"))):
+            nl.store(out[k], nl.full((4, 8), value, dtype=nl.float32, buffer=nl.sbuf))
+        return out
+    got = filled.on("jit")(numbers(4, 8))
+    assert np.signbit(got[:2]).tolist() == [[[False] * 8] * 4, [[True] * 8] * 4] and np.isnan(got[2]).all()
