@@ -49,35 +49,25 @@ class CompiledKernel:
 
     def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
         self.sites, self.hosts = Sites(), HostOperations()
-        reader = Reader()
-        made: dict[int, Compiled] = {}
         variants = {id(v.module): v.module for v in captured.variants.values()}
-        assemblers = {key: assemble(module, len(grid), reader, self.hosts, self.sites)
-                      for key, module in variants.items()}
-        functions: dict[Any, int] = dict(addresses(r for a in assemblers.values() for r in a.code.routines))
-        names = {i.function for a in assemblers.values() for i in a.code.instructions if isinstance(i.function, str)}
-        functions |= {name: machine().function(name) for name in sorted(names)}
-        for key, assembler in assemblers.items():
-            memory = assembler.code.place()
-            words = assembler.code.words(functions)
-            made[key] = Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.values.globals))
-        self.programs = list(made.values())
-        kernel = assemblers[next(iter(made))].kernel
+        reader = Reader()
+        assemblers = [assemble(module, len(grid), reader, self.hosts, self.sites) for module in variants.values()]
+        self.programs = compile_programs(assemblers)
+        kernel = assemblers[0].kernel
         self.arrays = len(kernel.inputs) + len(kernel.shared)
         self.bytes = max(p.memory + p.assembly.frame_bytes for p in self.programs)
-        chosen = [made[id(captured.variant_for(point).module)] for point in np.ndindex(*grid)]
-        codes = np.array([program.words.ctypes.data for program in chosen], np.int64)
-        count = prod(grid)
-        self.parallel = count > 1 and not self.hosts.runners and sum(p.cost for p in chosen) >= WORTH_WAKING
-        if self.parallel or any(a.parallel for a in assemblers.values()):
+        order = [0] * prod(grid) if len(variants) == 1 else [
+            list(variants).index(id(captured.variant_for(point).module)) for point in np.ndindex(*grid)]
+        cost = sum(self.programs[k].cost for k in order)
+        self.parallel = len(order) > 1 and not self.hosts.runners and cost >= WORTH_WAKING
+        if self.parallel or any(a.parallel for a in assemblers):
             machine().start_workers()
-        frame = max(p.assembly.frame_bytes for p in self.programs) // 8
-        own = codes.ctypes.data if len(self.programs) > 1 else 0
-        self.record = np.array([count, self.parallel, self.bytes, frame, len(grid), self.arrays, own, codes[0], *grid],
-                               np.int64)
-        self.codes = codes
-        self.launch = machine().launch
-        self.where = self.record.ctypes.data
+        self.codes = np.array([self.programs[k].words.ctypes.data for k in order], np.int64)
+        slots = max(p.assembly.frame_bytes for p in self.programs) // 8
+        own = self.codes.ctypes.data if len(variants) > 1 else 0
+        self.record = np.array([len(order), self.parallel, self.bytes, slots, len(grid), self.arrays, own, self.codes[0],
+                                *grid], np.int64)           # what the machine's `launch` reads
+        self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = ctypes.c_void_p * self.arrays
         self.entry: int | None = None
 
@@ -110,6 +100,19 @@ def address_of(array: np.ndarray) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))       # type: ignore[arg-type]
     except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
         return array.ctypes.data
+
+
+def compile_programs(assemblers: Sequence[Assembler]) -> list[Compiled]:
+    """The programs in words, all their routines compiled."""
+    functions: dict[Any, int] = dict(addresses(r for a in assemblers for r in a.code.routines))
+    names = {i.function for a in assemblers for i in a.code.instructions if isinstance(i.function, str)}
+    functions |= {name: machine().function(name) for name in sorted(names)}
+    made = []
+    for assembler in assemblers:
+        memory = assembler.code.place()
+        words = assembler.code.words(functions)
+        made.append(Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.values.globals)))
+    return made
 
 
 def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
