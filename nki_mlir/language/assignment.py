@@ -16,7 +16,9 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 
 
 def assign(target: Any, value: Any, mask: Any = None) -> None:
@@ -24,12 +26,15 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
     if isinstance(value, Mask) or value is None:
         raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
     if not isinstance(value, View):
-        if isinstance(value, Index) and not value.is_constant:
+        value = ops.plain_number(value)
+        if not isinstance(value, Index):
+            ops.check_number("assignment", value)
+        if isinstance(value, Index):
             index = value if value.shape else value.spread((1,) * target.ndim)
             made = ops.compute(movement.IotaOp, index.shape, ops.dtype_of_number(0), {}, expression=index)
             assign(target, made, mask)
         elif target.buffer.on_chip:
-            ops.memset(target, value, mask)
+            creation.memset(target, value, mask)
         else:
             ops.store(target, value, mask=mask)
         return
@@ -38,10 +43,10 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
     if not target.buffer.on_chip:
         ops.store(target, value, mask=mask)
     elif not value.buffer.on_chip:
-        ops.emit(movement.LoadOp, {"dst": target, "src": value}, mask)
+        emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
-        value = ops.located(ops.match_destination, value, target, "assignment")
-        ops.emit(movement.CopyOp, {"dst": ops.partition_first(target), "src": ops.partition_first(value)}, mask)
+        value = creation.located(ops.match_destination, value, target, "assignment")
+        emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
 def just_made(value: Any) -> ops.Made | None:
@@ -70,7 +75,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
         return False                    # it stands already: a copy gives the same bits
     if made.dropped:
         target = target.with_unit_dims(made.dropped, made.operand.ndim)
-    ops.emit(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
+    emit(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
     return True
 
 
@@ -98,7 +103,7 @@ def accumulate(target: Any, value: Any) -> Any:
     made = just_made(value) if isinstance(value, View) else None
     if (made is not None and "accumulate" in made.cls.attributes and target.buffer.space == PSUM
             and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
-        ops.emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
+        emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
     else:
         combine("add", target, value)
     return target

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -16,7 +17,7 @@ def _count(x: Any, axis: Any) -> int:
 
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any) -> Any:
     """The mean over free axes; integer input gives float32."""
-    x = ops.as_operand(x, "nl.mean")
+    x = creation.as_operand(x, "nl.mean")
     kind = dtype or (x.dtype if x.dtype.is_float else FLOAT32)
     total = ops.reduce("add", x, axis, mask=mask, dtype=FLOAT32, keepdims=keepdims)
     return ops.binary("multiply", total, 1.0 / _count(x, axis), dtype=kind)

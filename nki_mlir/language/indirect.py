@@ -8,8 +8,9 @@ from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, expand_ellipsis
-from nki_mlir.language import assignment
+from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 
 
 class IndirectFreeDim(KernelError):
@@ -126,16 +127,16 @@ def mode_name(mode: Any) -> str:
 def gather(src: IndirectView, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
     """The addressed rows as a new SBUF tile, or into ``dst``."""
     if dst is None:
-        dst = ops.new_tensor(src.shape, dtype or src.dtype)
-    ops.emit(indirect.DmaGatherOp, {"dst": dst, "src": src.table, "index": src.rows}, mask, mode=mode_name(mode))
+        dst = creation.new_tensor(src.shape, dtype or src.dtype)
+    emit(indirect.DmaGatherOp, {"dst": dst, "src": src.table, "index": src.rows}, mask, mode=mode_name(mode))
     return dst
 
 
 def scatter(dst: IndirectView, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
     """The value's rows to the addressed rows."""
     if not isinstance(value, View):
-        value = ops.filled(dst.shape, float(value), dst.dtype)
-    ops.emit(indirect.DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
+        value = creation.filled(dst.shape, float(value), dst.dtype)
+    emit(indirect.DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
              rmw=rmw)
 
 
@@ -151,6 +152,6 @@ def copy_dynamic_dst(dst: Any, src: Any, *, mask: Any = None, engine: str = "unk
     if not isinstance(dst, DynamicView):
         assignment.assign(dst, src, mask)
         return dst
-    ops.emit(indirect.TensorCopyDynamicDstOp, {"dst": dst.source, "src": src, "offset": dst.offset}, mask,
+    emit(indirect.TensorCopyDynamicDstOp, {"dst": dst.source, "src": src, "offset": dst.offset}, mask,
              position=dst.position.spread(src.shape), engine=engine)
     return dst

@@ -17,7 +17,9 @@ from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from nki_mlir.scalar.promotion import promote
@@ -69,9 +71,9 @@ def operand(value: Any) -> tuple[Any, float]:
 def tensor_tensor(data1: Any, data2: Any, op: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None,
                   engine: Any = None) -> Any:
     """data1 (op) data2."""
-    left, right = ops.as_operand(data1), ops.as_operand(data2)
+    left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
-    kind = ops.located_dtype(dtype) if dtype is not None else promote(left.dtype, right.dtype)
+    kind = creation.located_dtype(dtype) if dtype is not None else promote(left.dtype, right.dtype)
     if left.shape[0] != right.shape[0]:
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
         from nki_mlir.dialects.verifier import PartitionMismatch
@@ -84,7 +86,7 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
                   reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None,
                   engine: Any = None) -> Any:
     """(data op0 operand0) op1 operand1."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
     tile1, imm1 = operand(0.0 if operand1 is None else operand1)
     views = {"src": source, "operand0": tile0, "operand1": tile1 if op1 is not None else None}
@@ -97,9 +99,9 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
 def scalar_tensor_tensor(data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
                          reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """(data op0 operand0) op1 operand1; operand0 a number or [P, 1], operand1 a tile."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
-    kind = ops.located_dtype(dtype) if dtype is not None else promote(source.dtype, operand1.dtype)
+    kind = creation.located_dtype(dtype) if dtype is not None else promote(source.dtype, operand1.dtype)
     return ops.compute(elementwise.ScalarTensorTensorOp, source.shape, kind,
                        {"src": source, "operand0": tile0, "rhs": operand1}, mask, destination=dst,
                        explicit_dtype=dtype is not None, op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=imm0,
@@ -109,7 +111,7 @@ def scalar_tensor_tensor(data: Any, op0: Any, operand0: Any, op1: Any, operand1:
 def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, Any, float]:
     """(bias tile, scale tile, scale number), checked by the documented rules."""
     if bias is not None and not isinstance(bias, View):
-        bias = ops.filled((partitions, 1), float(bias), FLOAT32)
+        bias = creation.filled((partitions, 1), float(bias), FLOAT32)
     if bias is not None and bias.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
         raise BiasType(found=bias.dtype).located(user_location())
     if isinstance(scale, View):
@@ -124,7 +126,7 @@ def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, An
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: Any = None, dtype: Any = None,
                mask: Any = None) -> Any:
     """op(data * scale + bias)."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     return ops.compute(elementwise.ActivationOp, source.shape, dtype or data.dtype,
                        {"src": source, "bias": bias, "scale": tile}, mask, destination=dst,
@@ -134,7 +136,7 @@ def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: A
 def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
                       dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     rows = rows_like(reduce_res, source)
     return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
@@ -147,7 +149,7 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
 def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
                          dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
     return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
                        {"reduce_res": rows_like(reduce_res, source), "src": source,
@@ -165,7 +167,7 @@ def rows_like(rows: View, source: View) -> View:
 def tensor_reduce(op: Any, data: Any, axis: Any, *, dst: Any = None, dtype: Any = None, negate: bool = False,
                   keepdims: bool = False, mask: Any = None) -> Any:
     """data reduced over free axes, times -1 with ``negate``."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
     kept = reduced_shape(source.shape, axes)
     destination = dst.reshape(kept) if dst is not None and dst.shape != kept else dst
@@ -177,20 +179,20 @@ def tensor_reduce(op: Any, data: Any, axis: Any, *, dst: Any = None, dtype: Any 
 
 def tensor_partition_reduce(op: Any, data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data reduced over its partitions: [1, F...]."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(reduction.TensorPartitionReduceOp, (1, *source.shape[1:]), dtype or data.dtype, {"src": source},
                        mask, destination=dst, explicit_dtype=dtype is not None, op=alu_token(op).name)
 
 
 def reciprocal(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(elementwise.ReciprocalOp, source.shape, dtype or data.dtype, {"src": source}, mask,
                        destination=dst, explicit_dtype=dtype is not None)
 
 
 def tensor_copy(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, engine: Any = None) -> Any:
     """A copy on chip."""
-    source = ops.as_operand(src)
+    source = creation.as_operand(src)
     return ops.compute(movement.TensorCopyOp, source.shape, dtype or src.dtype, {"src": source}, mask, destination=dst,
                        explicit_dtype=dtype is not None, engine=engine_name(engine))
 
@@ -198,7 +200,7 @@ def tensor_copy(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = Non
 def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None) -> Any:
     """dst = src where the predicate is not 0."""
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
-    ops.emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
+    emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
              reverse_pred=bool(reverse_pred))
     return dst
 
@@ -206,7 +208,7 @@ def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: 
 def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dst: Any = None, dtype: Any = None,
                   mask: Any = None) -> Any:
     """on_true_tile where the affine comparison holds, else the value."""
-    source = ops.as_operand(on_true_tile)
+    source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
     if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
@@ -222,7 +224,7 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: float, *, dst: A
 
 def memset(shape: Any, value: float, dtype: Any, *, mask: Any = None, engine: Any = None) -> Any:
     """A constant tile; dimension 0 is the partition."""
-    extents, _ = ops.plain_shape(shape)
+    extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=True, value=float(value),
                        engine=engine_name(engine))
 
@@ -235,7 +237,7 @@ def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
 
 def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, mask: Any = None) -> Any:
     """stationary.T @ moving in PSUM, float32."""
-    left, right = ops.as_operand(stationary), ops.as_operand(moving)
+    left, right = creation.as_operand(stationary), creation.as_operand(moving)
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
     shape = (*left.shape[1:], *right.shape[1:])
@@ -245,7 +247,7 @@ def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool
 
 def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any = None, mask: Any = None) -> Any:
     """data with partition and free axis exchanged; extra free axes are collapsed."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
     name = engine_name(engine)
@@ -259,10 +261,10 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None) -> None:
     """dst = src between HBM and SBUF, either way."""
-    target, source = ops.as_operand(dst), ops.as_operand(src)
+    target, source = creation.as_operand(dst), creation.as_operand(src)
     ops.require_space("dma_copy", "dst", target, HBM, SBUF)
     ops.require_space("dma_copy", "src", source, HBM, SBUF)
-    ops.emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
+    emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
 
 
 def dma_accumulate(*, dst: Any, src: Any, op: Any, mask: Any = None) -> None:

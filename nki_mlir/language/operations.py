@@ -7,7 +7,6 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,136 +18,23 @@ from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
 from nki_mlir.frontend.builder import active, repeats_behind
-from nki_mlir.frontend.errors import ImmutableParameter, TooManyDimensions
+from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.tensor import View, check_on_chip_shape, tile_of
+from nki_mlir.frontend.tensor import View, tile_of
+from nki_mlir.language.creation import (
+    as_operand,
+    emit,
+    filled,
+    located,
+    located_dtype,
+    new_tensor,
+)
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8, DType, dtype_of
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8, DType
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.patterns import Pattern
-
-TENSOR: Any = View              # the tensor class; ``language.tensor`` puts itself here
-
-
-def located(function: Callable, *arguments: Any) -> Any:
-    """Call it; a kernel error gets the kernel's place."""
-    try:
-        return function(*arguments)
-    except KernelError as error:
-        raise error.located(user_location()) from None
-
-
-def as_operand(x: Any, name: str = "a language function") -> Any:
-    """x as a tile; the named errors where it is none."""
-    if not isinstance(x, View):
-        active(name)
-        raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
-    return located(x.as_tile)
-
-
-# -- creating tensors --------------------------------------------------------------------------------------------------
-class ParDim(int):
-    """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
-
-
-def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
-    """(extents, position of a ``par_dim`` mark or None)."""
-    if type(shape) is tuple and all([type(n) is int for n in shape]):
-        return shape, None
-    items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
-    return tuple(int(n) for n in items), marked[0] if marked else None
-
-
-def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
-               attributes: dict[str, Any] | None = None, allocation: Any = None) -> Any:
-    """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
-    builder = active("a tensor creation")
-    extents, partition_dim = plain_shape(shape)
-    if any([n < 1 for n in extents]):
-        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
-    if space != HBM:
-        located(check_on_chip_shape, extents, partition_dim or 0)
-    if shared:
-        builder.check_shared()
-    if allocation is not None:
-        at = partition_dim or 0
-        addresses = allocation.addresses(extents[:at], extents[at], extents[at + 1:], located_dtype(dtype))
-        attributes = {**(attributes or {}), "nki.addresses": addresses}
-    buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
-                              partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
-    if space == HBM:
-        buffer.place = user_location()
-    return TENSOR.whole(buffer)
-
-
-class UnknownDtype(KernelError, TypeError):
-    code = "NKI-DTYPE-UNKNOWN"
-    message = "{text}"
-    fix = "use a dtype of nki.language, for example nl.float32"
-
-
-def located_dtype(dtype: Any) -> DType:
-    try:
-        return dtype_of(dtype)
-    except TypeError as error:
-        raise UnknownDtype(str(error)).located(user_location()) from None
-
-
-def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> Any:
-    made = new_tensor(shape, dtype, space, **keywords)
-    memset(made, value)
-    return made
-
-
-def memset(target: View, value: float, mask: Any = None) -> None:
-    """``target[...] = value``; block dimensions are folded into the free ones."""
-    emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
-
-
-def partition_first(view: View) -> View:
-    """A whole block tensor as one tile: the partition dimension in front."""
-    at = next((k for k, d in enumerate(view.dims) if d.partition), None)
-    if at in (None, 0) or not view.buffer.on_chip:
-        return view
-    dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
-    return view.settled("folded").like(dims=dims)
-
-
-NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
-
-
-def constant(array: Any, dtype: Any = None) -> Any:
-    """A NumPy array as an HBM tensor of the program."""
-    values = np.asarray(array)
-    if values.dtype.name in NARROWER:
-        values = values.astype(NARROWER[values.dtype.name])
-    kind = located_dtype(values.dtype if dtype is None else dtype)
-    from nki_mlir.scalar.conversion import convert
-    return TENSOR.whole(active("nl.shared_constant").constant(convert(values, kind), kind)).like(dtype=kind)
-
-
-def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
-    """Emit through the running builder, which joins the masks attached to operands with the operation's."""
-    builder = active(f"nki.{cls.name}")
-    for view in views.values():
-        if view is None:
-            continue
-        if not isinstance(view, View):
-            raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
-                              expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
-    for field in cls.tiles:
-        if field.writes and (view := views.get(field.name)) is not None:
-            check_mutable(view)
-    return builder.emit(cls, views, mask, **attributes)
-
-
-def check_mutable(view: View) -> None:
-    if view.buffer.role == "input" and active().properties.get("immutable_inputs") and (
-            view.buffer.name not in active().properties.get("mutable", ())):
-        raise ImmutableParameter(name=view.buffer.name).located(user_location())
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
@@ -165,6 +51,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
 def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     """SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
+    value = plain_number(value)
     if isinstance(value, (int, float, np.number, np.bool_, Index)):
         value = as_tile(value, as_operand(dst), dst.dtype)
     if dst.ndim == 1 and isinstance(value, View) and value.shape == (1, dst.shape[0]):
@@ -175,13 +62,15 @@ def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 
+class DestinationTooSmall(OverlappingWrite):
+    message = "the destination of '{op}' has shape {target}, the value has shape {value}"
+    fix = "assign a part of the value that has the destination's shape"
+
+
 def match_destination(value: View, target: View, op: str) -> View:
-    """The value with the target's shape; it may repeat into a larger target, never be cut."""
-    if value.shape == target.shape:
-        return value
-    if math.prod(value.shape) > math.prod(target.shape):
-        raise OverlappingWrite(op=op, tile=f"of shape {list(target.shape)}, smaller than the value "
-                                           f"{list(value.shape)},")
+    """The value, which may repeat into a larger target, but is never cut."""
+    if value.shape != target.shape and math.prod(value.shape) > math.prod(target.shape):
+        raise DestinationTooSmall(op=op, target=list(target.shape), value=list(value.shape))
     return value
 
 
@@ -279,13 +168,15 @@ def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = Non
            destination: Any = None, partition_broadcast: bool = True) -> Any:
     """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
     op = alu_token(op).name
-    left, right = (x.const if isinstance(x, Index) and x.is_constant else x for x in (left, right))
+    left, right = plain_number(left), plain_number(right)
     if isinstance(left, Index):
         left = as_tile(left, right if isinstance(right, View) else one_element())
     if isinstance(right, Index):
         right = as_tile(right, left if isinstance(left, View) else one_element())
     tensors = [x for x in (left, right) if isinstance(x, View)]
     if not tensors:
+        active(f"nl.{op}")
+        check_number(op, left)
         left = as_tile(left, one_element())
         tensors = [left]
     tensors = [as_operand(t) for t in tensors]
@@ -296,12 +187,14 @@ def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = Non
     if not partition_broadcast and len(tensors) == 2 and tensors[0].shape[0] != tensors[1].shape[0]:
         raise ShapeMismatch(what=f"operator {op} on tiles of {tensors[0].shape[0]} and {tensors[1].shape[0]} "
                                  f"partitions; nl.{op} broadcasts partitions").located(user_location())
+    for x in (left, right):
+        if not isinstance(x, View):
+            check_number(op, x)
     kind = result_dtype(op, left, right, dtype, boolean)
     common: dict[str, Any] = {"mask": mask, "explicit_dtype": dtype is not None, "destination": destination, "op": op}
     if len(tensors) == 2:
         return compute(elementwise.BinaryOp, shape, kind, {"lhs": tensors[0], "rhs": tensors[1]}, **common)
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
-    check_number(op, scalar)
     return compute(elementwise.BinaryScalarOp, shape, kind, {"src": tensors[0]}, scalar=float(scalar), reverse=reverse,
                    **common)
 
@@ -311,7 +204,22 @@ def one_element() -> Any:
     return new_tensor((1, 1), FLOAT32)
 
 
+class HostArray(KernelError, TypeError):
+    code = "NKI-HOST-ARRAY"
+    message = "a NumPy array of shape {shape} is used as a tile"
+    fix = "pass it to the kernel as an argument, or make it a constant: nl.load(nl.shared_constant(array))"
+
+
+def plain_number(value: Any) -> Any:
+    """A constant index or an array of no dimensions as the number it is; anything else as it is."""
+    if isinstance(value, Index):
+        return value.const if value.is_constant else value
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
 def check_number(op: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        raise HostArray(shape=value.shape).located(user_location())
     if not isinstance(value, (int, float, np.number, np.bool_)):
         raise ShapeMismatch(what=f"{op} takes tiles and numbers, got {type(value).__name__}").located(user_location())
 
@@ -425,7 +333,7 @@ def require_space(op: str, operand: str, view: Any, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
     if not isinstance(view, View) or view.buffer.space not in allowed:
-        found = view.buffer.space if isinstance(view, View) else type(view).__name__
+        found = view.buffer.space if isinstance(view, View) else f"the host: {type(view).__name__}"
         raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).located(user_location())
 
 

@@ -8,8 +8,10 @@ import numpy as np
 from nki_mlir.dialects.nisa import random, scan, search, selection, shuffle, statistics
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, dtype_of
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token
@@ -26,16 +28,16 @@ def command_name(command: Any) -> str:
 
 def registers(engine: str, partitions: int) -> Any:
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
-    whole = ops.TENSOR.whole(active().state(f"{engine}_accumulators", (128, 1), FLOAT32))
+    whole = creation.tensor_of(active().state(f"{engine}_accumulators", (128, 1), FLOAT32))
     return whole[0:partitions, 0:1]
 
 
 def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
                        reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis."""
-    first, second = ops.as_operand(data0), ops.as_operand(data1)
+    first, second = creation.as_operand(data0), creation.as_operand(data1)
     tile, number = core.operand(initial)
-    kind = ops.located_dtype(dtype) if dtype is not None else promote(first.dtype, second.dtype)
+    kind = creation.located_dtype(dtype) if dtype is not None else promote(first.dtype, second.dtype)
     return ops.compute(scan.TensorTensorScanOp, first.shape, kind,
                        {"data0": first, "data1": second.broadcast_to(first.shape), "initial": tile}, mask,
                        destination=dst, explicit_dtype=dtype is not None, op0=alu_token(op0).name,
@@ -43,45 +45,45 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
 
 
 def bn_stats(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(statistics.BnStatsOp, (source.shape[0], 6), dtype or FLOAT32, {"src": source}, mask,
                        destination=dst, explicit_dtype=dtype is not None)
 
 
 def bn_aggr(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(statistics.BnAggrOp, (source.shape[0], 2), dtype or data.dtype, {"src": source}, mask,
                        destination=dst, explicit_dtype=dtype is not None)
 
 
 def max8(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(src)
+    source = creation.as_operand(src)
     return ops.compute(search.Max8Op, (source.shape[0], 8), dtype or src.dtype, {"src": source}, mask, destination=dst,
                        explicit_dtype=dtype is not None)
 
 
 def nc_find_index8(data: Any, vals: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(search.FindIndex8Op, (source.shape[0], 8), dtype or UINT32, {"data": source, "vals": vals}, mask,
                        destination=dst, explicit_dtype=True)
 
 
 def nc_match_replace8(data: Any, vals: Any, imm: float, *, dst: Any = None, dst_idx: Any = None, dtype: Any = None,
                       mask: Any = None) -> Any:
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     return ops.compute(search.MatchReplace8Op, source.shape, dtype or data.dtype,
                        {"dst_idx": dst_idx, "data": source, "vals": vals}, mask, destination=dst,
                        explicit_dtype=dtype is not None, imm=float(imm))
 
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, mask: Any = None) -> Any:
-    ops.emit(shuffle.StreamShuffleOp, {"dst": dst, "src": src}, mask, shuffle=tuple(int(m) for m in shuffle_mask))
+    emit(shuffle.StreamShuffleOp, {"dst": dst, "src": src}, mask, shuffle=tuple(int(m) for m in shuffle_mask))
     return dst
 
 
 def local_gather(src: Any, index: Any, elements: int = 1, valid: int | None = None, *, dst: Any = None,
                  mask: Any = None) -> Any:
-    source, indices = ops.as_operand(src), ops.as_operand(index)
+    source, indices = creation.as_operand(src), creation.as_operand(index)
     shape = (source.shape[0], *indices.shape[1:], shuffle.GROUP, int(elements))
     return ops.compute(shuffle.LocalGatherOp, shape, src.dtype, {"src": source, "index": indices}, mask,
                        destination=dst, explicit_dtype=True, elements=int(elements),
@@ -89,7 +91,7 @@ def local_gather(src: Any, index: Any, elements: int = 1, valid: int | None = No
 
 
 def gather_flattened(data: Any, indices: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source, places = ops.as_operand(data), ops.as_operand(indices)
+    source, places = creation.as_operand(data), creation.as_operand(indices)
     made = ops.compute(shuffle.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
                        destination=dst, explicit_dtype=True)
     return made if dtype is None else ops.copy(made, dtype=dtype)
@@ -109,7 +111,7 @@ def dma_transpose(src: Any, axes: Any = None, *, dst: Any = None, dtype: Any = N
 def activation_accumulate(op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any, reduce_cmd: Any,
                           *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """An activation that runs the accumulation registers of the Scalar engine."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     partitions = source.shape[0]
     bias, tile, number = core.activation_operands(bias, scale, partitions)
     shape = source.shape
@@ -127,7 +129,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, *, redu
     tile, number = core.operand(on_false)
     views = {"dst": dst, "accumulator": registers("vector", dst.shape[0]), "reduce_res": reduce_res,
              "predicate": predicate, "on_true": on_true, "on_false": tile}
-    ops.emit(selection.SelectReduceOp, views, mask, imm=number, reverse_pred=bool(reverse_pred),
+    emit(selection.SelectReduceOp, views, mask, imm=number, reverse_pred=bool(reverse_pred),
              reduce_cmd=command_name(reduce_cmd), reduce_op=alu_token(reduce_op).name)
     return dst
 
@@ -135,7 +137,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, *, redu
 def range_select(on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any, *, reduce_cmd: Any = "idle",
                  reduce_res: Any = None, reduce_op: Any = np.amax, range_start: Any = 0, on_false_value: float = 0.0,
                  dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
-    source = ops.as_operand(on_true_tile)
+    source = creation.as_operand(on_true_tile)
     views = {"accumulator": registers("vector", source.shape[0]), "reduce_res": reduce_res, "src": source,
              "bound0": bound0, "bound1": bound1}
     return ops.compute(selection.RangeSelectOp, source.shape, dtype or on_true_tile.dtype, views, mask, destination=dst,
@@ -145,7 +147,7 @@ def range_select(on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, b
 
 
 def sequence_bounds(segment_ids: Any, *, dst: Any = None, dtype: Any = None) -> Any:
-    source = ops.as_operand(segment_ids)
+    source = creation.as_operand(segment_ids)
     shape = (1, 2, int(np.prod(source.shape[1:])))
     return ops.compute(selection.SequenceBoundsOp, shape, dtype or segment_ids.dtype, {"segment_ids": source},
                        destination=dst, explicit_dtype=dtype is not None)
@@ -153,25 +155,25 @@ def sequence_bounds(segment_ids: Any, *, dst: Any = None, dtype: Any = None) -> 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
 def generator_state() -> Any:
-    return ops.TENSOR.whole(active().state("random_state", (1, 2), UINT32))
+    return creation.tensor_of(active().state("random_state", (1, 2), UINT32))
 
 
 def random_seed(seed: Any, *, mask: Any = None) -> None:
     """Seed the generator; the same seed gives the same numbers."""
     if not isinstance(seed, View):
-        seed = ops.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
-    ops.emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
+        seed = creation.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
+    emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
 
 
 def rand(shape: Any, dtype: Any = np.float32, *, mask: Any = None) -> Any:
     """Uniform numbers in [0, 1)."""
-    extents, _ = ops.plain_shape(shape)
+    extents, _ = creation.plain_shape(shape)
     return ops.compute(random.RandOp, extents, dtype_of(dtype), {"state": generator_state()}, mask, explicit_dtype=True)
 
 
 def dropout(data: Any, prob: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data with elements set to zero with a probability, which is a number or a [P, 1] tile."""
-    source = ops.as_operand(data)
+    source = creation.as_operand(data)
     tile, number = core.operand(prob)
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))

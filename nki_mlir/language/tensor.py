@@ -10,7 +10,7 @@ from nki_mlir.frontend.errors import AnnotationMismatch, DynamicControlFlow, Ten
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import assignment, indirect
+from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
@@ -57,21 +57,21 @@ class Tensor(View):
     def __getitem__(self, items: Any) -> Any:
         """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
         if indirect.is_indirect(items):
-            return ops.located(indirect.subscript, self, items)
-        return ops.located(self.subscript, items)
+            return creation.located(indirect.subscript, self, items)
+        return creation.located(self.subscript, items)
 
     def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":       # type: ignore[override]
         """Another shape of the same elements, no data moved. ``par_dim(n)`` marks the partition dimension."""
         wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        extents, partition_dim = ops.plain_shape(wanted)
+        extents, partition_dim = creation.plain_shape(wanted)
         known = -(np.prod([n for n in extents], dtype=int))
         if known > 0:                                       # one extent was -1
             extents = tuple(int(np.prod(self.shape)) // int(known) if n == -1 else n for n in extents)
-        return ops.located(super().reshape, extents, partition_dim)
+        return creation.located(super().reshape, extents, partition_dim)
 
     def broadcast_to(self, *shape: Any, **keywords: Any) -> "Tensor":
         wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        return ops.located(super().broadcast_to, ops.plain_shape(wanted)[0])
+        return creation.located(super().broadcast_to, creation.plain_shape(wanted)[0])
 
     def expand_dims(self, axis: int | Sequence[int]) -> "Tensor":
         """A view with dimensions of extent 1 put in at ``axis``."""
@@ -81,7 +81,7 @@ class Tensor(View):
 
     def view(self, dtype: Any) -> "Tensor":
         """The same bytes as another dtype; the last dimension scales with the item sizes."""
-        return ops.located(self.reinterpreted, dtype_of(dtype))
+        return creation.located(self.reinterpreted, dtype_of(dtype))
 
     def astype(self, dtype: Any) -> "Tensor":
         """A copy in another dtype."""
@@ -108,7 +108,7 @@ class Tensor(View):
         return True if other is None else _operator("not_equal")(self, other)
 
 
-NUMBERS = (Index, int, float, np.number, np.bool_)
+NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
 OPERANDS = (View, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
@@ -169,4 +169,4 @@ for _method, _op in _UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]
 
-ops.TENSOR = Tensor
+creation.register_tensor_class(Tensor)

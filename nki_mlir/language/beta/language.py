@@ -13,12 +13,12 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
-from nki_mlir.language import indirect, loops, special
+from nki_mlir.language import creation, indirect, loops, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
-from nki_mlir.language.operations import ParDim
-from nki_mlir.language.operations import constant as shared_constant
+from nki_mlir.language.creation import ParDim
+from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -86,7 +86,7 @@ class HbmInitialValue(ops.KernelError):
 
 def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
-    return ops.new_tensor(shape, dtype, name=name, **_space(buffer))
+    return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
 
 def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Tensor:
@@ -95,7 +95,7 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Ten
         raise InitialisedAllocation().located(ops.user_location())
     if where["space"] == HBM:
         raise HbmInitialValue().located(ops.user_location())
-    return ops.filled(shape, value, dtype, name=name, **where)
+    return creation.filled(shape, value, dtype, name=name, **where)
 
 
 def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
@@ -115,7 +115,7 @@ def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = 
 
 
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
-    return ops.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
+    return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8, **ignored: Any) -> Tensor:

@@ -6,7 +6,9 @@ from typing import Any
 
 from nki_mlir.dialects.nisa import movement
 from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import require
 from nki_mlir.language.current.pairing import aligned
@@ -30,11 +32,11 @@ def fill(target: NkiTensor, value: float) -> None:
     """target = a number; HBM is filled from a tile."""
     if target.on_chip:
         with low.writing(target, "memset") as out:
-            ops.memset(low.core_view(out), value)
+            creation.memset(low.core_view(out), value)
         return
     # One row of the tensor at a time repeats: the source reads one element with step 0.
     tile = low.allocate((1, 1), target.dtype)
-    ops.memset(low.core_view(tile), value)
+    creation.memset(low.core_view(tile), value)
     n = target.size
     repeated = NkiTensor(tile.storage, (1, n), (1, 0), 0, tile.dtype)
     dma(target, repeated)
@@ -43,7 +45,7 @@ def fill(target: NkiTensor, value: float) -> None:
 def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine: str = "unknown") -> None:
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, src=src)
-        ops.emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
+        emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
 
 
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy") -> None:
@@ -87,14 +89,14 @@ def move(dst: View, src: View) -> None:
     """A DMA between two views; where no pair of patterns describes it, through a dense copy in HBM."""
     pair = _dma_views(dst, src)
     if pair is not None:
-        ops.emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
         return
     scratch = low.allocate((prod(src.shape),), src.dtype, private_hbm)
     for target, source in ((low.core_view(scratch), src), (dst, low.core_view(scratch))):
         pair = _dma_views(target, source)
         require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}")
         assert pair is not None
-        ops.emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
 
 
 def dma_views(*views: View) -> list[View] | None:

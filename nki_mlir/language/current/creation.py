@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.frontend.builder import active
+from nki_mlir.language import creation, special
 from nki_mlir.language import operations as ops
-from nki_mlir.language import special
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location
@@ -101,7 +101,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
         values = values.astype(np.float32)
     elif values.dtype in (np.int64, np.uint64):
         values = values.astype(np.int32)
-    view = ops.constant(values, None if dtype is None else dtype_argument(dtype))
+    view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
     return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
 
 

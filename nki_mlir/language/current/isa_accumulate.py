@@ -6,9 +6,10 @@ from typing import Any
 from nki_mlir.dialects.nisa import accumulating, movement
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
-from nki_mlir.language import special
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require, warn
@@ -76,10 +77,10 @@ def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
     views = {"dst": dst, "accumulator": registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
-        ops.emit(cls, views, reduce_cmd=command, **attributes)
+        emit(cls, views, reduce_cmd=command, **attributes)
         return
     with low.writing(reduce_res, op, "reduce_res") as rows:
-        ops.emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
+        emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
 
 
 def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, Any], reduce_op: Any, reduce_res: Any,
@@ -103,11 +104,11 @@ def loaded(op: str, command: Any, init: Any, partitions: int) -> str:
         return command.name
     held = registers("vector", partitions)
     if isinstance(init, NkiTensor):
-        ops.emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
+        emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
     elif init is None:
         invalid(f"{op} with load_reduce needs reduce_init")
     else:
-        ops.emit(movement.MemsetOp, {"dst": held}, value=float(init))
+        emit(movement.MemsetOp, {"dst": held}, value=float(init))
     return "reduce"
 
 

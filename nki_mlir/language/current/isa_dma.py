@@ -7,7 +7,9 @@ from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import shuffle
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -93,7 +95,7 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")
     with low.writing(dst, op) as out:
         source = low.reading(src)
-        ops.emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
+        emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
                  permutation=permutation)
 
 
@@ -197,7 +199,7 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
         views = assignment.dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
-    ops.emit(sums.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
+    emit(sums.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
 
 
 def dst_size(view: View) -> int:

@@ -4,8 +4,10 @@
 from typing import Any
 
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -85,7 +87,7 @@ def bias_and_scale(op: str, bias: Any, scale: Any, beside: View) -> tuple[Any, A
     if not isinstance(bias, NkiTensor):
         generation_from(3, f"{op} with a bias that is a number")
         made = low.allocate((beside.shape[0], 1), FLOAT32)
-        ops.memset(low.core_view(made), float(bias))
+        creation.memset(low.core_view(made), float(bias))
         bias = made
     require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32")
     if not bias.dtype.is_float or bias.itemsize == 1:
@@ -172,7 +174,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
         else:
             target, chosen = low.paired(op, dst=out, predicate=predicate)
             row = low.allocate((target.shape[0], 1), out.dtype)
-            ops.memset(low.core_view(row), float(src))
+            creation.memset(low.core_view(row), float(src))
             source = low.scalar(op, "src", row, target)
         core.tensor_copy_predicated(src=source, dst=target, predicate=chosen, reverse_pred=reverse_pred)
 
@@ -188,7 +190,7 @@ def memset(dst: Any, value: Any, engine: Any = e.engine.unknown, name: str | Non
             f"memset of {target.dtype} takes an integer, got {value!r}")
     with low.writing(dst, "memset") as out:
         view, = low.paired("memset", dst=out)
-        ops.emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
+        emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
 
 
 @instruction

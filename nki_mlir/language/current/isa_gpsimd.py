@@ -9,9 +9,10 @@ from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.language import creation, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
-from nki_mlir.language import special
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -63,12 +64,12 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
         start = 0 if shift is not None else int(offset)
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
         if made is not None and shift is None:
-            ops.emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
+            emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
             return
         static = low.allocate((out.shape[0], prod(out.shape[1:])), INT32)
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(static))
         assert made is not None
-        ops.emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
+        emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
         if shift is not None:
             view = low.core_view(static)
             ops.binary("add", view, shift.state.like(dims=tuple(Dim(0, 0, n) for n in view.shape)), destination=view)
@@ -97,7 +98,7 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile:
         form, (target, source) = made
         predicate = {"equal": form, "greater_equal": form, "greater": form - 1, "less_equal": -form,
                      "less": -form - 1}[comparison]
-        ops.emit(elementwise.AffineSelectOp, {"dst": target, "src": source}, predicate=predicate,
+        emit(elementwise.AffineSelectOp, {"dst": target, "src": source}, predicate=predicate,
                  equal=comparison == "equal", value=float(on_false_value))
 
 
@@ -110,8 +111,8 @@ def select_by_tile(target: View, source: View, pattern: Any, multiplier: int, of
     flag = low.core_view(low.allocate(target.shape, UINT8))
     core.tensor_scalar(view, comparison, 0.0, dst=flag)
     other = low.core_view(low.allocate((target.shape[0], *(1 for _ in target.shape[1:])), target.dtype))
-    ops.memset(other, value)
-    ops.emit(movement.TensorCopyOp, {"dst": target, "src": source})
+    creation.memset(other, value)
+    emit(movement.TensorCopyOp, {"dst": target, "src": source})
     core.tensor_copy_predicated(src=other, dst=target, predicate=flag, reverse_pred=True)
 
 
@@ -127,7 +128,7 @@ def max8(dst: Any, src: Any, name: str | None = None) -> None:
     source = low.flat_tile("max8", "src", src)
     check_length("max8", "src", source)
     with low.writing(dst, "max8") as out:
-        ops.emit(search.Max8Op, {"dst": low.flat_tile("max8", "dst", out), "src": source})
+        emit(search.Max8Op, {"dst": low.flat_tile("max8", "dst", out), "src": source})
 
 
 def check_places(op: str, label: str, tensor: Any) -> None:
@@ -142,7 +143,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> N
     source = low.flat_tile(op, "data", data)
     check_length(op, "data", source)
     with low.writing(dst, op) as out:
-        ops.emit(search.FindIndex8Op, {"dst": low.flat_tile(op, "dst", out), "data": source,
+        emit(search.FindIndex8Op, {"dst": low.flat_tile(op, "dst", out), "data": source,
                                        "vals": low.flat_tile(op, "vals", vals)})
 
 
@@ -159,14 +160,14 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
                                 dims=(values.dims[0], Dim(0, -values.dims[1].free, 8)))
         views = {"dst": low.flat_tile(op, "dst", out) if target.ndim > 2 else target, "data": source, "vals": backwards}
         if dst_idx is None:
-            ops.emit(search.MatchReplace8Op, views, imm=float(imm))
+            emit(search.MatchReplace8Op, views, imm=float(imm))
             return
         check_places(op, "dst_idx", dst_idx)
         with low.writing(dst_idx, op, "dst_idx") as places:
             found = low.flat_tile(op, "dst_idx", places)
             reverse = found.like(free=found.free + 7 * found.dims[1].free,
                                  dims=(found.dims[0], Dim(0, -found.dims[1].free, 8)))
-            ops.emit(search.MatchReplace8Op, {**views, "dst_idx": reverse}, imm=float(imm))
+            emit(search.MatchReplace8Op, {**views, "dst_idx": reverse}, imm=float(imm))
 
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = 
         missing = [m for m in mask if m != 255 and m >= source.shape[0]]
         require(not missing,
                 f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
-        ops.emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
+        emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
 
 
 @instruction
@@ -206,11 +207,11 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
         full = target
         if count != 16 * indices.shape[1]:
             full = low.core_view(low.allocate((source.shape[0], 16 * indices.shape[1] * num_elem_per_idx), out.dtype))
-        ops.emit(shuffle.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
+        emit(shuffle.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
                  valid=-1 if num_valid_indices is None else count)
         if full is not target:
             used = full.like(dims=(full.dims[0], full.dims[1]._replace(count=target.shape[1])))
-            ops.emit(movement.TensorCopyOp, {"dst": target, "src": used})
+            emit(movement.TensorCopyOp, {"dst": target, "src": used})
 
 
 @instruction
@@ -220,7 +221,7 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> N
     with low.writing(dst, op) as out:
         require(low.is_tensor(indices, op, "indices").dtype in (UINT32, INT32), f"{op} indices must be uint32")
         target, places = low.paired(op, dst=out, indices=indices)
-        ops.emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
+        emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
 
 
 @instruction
@@ -240,7 +241,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: i
     generation_from(3, op)
     source = low.flat_tile(op, "src", src)
     with low.writing(dst, op, reads=True) as out:
-        ops.emit(lists.NonzeroWithCountOp, {"dst": low.flat_tile(op, "dst", out), "src": source},
+        emit(lists.NonzeroWithCountOp, {"dst": low.flat_tile(op, "dst", out), "src": source},
                  base=int(index_offset),
                  padding=int(padding_val))
 
@@ -252,7 +253,7 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) 
     generation_from(3, op)
     with low.writing(val_dst, op, "val_dst", reads=True) as values, low.writing(idx_dst, op, "idx_dst",
                                                                                 reads=True) as at:
-        ops.emit(lists.TopkOp, {"values": low.flat_tile(op, "val_dst", values), "places": low.flat_tile(op, "idx_dst",
+        emit(lists.TopkOp, {"values": low.flat_tile(op, "val_dst", values), "places": low.flat_tile(op, "idx_dst",
                                                                                                         at),
                                 "src": low.flat_tile(op, "src", src)}, n=int(n))
 
@@ -261,7 +262,7 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) 
 def generator(engine: str) -> View:
     """The generator's state of an engine."""
     if engine == "gpsimd":
-        return ops.TENSOR.whole(active().state("gpsimd_random_state", (1, 2), UINT32))
+        return creation.tensor_of(active().state("gpsimd_random_state", (1, 2), UINT32))
     return special.generator_state()
 
 
@@ -273,7 +274,7 @@ def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> Non
         generation_from(3, "rng on gpsimd")
     require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
     with low.writing(dst, "rng") as out:
-        ops.emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
+        emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
                  engine="gpsimd" if chosen == "gpsimd" else "vector")
 
 
@@ -286,7 +287,7 @@ def rand2(dst: Any, min: Any, max: Any, name: str | None = None) -> None:
     with low.writing(dst, "rand2") as out:
         target, = low.paired("rand2", dst=out)
         uniform = low.core_view(low.allocate(target.shape, FLOAT32))
-        ops.emit(random.RandOp, {"dst": uniform, "state": special.generator_state()})
+        emit(random.RandOp, {"dst": uniform, "state": special.generator_state()})
         low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)
         if isinstance(low_end, View) or isinstance(high_end, View):
             width = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
@@ -315,7 +316,7 @@ def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | No
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine)
     words = _state_words("rand_set_state", src_seeds, chosen)
-    ops.emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
+    emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
 
 
 @instruction
@@ -326,4 +327,4 @@ def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = N
         words = _state_words("rand_get_state", out, chosen)
         assignment.fill(out, 0.0)
         first = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions
-        ops.emit(movement.TensorCopyOp, {"dst": first, "src": generator(chosen)})
+        emit(movement.TensorCopyOp, {"dst": first, "src": generator(chosen)})

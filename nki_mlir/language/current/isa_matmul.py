@@ -10,7 +10,9 @@ from nki_mlir.dialects.nisa import microscaling, movement, permutation
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -137,7 +139,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
                 "first is not known when the kernel is captured")
     if state == "some":
         for part in written.unwritten(out):
-            ops.emit(movement.MemsetOp, {"dst": part}, value=0.0)
+            emit(movement.MemsetOp, {"dst": part}, value=0.0)
     return state != "none"
 
 
@@ -154,11 +156,11 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
     if is_transpose:
         if moving.ndim != 2:
             target, moving = low.flat_tile("nc_matmul", "dst", out), low.flat_tile("nc_matmul", "moving", right)
-        ops.emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
+        emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
     for start, end in bank_spans(target):
         for part in boxes(target.shape[1:], start, end):
-            ops.emit(NcMatmulOp, {"dst": part_of(target, part), "stationary": stationary,
+            emit(NcMatmulOp, {"dst": part_of(target, part), "stationary": stationary,
                                   "moving": part_of(moving, part)}, accumulate=accumulates)
 
 
@@ -217,7 +219,7 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
-        ops.emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
+        emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
 
 
@@ -237,7 +239,7 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     element = element_of(op, "dst", dst)
     require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type")
     with low.writing(dst, op) as out, low.writing(dst_scale, op, "dst_scale") as scales:
-        ops.emit(microscaling.QuantizeMxOp,
+        emit(microscaling.QuantizeMxOp,
                  {"dst": low.flat_tile(op, "dst", out), "dst_scale": low.flat_tile(op, "dst_scale", scales),
                   "src": low.flat_tile(op, "src", src)}, element=element)
 
@@ -257,4 +259,4 @@ def nc_transpose(dst: Any, data: Any, engine: Any = e.engine.unknown, name: str 
         limit = 128 if chosen == "tensor" else 32
         require(max(source.shape) <= limit, f"{op} of {list(source.shape)} on the {chosen} engine, which takes up to "
                                             f"{limit} x {limit}")
-        ops.emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)
+        emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

@@ -4,7 +4,9 @@
 from typing import Any
 
 from nki_mlir.dialects.nisa import movement
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, reported, require, warn
@@ -37,7 +39,7 @@ def _one(op: str, label: str, tensor: Any) -> NkiTensor:
 
 def put(state: Any, value: int) -> None:
     wrapped = (int(value) + (1 << 31)) % (1 << 32) - (1 << 31)
-    ops.emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
+    emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
 def _alloc(x: Any = None) -> VirtualRegister:
@@ -61,7 +63,7 @@ def register_move(dst: Any, src: Any) -> None:
     """dst = a number or another register."""
     state = writable(dst, "register_move")
     if isinstance(src, VirtualRegister):
-        ops.emit(movement.TensorCopyOp, {"dst": state, "src": src.state})
+        emit(movement.TensorCopyOp, {"dst": state, "src": src.state})
     else:
         put(state, src)
 

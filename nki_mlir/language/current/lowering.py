@@ -13,7 +13,9 @@ from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, Dim, View
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.pairing import aligned, with_rank
@@ -139,10 +141,10 @@ def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int =
     assert found is not None
     if found.kind == "columns":
         index = core_view(reading(found.index))
-        ops.emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(found.source), "index": index},
+        emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(found.source), "index": index},
                  group=group)
         return
-    ops.emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
+    emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
              **pattern_attributes(tensor, found))
 
 
@@ -152,10 +154,10 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
     assert found is not None
     if found.kind == "columns":
         index = core_view(reading(found.index))
-        ops.emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
+        emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
                  group=group)
         return
-    ops.emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
+    emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
              mode=mode,
              rmw=rmw, **pattern_attributes(tensor, found))
 
@@ -219,7 +221,7 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     if tensor.is_contiguous():
         return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
     made = allocate(tensor.shape, tensor.dtype)
-    ops.emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
+    emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
     return made.reshape((made.shape[0], made.size // made.shape[0]))
 
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Creating tensors and emitting operations: what the language's operations and instructions are made with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.nki import movement
+from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import ImmutableParameter
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import Buffer, View, check_on_chip_shape
+from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import DType, dtype_of
+
+_tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
+
+
+def register_tensor_class(cls: Any) -> None:
+    """Make tensors of this class; it is above the operations, which only need views."""
+    global _tensor_class
+    _tensor_class = cls
+
+
+def tensor_of(buffer: Buffer) -> Any:
+    """A whole buffer as the tensor that kernels hold."""
+    return _tensor_class.whole(buffer)
+
+
+def located(function: Callable, *arguments: Any) -> Any:
+    """Call it; a kernel error gets the kernel's place."""
+    try:
+        return function(*arguments)
+    except KernelError as error:
+        raise error.located(user_location()) from None
+
+
+def as_operand(x: Any, name: str = "a language function") -> Any:
+    """x as a tile; the named errors where it is none."""
+    if not isinstance(x, View):
+        active(name)
+        raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
+    return located(x.as_tile)
+
+
+class ParDim(int):
+    """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
+
+
+def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
+    """(extents, position of a ``par_dim`` mark or None)."""
+    if type(shape) is tuple and all([type(n) is int for n in shape]):
+        return shape, None
+    items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
+    return tuple(int(n) for n in items), marked[0] if marked else None
+
+
+def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
+               attributes: dict[str, Any] | None = None, allocation: Any = None) -> Any:
+    """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
+    builder = active("a tensor creation")
+    extents, partition_dim = plain_shape(shape)
+    if any([n < 1 for n in extents]):
+        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
+    if space != HBM:
+        located(check_on_chip_shape, extents, partition_dim or 0)
+    if shared:
+        builder.check_shared()
+    if allocation is not None:
+        at = partition_dim or 0
+        addresses = allocation.addresses(extents[:at], extents[at], extents[at + 1:], located_dtype(dtype))
+        attributes = {**(attributes or {}), "nki.addresses": addresses}
+    buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
+                              partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
+    if space == HBM:
+        buffer.place = user_location()
+    return tensor_of(buffer)
+
+
+class UnknownDtype(KernelError, TypeError):
+    code = "NKI-DTYPE-UNKNOWN"
+    message = "{text}"
+    fix = "use a dtype of nki.language, for example nl.float32"
+
+
+def located_dtype(dtype: Any) -> DType:
+    try:
+        return dtype_of(dtype)
+    except TypeError as error:
+        raise UnknownDtype(str(error)).located(user_location()) from None
+
+
+def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> Any:
+    made = new_tensor(shape, dtype, space, **keywords)
+    memset(made, value)
+    return made
+
+
+def memset(target: View, value: float, mask: Any = None) -> None:
+    """``target[...] = value``; block dimensions are folded into the free ones."""
+    emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
+
+
+def partition_first(view: View) -> View:
+    """A whole block tensor as one tile: the partition dimension in front."""
+    at = next((k for k, d in enumerate(view.dims) if d.partition), None)
+    if at in (None, 0) or not view.buffer.on_chip:
+        return view
+    dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
+    return view.settled("folded").like(dims=dims)
+
+
+NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
+
+
+def constant(array: Any, dtype: Any = None) -> Any:
+    """A NumPy array as an HBM tensor of the program."""
+    values = np.asarray(array)
+    if values.dtype.name in NARROWER:
+        values = values.astype(NARROWER[values.dtype.name])
+    kind = located_dtype(values.dtype if dtype is None else dtype)
+    return tensor_of(active("nl.shared_constant").constant(convert(values, kind), kind)).like(dtype=kind)
+
+
+def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
+    """Emit through the running builder, which joins the masks attached to operands with the operation's."""
+    builder = active(f"nki.{cls.name}")
+    for view in views.values():
+        if view is None:
+            continue
+        if not isinstance(view, View):
+            raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
+                              expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
+    for field in cls.tiles:
+        if field.writes and (view := views.get(field.name)) is not None:
+            check_mutable(view)
+    return builder.emit(cls, views, mask, **attributes)
+
+
+def check_mutable(view: View) -> None:
+    if view.buffer.role == "input" and active().properties.get("immutable_inputs") and (
+            view.buffer.name not in active().properties.get("mutable", ())):
+        raise ImmutableParameter(name=view.buffer.name).located(user_location())
