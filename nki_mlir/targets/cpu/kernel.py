@@ -65,8 +65,8 @@ class CompiledKernel:
         self.codes = np.array([self.programs[k].words.ctypes.data for k in order], np.int64)
         slots = max(p.assembly.frame_bytes for p in self.programs) // 8
         own = self.codes.ctypes.data if len(variants) > 1 else 0
-        self.record = np.array([len(order), self.parallel, self.bytes, slots, len(grid), self.arrays, own, self.codes[0],
-                                *grid], np.int64)           # what the machine's `launch` reads
+        self.record = np.array([len(order), self.parallel, self.bytes, slots, len(grid), self.arrays, own,
+                                self.codes[0], *grid], np.int64)            # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = ctypes.c_void_p * self.arrays
         self.entry: int | None = None
