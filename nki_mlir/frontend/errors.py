@@ -48,6 +48,12 @@ class DynamicControlFlow(KernelError):
     fix = "select with nl.where, or mask the operation"
 
 
+class DeviceValue(KernelError, TypeError):
+    code = "NKI-DEVICE-VALUE"
+    message = "Python needs the value of a tile, which is known on the device only"
+    fix = "compute with the tile itself, or pass the number to the kernel as a constant"
+
+
 class AssignToIndex(KernelError):
     code = "err_cannot_assign_to_index"
     message = "an index tensor cannot be assigned to"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.errors import AnnotationMismatch, DynamicControlFlow, TensorTruth
+from nki_mlir.frontend.errors import AnnotationMismatch, DeviceValue, DynamicControlFlow, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
@@ -38,6 +38,11 @@ class Tensor(View):
     def __bool__(self) -> bool:
         error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
         raise error.located(user_location())
+
+    def __index__(self) -> int:
+        raise DeviceValue().located(user_location())
+
+    __int__ = __float__ = __index__             # type: ignore[assignment]
 
     def __iter__(self) -> Any:
         return (self[k] for k in range(self.shape[0]))

@@ -8,8 +8,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.scalar.activation import ACTIVATIONS, Activation
 from nki_mlir.scalar.alu import ALU, AluOp
+
+
+
+class UnknownOperator(KernelError, TypeError):
+    code = "NKI-OPERATOR"
+    message = "{token} is not {what}; accepted are the language's functions, NumPy's functions and the names {names}"
+    fix = "use one of those names"
+
 
 _Entry = TypeVar("_Entry", AluOp, Activation)
 
@@ -39,8 +48,7 @@ def _entry(token: Any, table: dict[str, _Entry], what: str) -> _Entry:
     name = token_name(token)
     if name in table:
         return table[name]
-    raise TypeError(f"{token!r} is not {what}; accepted are the language's functions, NumPy's functions and the names "
-                    + ", ".join(table))
+    raise UnknownOperator(token=repr(token), what=what, names=", ".join(table))
 
 
 def alu_token(token: Any) -> AluOp:

@@ -7,11 +7,12 @@ import pytest
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import verifier
 from nki_mlir.frontend import errors
-from nki_mlir.language import indirect, instructions, operations
+from nki_mlir.language import creation, indirect, instructions, operations
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
+from nki_mlir.scalar import tokens
 
 from .conftest import EXECUTORS
 from .running import numbers, run
@@ -175,7 +176,7 @@ def block_tensor_as_a_tile(x):
     nl.add(blocks, 32)                                      # here
 
 
-@case(verifier.OverlappingWrite, "err_store_dst_shape_smaller_than_other_shape")
+@case(operations.DestinationTooSmall, "err_store_dst_shape_smaller_than_other_shape")
 def destination_smaller_than_the_value(x):
     tile, column = nl.load(x), nl.zeros((128, 1), nl.float32)
     column[...] = tile                                      # here
@@ -243,7 +244,7 @@ def unknown_buffer(x):
     nl.ndarray((128, 8), nl.float32, buffer="dram")         # here
 
 
-@case(operations.UnknownDtype, "NKI-DTYPE-UNKNOWN", "float64", python=TypeError)
+@case(creation.UnknownDtype, "NKI-DTYPE-UNKNOWN", "float64", python=TypeError)
 def unknown_dtype(x):
     nl.ndarray((128, 8), np.float64)                        # here
 
@@ -323,6 +324,18 @@ def truth_of_a_comparison_of_values(x):
     c = nl.load(x[0, 0])
     while c < 3:                                            # here
         c += 1
+
+
+@case(errors.DeviceValue, "NKI-DEVICE-VALUE", python=TypeError)
+def value_as_a_python_number(x):
+    c = nl.load(x[0, 0])
+    return float(c)                                         # here
+
+
+@case(errors.DeviceValue, "NKI-DEVICE-VALUE", python=TypeError)
+def value_as_a_list_index(x):
+    c = nl.load(x[0, 0])
+    return [1, 2][c]                                        # here
 
 
 @case(errors.ArangeInCondition, "err_control_flow_condition_depending_on_arange")
@@ -415,6 +428,30 @@ def test_documented_error(on, function, error, name, text, options):
     assert (found.at.file, found.at.line) == (__file__, line_of(function))
     message = str(found)
     assert message.startswith(f"{__file__}:{found.at.line}:") and "# here" in message and "fix:" in message
+
+
+@case(operations.HostArray, "NKI-HOST-ARRAY", "of shape (128, 512)", python=TypeError)
+def operator_on_a_host_array(x):
+    tile = nl.load(x)
+    np.ones((128, 512), np.float32) * tile                  # here
+
+
+@case(operations.HostArray, "NKI-HOST-ARRAY", python=TypeError)
+def host_array_assigned(x):
+    tile = nl.load(x)
+    tile[...] = np.ones((128, 512), np.float32)             # here
+
+
+@case(verifier.ShapeMismatch, "NKI-SHAPE", "takes tiles and numbers, got str")
+def operand_that_is_no_number(x):
+    tile = nl.load(x)
+    nl.add(tile, "1")                                       # here
+
+
+@case(tokens.UnknownOperator, "NKI-OPERATOR", "'bogus' is not an ALU operator", python=TypeError)
+def operator_that_is_none(x):
+    tile = nl.load(x)
+    nisa.tensor_scalar(tile, "bogus", 1.0)                  # here
 
 
 # -- outside of kernels ------------------------------------------------------------------------------------------------
