@@ -2,7 +2,7 @@
 """Whether the iterations of a loop may run at the same time: no iteration touches memory that another one writes.
 
 A loop that the kernel's author calls parallel is only taken at its word where this can be shown: sums that iterations
-build together in one buffer, for example, are not.
+build together in one buffer, for example, are not. The arrays of a kernel are taken to be different memory.
 """
 
 from collections.abc import Sequence
