@@ -65,7 +65,7 @@ class MlirBuilder(Builder):
         self.requests: dict[tuple, str] = {}
         self.hints: dict[tuple, str] = {}   # requests to make should the attempt fail
         self.abandoned: dict[tuple, str] = {}       # requests to make should it succeed
-        self.unrolled, self.replaying = 0, False
+        self.unrolled, self.counted, self.replaying = 0, 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
         self.violation: KernelError | None = None   # raised if the attempt stands
         self.trace = Trace()
@@ -114,6 +114,9 @@ class MlirBuilder(Builder):
         return found
 
     def iteration(self, site: Site) -> None:
+        if self.trace.mark() == self.counted:       # Python's own loops may be as long as they like
+            return
+        self.counted = self.trace.mark()
         self.unrolled += 1
         if self.unrolled > self.plan.limit:
             why = self.plan.reasons.get(site, "it is iterated outside a for statement")

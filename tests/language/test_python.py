@@ -725,6 +725,20 @@ def test_long_loops_are_captured_once():
     assert text(1_000_000).count("\n") == text(7).count("\n")
 
 
+def test_loops_without_operations_may_be_long(on):
+    @nki.jit
+    def kernel(x):
+        total, seen = 0, []
+        for i in range(200_000):
+            total += i % 3
+            if i % 50_000 == 0:
+                seen.append(i)
+        out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x[0]) + total + len(seen))
+        return out
+    check(on, kernel, X[0] + np.float32(sum(i % 3 for i in range(200_000)) + 4), X)
+
+
 def test_capture_is_linear_in_operations():
     """Ten times the operations are ten times the text, and no operation is captured more than once."""
     @nki.jit
