@@ -38,32 +38,34 @@ class UnknownTarget(NkiMlirError):
 class Machine:
     """One NeuronCore generation. Sizes are in bytes, clocks in GHz."""
 
+    # What differs between generations.
     name: str
     generation: int
-    partitions: int                         # rows of SBUF and PSUM
     sbuf_bytes_per_partition: int           # what kernels may use
     sbuf_physical_bytes_per_partition: int
-    psum_banks: int
-    psum_bank_bytes: int                    # per partition; one matmul result lies in one bank
-    address_alignment: int
-    stationary_free_max: int
-    moving_free_max: int
-    psum_free_max: int                      # float32 elements of a bank
-    transpose_vector_max: int               # a vector-engine transpose is at most this square
-    free_dims_max: int                      # (step, size) pairs of an on-chip access pattern
-    sbuf_elements_max: int                  # per partition and instruction
-    psum_elements_max: int
-    quadrant: int                           # partitions in groups; start partitions are multiples
-    semaphores: int
-    dma_engines: int
     clocks: dict[Engine, float]
     vector_elements_per_cycle: float        # per lane, float32 from SBUF
-    minimum_interval_cycles: int            # between instructions of one engine
-    access_cycles: int                      # fixed cost of an operand access
-    gpsimd_start_cycles: int
     hbm_bytes_per_ns: float                 # one core's share
-    dma_fixed_ns: float
-    dma_issue_ns: float
+    # What all of them share.
+    partitions: int = 128                   # rows of SBUF and PSUM
+    psum_banks: int = 8
+    psum_bank_bytes: int = 2048             # per partition; one matmul result lies in one bank
+    address_alignment: int = 4
+    stationary_free_max: int = 128
+    moving_free_max: int = 512
+    psum_free_max: int = 512                # float32 elements of a bank
+    transpose_vector_max: int = 32          # a vector-engine transpose is at most this square
+    free_dims_max: int = 4                  # (step, size) pairs of an on-chip access pattern
+    sbuf_elements_max: int = 65536          # per partition and instruction
+    psum_elements_max: int = 4096
+    quadrant: int = 32                      # partitions in groups; start partitions are multiples
+    semaphores: int = 256
+    dma_engines: int = 16
+    minimum_interval_cycles: int = 64       # between instructions of one engine
+    access_cycles: int = 60                 # fixed cost of an operand access
+    gpsimd_start_cycles: int = 150
+    dma_fixed_ns: float = 2000.0
+    dma_issue_ns: float = 600.0
 
     @property
     def psum_bytes_per_partition(self) -> int:

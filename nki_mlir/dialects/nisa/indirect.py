@@ -134,9 +134,51 @@ def dynamic_places(offset: np.ndarray, position: np.ndarray, length: int) -> np.
     return places
 
 
-class TensorCopyDynamicSrcOp(NisaOp, name="tensor_copy_dynamic_src", engines=(Engine.VECTOR, Engine.SCALAR,
-                                                                              Engine.GPSIMD),
-                             mnemonic="COPY_DYNAMIC_SRC", opcode=0x62):
+class DynamicCopy(NisaOp):
+    """Base of copies between a tile and a row [P, N] at a free offset that a [1, 1] tile holds.
+
+    ``piece`` is the field of the tile, ``row`` that of the row; ``position`` is affine over the piece's axes.
+    """
+
+    piece, row = "dst", "src"
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst", "src")
+        check.spaces("offset", "sbuf")
+        check.dtype("offset", INT32, UINT32)
+        piece, row = getattr(self, self.piece), getattr(self, self.row)
+        check.rule(piece.shape[0] == row.shape[0], "dst and src have one number of partitions")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        piece, row = getattr(self, self.piece), getattr(self, self.row)
+        own = tuple(range(len(piece.shape)))
+        along, one = len(own), len(own) + 1
+        axes = {self.piece: own, self.row: (0, along, *(one for _ in row.shape[2:])),
+                "offset": tuple(one for _ in self.offset.shape)}                    # type: ignore[attr-defined]
+        return Iteration((*piece.shape, row.free_elements, 1), axes, frozenset({along, one}))
+
+    def index_forms(self) -> tuple[Linear, ...]:
+        return (self.position,)                                                     # type: ignore[attr-defined]
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(600, getattr(self, self.piece).free_elements)
+
+
+def row_places(shape: tuple[int, ...], offset: np.ndarray, position: np.ndarray, length: int) -> tuple[Any, Any]:
+    """(partitions, free places) of a piece of this shape, to index rows [P, length] with."""
+    places = dynamic_places(offset, position.reshape((*shape, -1))[..., 0], length)
+    return np.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)), places
+
+
+class TensorCopyDynamicSrcOp(DynamicCopy, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,
+                             engines=(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)):
     """dst[p, f...] = src[p, offset + position(f...)]; src is [P, N], position an affine form over dst's axes."""
 
     dst: Out
@@ -144,80 +186,22 @@ class TensorCopyDynamicSrcOp(NisaOp, name="tensor_copy_dynamic_src", engines=(En
     offset: In
     position: Linear
 
-    def verify(self, check: Any) -> None:
-        check.on_chip("dst", "src")
-        check.spaces("offset", "sbuf")
-        check.dtype("offset", INT32, UINT32)
-        check.rule(self.src.shape[0] == self.dst.shape[0], "dst and src have one number of partitions")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
-
-    def iteration(self) -> Iteration:
-        own = tuple(range(len(self.dst.shape)))
-        extra = len(own)
-        extents = (*self.dst.shape, self.src.free_elements, 1)
-        axes = {"dst": own, "src": (0, extra, *(extra + 1 for _ in self.src.shape[2:])),
-                "offset": tuple(extra + 1 for _ in self.offset.shape)}
-        return Iteration(extents, axes, frozenset({extra, extra + 1}))
-
-    def index_forms(self) -> tuple[Linear, ...]:
-        return (self.position,)
-
     def reference(self, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
-        flat = src.reshape(src.shape[0], -1)
-        places = dynamic_places(offset, position.reshape(self.dst.shape + (-1,))[..., 0], flat.shape[1])
-        rows = np.arange(flat.shape[0]).reshape(-1, *(1,) * (len(self.dst.shape) - 1))
-        return flat[rows, places]
-
-    def lower(self, b: Any) -> None:
-        b.keep(self)
-
-    def cycles(self, machine: Machine) -> float:
-        return max(600, self.dst.free_elements)
+        rows = src.reshape(src.shape[0], -1)
+        return rows[row_places(self.dst.shape, offset, position, rows.shape[1])]
 
 
-class TensorCopyDynamicDstOp(NisaOp, name="tensor_copy_dynamic_dst", engines=(Engine.VECTOR, Engine.SCALAR,
-                                                                              Engine.GPSIMD),
-                             mnemonic="COPY_DYNAMIC_DST", opcode=0x63):
+class TensorCopyDynamicDstOp(DynamicCopy, name="tensor_copy_dynamic_dst", mnemonic="COPY_DYNAMIC_DST", opcode=0x63,
+                             engines=(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)):
     """dst[p, offset + position(f...)] = src[p, f...]; dst is [P, N], position an affine form over src's axes."""
 
     dst: InOut
     src: In
     offset: In
     position: Linear
-
-    def verify(self, check: Any) -> None:
-        check.on_chip("dst", "src")
-        check.spaces("offset", "sbuf")
-        check.dtype("offset", INT32, UINT32)
-        check.rule(self.src.shape[0] == self.dst.shape[0], "dst and src have one number of partitions")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
-
-    def iteration(self) -> Iteration:
-        own = tuple(range(len(self.src.shape)))
-        extra = len(own)
-        extents = (*self.src.shape, self.dst.free_elements, 1)
-        axes = {"src": own, "dst": (0, extra, *(extra + 1 for _ in self.dst.shape[2:])),
-                "offset": tuple(extra + 1 for _ in self.offset.shape)}
-        return Iteration(extents, axes, frozenset({extra, extra + 1}))
-
-    def index_forms(self) -> tuple[Linear, ...]:
-        return (self.position,)
+    piece, row = "src", "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
-        made = dst.reshape(dst.shape[0], -1).copy()
-        places = dynamic_places(offset, position.reshape(src.shape + (-1,))[..., 0], made.shape[1])
-        rows = np.arange(made.shape[0]).reshape(-1, *(1,) * (src.ndim - 1))
-        made[rows, places] = convert(src, self.dst.dtype, self.src.dtype)
-        return made.reshape(dst.shape)
-
-    def lower(self, b: Any) -> None:
-        b.keep(self)
-
-    def cycles(self, machine: Machine) -> float:
-        return max(600, self.src.free_elements)
+        rows = dst.reshape(dst.shape[0], -1).copy()
+        rows[row_places(src.shape, offset, position, rows.shape[1])] = convert(src, self.dst.dtype, self.src.dtype)
+        return rows.reshape(dst.shape)
