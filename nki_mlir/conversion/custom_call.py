@@ -139,11 +139,19 @@ class KernelRecord:
             "output_names": list(self.output_names),
             "operand_output_aliases": {str(k): n for k, n in self.form.aliases.items()},
             "has_collectives": False, "mac_count": multiply_accumulates(self.signature),
+            "klir_binary": self.interface(),
             "nki_mlir": {
                 "version": CONFIG_VERSION, "key": self.key, "structure": self.structure,
                 "operands": list(self.form.operands), "results": [list(slot) for slot in self.form.results],
                 "returned": list(self.form.returned),
                 "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
+
+
+    def interface(self) -> dict[str, Any]:
+        """Names and aliases where tools look for them. There is no file: the config has the kernel in it."""
+        names = [s.name + ".must_alias_input" * (k in self.form.aliases) for k, s in enumerate(self.operands)]
+        return {"binary": "", "input_names": names, "output_names": list(self.output_names), "version_identifier": "",
+                "aliases": [list(pair) for pair in self.form.aliases.items()]}
 
 
 def effects_of(modules: list[Any]) -> dict[Slot, Effects]:

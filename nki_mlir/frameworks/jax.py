@@ -14,6 +14,7 @@ import numpy as np
 from nki_mlir.conversion.custom_call import TARGET
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
@@ -56,6 +57,13 @@ def describe(array: Any) -> tuple[tuple[int, ...], DType]:
     except TypeError as error:
         raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
             user_location()) from None
+
+
+class JaxKernel(FrameworkKernel):
+    """``FrameworkKernel`` for JAX: arrays, tracers, and ``jax.ShapeDtypeStruct``, of which only the shape is asked."""
+
+    def is_framework_tensor(self, t: Any) -> bool:
+        return is_tensor(t) or isinstance(t, jax.ShapeDtypeStruct)
 
 
 def export_checks() -> list[Any]:

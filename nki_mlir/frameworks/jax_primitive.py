@@ -19,10 +19,11 @@ from jax.interpreters import ad, batching, mlir
 
 from nki_mlir.conversion.custom_call import TARGET
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.debug_output import write_when_lowered
 from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.recovery import run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee
 from nki_mlir.frameworks.xla_handler import Handler, UnsupportedFfi, handler
-from nki_mlir.scalar.dtypes import DType
 
 
 class NotDifferentiable(NkiMlirError, NotImplementedError):
@@ -35,11 +36,6 @@ nki_call = core.Primitive("nki_call")
 nki_call.multiple_results = True
 
 
-def storage(dtype: DType) -> np.dtype:
-    """The dtype of arrays that hold it; tf32 is stored as float32."""
-    return np.dtype(dtype.numpy.type)
-
-
 def bind(callee: Callee, operands: Sequence[Any]) -> list[Any]:
     """All results of the custom call."""
     return nki_call.bind(*operands, callee=callee, func=callee.record.name, grid=callee.record.grid)
@@ -47,7 +43,7 @@ def bind(callee: Callee, operands: Sequence[Any]) -> list[Any]:
 
 @nki_call.def_abstract_eval
 def _abstract(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
-    return [jax.core.ShapedArray(r.shape, storage(r.dtype)) for r in callee.record.results]     # type: ignore[arg-type]
+    return [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
 
 
 @cache
@@ -84,6 +80,7 @@ batching.primitive_batchers[nki_call] = _batch
 # -- lowering ----------------------------------------------------------------------------------------------------------
 def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
     """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
+    write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(TARGET, api_version=2, backend_config=callee.record.config,
                                 skip_ffi_layout_processing=True, **_properties(callee))
     return rule(context, *operands)
@@ -94,6 +91,7 @@ def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> An
     if registered is None:
         return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
     registered.publish(callee)
+    write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(TARGET, **_properties(callee))
     # The handler relies on the order: attributes arrive sorted by name.
     return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.record.key,
@@ -135,16 +133,5 @@ def _finish(made: Handler) -> None:
 
 def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:
     """The kernel through ``jax.pure_callback``."""
-    record = callee.record
-    shapes = [jax.ShapeDtypeStruct(r.shape, storage(r.dtype)) for r in record.results]      # type: ignore[arg-type]
-
-    def run(*values: Any) -> list[np.ndarray]:
-        operands = [np.asarray(v, order="C") for v in values]
-        results = [np.zeros(s.shape, s.dtype) for s in shapes]
-        for operand, result in record.form.aliases.items():
-            results[result][...] = operands[operand]
-        memory = {"operand": operands, "result": results}
-        callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
-        return results
-    return jax.pure_callback(run, shapes, *arrays)
-
+    shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.record.results]
+    return jax.pure_callback(lambda *values: run_on_arrays(callee, values), shapes, *arrays)

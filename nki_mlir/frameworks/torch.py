@@ -19,6 +19,8 @@ import torch
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.debug_output import write_call
+from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves
@@ -111,6 +113,7 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
     bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound)
+    write_call(callee.record)
     record, form = callee.record, callee.record.form
     tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
@@ -161,3 +164,13 @@ def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:
         raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel; the language has {known}").located(
             user_location())
     return shape, NKI_DTYPE[dtype]
+
+
+class TorchKernel(FrameworkKernel):
+    """``FrameworkKernel`` for PyTorch tensors of any device, also of ``meta``: only shape and dtype are asked."""
+
+    def is_framework_tensor(self, t: Any) -> bool:
+        return is_tensor(t)
+
+    def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
+        return NKI_DTYPE.get(_dtype, _dtype)

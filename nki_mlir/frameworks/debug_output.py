@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``NEURON_FRAMEWORK_DEBUG=1``: the HLO of programs that call kernels, written into the run directory.
+
+A program becomes ``MODULE_<hash>_<name>.hlo_module.pb``, an ``HloModuleProto``, and ``.pbtxt``, the same as text. Calls
+of kernels have the documented form in it, with the kernel in ``backend_config``, whatever platform the program is for.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.conversion.custom_call import KernelRecord
+
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
+
+
+def wanted() -> bool:
+    return os.environ.get("NEURON_FRAMEWORK_DEBUG", "") not in ("", "0")
+
+
+def write(name: str, proto: bytes, text: str) -> Path:
+    """Write a program's two files; the path of the text. The same program has the same name in every run."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    stem = f"MODULE_{digest}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:64]}.hlo_module"
+    Path(f"{stem}.pb").write_bytes(proto)
+    path = Path(f"{stem}.pbtxt")
+    path.write_text(text)
+    return path
+
+
+def write_call(record: KernelRecord) -> None:
+    """The program of one call by itself, which is what a framework runs that executes operation by operation."""
+    from nki_mlir.frameworks.hlo import module_of, text_of
+    if wanted():
+        write(record.name, module_of(record), text_of(record))
+
+
+# -- JAX ---------------------------------------------------------------------------------------------------------------
+class Lowering(threading.local):
+    """The module that is being lowered in this thread and calls a kernel."""
+
+    module: Any = None
+
+
+_lowering = Lowering()
+_listener = threading.Lock()
+_registered: list[Any] = []
+
+
+def write_when_lowered(module: Any) -> None:
+    """Write a JAX module once it is complete: a lowering rule sees only what has been lowered before it."""
+    if not wanted():
+        return
+    _lowering.module = module
+    with _listener:
+        if not _registered:
+            import jax.monitoring
+            jax.monitoring.register_event_duration_secs_listener(_on_event)
+            _registered.append(_on_event)
+
+
+def _on_event(event: str, duration_secs: float, **details: Any) -> None:
+    module = _lowering.module
+    if event == LOWERED and module is not None:
+        _lowering.module = None
+        try:
+            write_module(module)
+        except Exception as error:              # it would end the lowering, which needs no files
+            warnings.warn(f"NEURON_FRAMEWORK_DEBUG: the HLO is not written: {error}", stacklevel=2)
+
+
+def write_module(module: Any) -> None:
+    """Write a JAX module. One whose lowering failed is not complete and is left out."""
+    if module.operation.verify():
+        text = module.operation.get_asm(enable_debug_info=True)
+        name = module.operation.attributes["sym_name"].value
+        computation = hlo_of_stablehlo(documented_form(text))
+        write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_text())
+
+
+def documented_form(text: str) -> str:
+    """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
+    from nki_mlir.bindings import ir
+    from nki_mlir.conversion.custom_call import TARGET
+    from nki_mlir.conversion.link_kernels import config_of
+    from nki_mlir.frameworks.stablehlo import graph_context
+    context = graph_context()
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
+            config = config_of(op)
+            if "mhlo.backend_config" in op.attributes:
+                del op.attributes["mhlo.backend_config"]
+            op.attributes["backend_config"] = ir.StringAttr.get(config)
+            op.attributes["api_version"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)
+        return ir.WalkResult.ADVANCE
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(text, context)
+        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+        return module.operation.get_asm(enable_debug_info=True)
+
+
+def hlo_of_stablehlo(text: str) -> Any:
+    """The ``XlaComputation`` of a StableHLO text: JAX offers this for its own modules only."""
+    from jaxlib import _jax
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels out of a module that calls them: StableHLO text, bytecode or portable artifact, HLO text or protobuf.
+
+    for kernel in kernels_in(Path("program.hlo_module.pb").read_bytes()):
+        print(kernel.name, kernel(a, b))
+
+Each custom call carries its kernel whole, so neither the kernel's Python nor the process that captured it is needed.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.conversion.custom_call import TARGET, KernelRecord
+from nki_mlir.conversion.link_kernels import config_of
+from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
+from nki_mlir.frameworks.registry import Callee, callee_from
+from nki_mlir.frameworks.stablehlo import BadArguments, BadModule, graph_context
+from nki_mlir.language.kernel import default_executor
+from nki_mlir.language.results import assemble
+
+BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a portable artifact
+
+
+class RecoveredKernel:
+    """A kernel that was read from a module. Called with NumPy arrays it returns what the kernel returned."""
+
+    def __init__(self, callee: Callee) -> None:
+        self.callee = callee
+
+    @property
+    def record(self) -> KernelRecord:
+        """Everything that the module says about it."""
+        return self.callee.record
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return self.record.grid
+
+    def __call__(self, *arrays: Any) -> Any:
+        """The results; operands that the kernel updates are copied, not written."""
+        specs = self.record.operands
+        for number in range(max(len(arrays), len(specs))):
+            given = np.asarray(arrays[number]) if number < len(arrays) else None
+            found = "missing" if given is None else f"{given.shape} {given.dtype}"
+            expected = "nothing" if number >= len(specs) else f"{specs[number].shape} {storage(specs[number])}"
+            if found != expected:
+                raise BadArguments(number=number, found=found, function=self.name, expected=expected)
+        results = run_on_arrays(self.callee, arrays)
+        return assemble(self.record.structure, [results[n] for n in self.record.form.returned])
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} on a grid of {self.grid}>"
+
+
+def storage(spec: Any) -> np.dtype:
+    """The dtype of arrays for a buffer."""
+    return np.dtype(spec.dtype.numpy.type)
+
+
+def run_on_arrays(callee: Callee, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """Run a callee on its operands; the new arrays of all results of the call."""
+    record = callee.record
+    operands = [np.asarray(v, order="C") for v in arrays]
+    results = [np.zeros(r.shape, storage(r)) for r in record.results]
+    for operand, result in record.form.aliases.items():
+        results[result][...] = operands[operand]
+    memory = {"operand": operands, "result": results}
+    callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
+    return results
+
+
+def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
+    """The kernels that a module calls, each once, in the order in which they are met.
+
+    ``module`` is StableHLO (text, MLIR bytecode, or a portable artifact, as ``jax.export`` serialises) or HLO (text, or
+    an ``HloModuleProto``). Raises ``BadModule`` or ``BadConfig``.
+    """
+    callees = [callee_from(config, default_executor()) for config in configs_in(module)]
+    return [RecoveredKernel(callee) for callee in dict.fromkeys(callees)]
+
+
+def configs_in(module: str | bytes) -> list[str]:
+    """The config of every call of a kernel."""
+    if isinstance(module, str):
+        is_hlo = module.lstrip().startswith("HloModule")
+        return configs_of_text(module) if is_hlo else configs_of_stablehlo(module)
+    return configs_of_stablehlo(module) if module.startswith(BYTECODE) else configs_of_proto(module)
+
+
+def configs_of_stablehlo(source: str | bytes) -> list[str]:
+    found: list[str] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
+            found.append(config_of(op))
+        return ir.WalkResult.ADVANCE
+    context = graph_context()
+    with context, ir.Location.unknown():
+        try:
+            read(source, context).operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+        except (ir.MLIRError, ValueError) as error:
+            if isinstance(source, bytes):
+                return configs_of_bytecode(source)
+            raise BadModule(what=f"it does not parse: {str(error).splitlines()[0]}") from None
+    return found
+
+
+def read(source: str | bytes, context: Any) -> Any:
+    """A module in any of MLIR's own forms; a portable artifact names its version where others name their producer."""
+    if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
+        return load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
+    return ir.Module.parse(source, context)
+
+
+def configs_of_bytecode(source: bytes) -> list[str]:
+    """The configs in the bytecode of another build of MLIR, which only that build reads: strings are in it as they are.
+
+    Whether something that looks like a config is one is checked when it is read.
+    """
+    start = base64.b64encode(b'{"kernel_version": ')[:-4]
+    found = re.findall(start + rb"[A-Za-z0-9+/]+=*", source)
+    if not found:
+        raise BadModule(what="it is bytecode of another version of MLIR, and no call of a kernel is found in it")
+    return [config.decode() for config in found]
+
+
+__all__ = ["RecoveredKernel", "kernels_in"]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""NEURON_FRAMEWORK_DEBUG: the HLO of programs that call kernels, in the run directory."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.frameworks import debug_output
+from nki_mlir.frameworks.framework_kernel import FrameworkKernel
+from nki_mlir.frameworks.hlo import module_of, text_of
+from nki_mlir.frameworks.recovery import kernels_in
+
+from . import kernels
+
+A = np.arange(512, dtype=np.float32).reshape(32, 16)
+
+
+def np_dtype(name):
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+@pytest.fixture
+def run_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NEURON_FRAMEWORK_DEBUG", "1")
+    return tmp_path
+
+
+def written(directory):
+    """{name: (proto, text)} of the files."""
+    return {p.name.split(".")[0].split("_", 2)[2]: (p.with_suffix(".pb").read_bytes(), p.read_text())
+            for p in directory.glob("MODULE_*.hlo_module.pbtxt")}
+
+
+@pytest.mark.jax
+def test_jax__program_around_the_call(run_directory):
+    import jax
+
+    def scaled_sum(a, b):
+        return a * kernels.add[2](a, b)
+    jax.jit(scaled_sum)(A, A)
+    proto, text = written(run_directory)["jit_scaled_sum"]
+    assert text.startswith("HloModule jit_scaled_sum, entry_computation_layout={(f32[32,16]{1,0}, f32[32,16]{1,0})")
+    assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in text and " multiply(" in text
+    assert "api_version=API_VERSION_STATUS_RETURNING" in text and 'backend_config="' in text
+    for module in (proto, text):
+        (kernel,) = kernels_in(module)
+        np.testing.assert_array_equal(kernel(A, A), A + A)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("platform", ["cpu", "neuron"])
+def test_jax__at_lowering_for_any_platform(run_directory, platform):
+    import jax
+    jax.jit(lambda a: kernels.scaled(a, 5.0)).trace(A).lower(lowering_platforms=(platform,))
+    ((_, text),) = written(run_directory).values()
+    assert "api_version=API_VERSION_STATUS_RETURNING" in text
+
+
+@pytest.mark.jax
+def test_jax__lowering_that_fails_writes_nothing(run_directory):
+    import jax
+
+    def fails(a):
+        return jax.lax.psum(kernels.scaled(a, 5.0), "no such axis")
+    with pytest.raises(NameError):
+        jax.jit(fails)(A)
+    assert not list(run_directory.iterdir())
+
+
+@pytest.mark.jax
+def test_jax__a_file_that_cannot_be_written_ends_nothing(run_directory, monkeypatch):
+    import jax
+    monkeypatch.setattr(debug_output, "write", lambda *a: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.warns(UserWarning, match="disk full"):
+        got = jax.jit(lambda a: kernels.scaled(a, 6.0))(A)
+    np.testing.assert_array_equal(got, A * 6)
+
+
+@pytest.mark.torch
+def test_torch__program_of_the_call(run_directory):
+    torch = pytest.importorskip("torch")
+    table = torch.ones(24, 16)
+    kernels.add_rows(table, torch.ones(8, 16))
+    proto, text = written(run_directory)["add_rows"]
+    assert "custom-call(table.0, rows.1)" in text and "output_to_operand_aliasing={{}: (0, {})}" in text
+    for module in (proto, text):
+        (kernel,) = kernels_in(module)
+        np.testing.assert_array_equal(kernel(np.ones((24, 16), np.float32), A[:8])[:8], A[:8] + 1)
+
+
+def test_off__writes_nothing(run_directory, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("NEURON_FRAMEWORK_DEBUG", "0")
+    kernels.scaled(torch.ones(4, 4), 11.0)
+    assert not list(run_directory.iterdir())
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("kernel, shapes, dtype", [
+    (kernels.sum_and_difference, 2, "float32"), (kernels.add_rows, 2, "bfloat16"), (kernels.scaled, 1, "int8"),
+    (kernels.scaled, 1, "uint16"), (kernels.scaled, 1, "float8_e4m3fn"), (kernels.lower_triangle, 1, "float16")])
+def test_module_of_one_call__is_what_xla_reads(kernel, shapes, dtype):
+    """XLA parses both forms, and to the same module."""
+    from jaxlib import _hlo
+    x = np.ones((8, 4)).astype(np_dtype(dtype))
+    config = FrameworkKernel(func=kernel).dump_config(*[x] * shapes, *([2] if kernel is kernels.scaled else []))
+    proto = _hlo.HloModule.from_serialized_hlo_module_proto(module_of(config.record))
+    text = _hlo.hlo_module_from_text(text_of(config.record))
+    assert proto.to_string() == text.to_string()
+    assert kernels_in(proto.to_string())[0].record.key == config.record.key
+
+
+def test_config__has_the_interface_where_tools_look():
+    record = FrameworkKernel(func=kernels.add_rows).dump_config(A, A[:8]).record
+    assert json.loads(json.dumps(record.fields()))["klir_binary"] == {
+        "binary": "", "input_names": ["table.must_alias_input", "rows"], "output_names": ["table"],
+        "version_identifier": "", "aliases": [[0, 0]]}
