@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import math
 from typing import NamedTuple
 
@@ -561,6 +562,82 @@ def test_objects(on):
         return out
     expected = each([1, 2, 3, 4])
     expected[0] = X.sum(0)
+    check(on, kernel, expected, X)
+
+
+class Base:
+    factor = 2
+
+    def scaled(self, tile, by=1):
+        return tile * (self.factor * by)
+
+
+class Derived(Base):
+    def scaled(self, tile, by=1):
+        return super().scaled(tile, by) + super(Derived, self).scaled(tile) * 0
+
+    def __mul__(self, tile):
+        return self.scaled(tile)
+
+    @functools.cached_property
+    def offset(self):
+        return 3
+
+
+def test_inheritance_and_classes_in_kernels(on):
+    @nki.jit
+    def kernel(x):
+        out = output(x)
+
+        class Local(Derived):
+            factor = 5
+
+            def twice(self, tile):
+                for _ in nl.affine_range(2):
+                    tile = tile + 0
+                return self.scaled(tile, by=2)
+        for i in nl.affine_range(4):
+            tile = nl.load(x[i])
+            nl.store(out[i], Local().twice(tile) + Derived() * tile + Derived().offset)
+        return out
+    check(on, kernel, X * 12 + 3, X)
+
+
+def test_other_syntax(on):
+    @nki.jit
+    def kernel(x, *, scales=(1.0, 2.0)):
+        out = output(x)
+
+        def remembered(function):
+            made = {}
+
+            @functools.wraps(function)
+            def call(key):
+                if key not in made:
+                    made[key] = function(key)
+                return made[key]
+            return call
+
+        @remembered
+        def row(i):
+            return nl.load(x[i])
+        first, *rest = scales
+        for i in nl.static_range(4):
+            if (n := i + 1) > 2:
+                tile = row(i % 2)
+            else:
+                tile = row(i)
+            keep = lambda t, by=n: t * by
+            picked = {k: v for k, v in enumerate(rest) if v}
+            tile = [*map(keep, [tile])][0]
+            nl.store(out[i], tile * picked[0] if n & 1 else tile * first)
+            del tile
+        try:
+            pass
+        finally:
+            nl.store(out[3], nl.load(out[3]) + 1)
+        return out
+    expected = np.stack([X[0] * 2, X[1] * 2, X[0] * 6, X[1] * 4 + 1])
     check(on, kernel, expected, X)
 
 

@@ -266,6 +266,22 @@ def test_blocks__in_psum(on):
     check(on, kernel, np.stack([2 * (x.T @ x)] * 3), x)
 
 
+def test_shapes_are_tuples_of_ints(on):
+    @nki.jit
+    def kernel(x):
+        k = nl.par_dim(16) * 2
+        blocks = nl.ndarray([2, nl.par_dim(k), x.shape[-1]], nl.float32)
+        assert blocks.shape == (2, 32, 16) and type(k) is int and blocks.shape[1] // 2 == 16
+        assert blocks[0].shape == x.shape[1:] and blocks[0].shape[:-1] + (4, 4) == (32, 4, 4)
+        out = output((2,) + x.shape[1:])
+        for i in nl.affine_range(len(blocks)):
+            blocks[i] = nl.load(x[i])
+            nl.store(out[i], blocks[i].reshape((nl.par_dim(32), 4, 4)).reshape(blocks[i].shape))
+        return out
+    x = numbers(2, 32, 16)
+    check(on, kernel, x, x)
+
+
 # -- stores ------------------------------------------------------------------------------------------------------------
 STORES = {
     "columns": (lambda o: o[:, 3:7], (slice(None), slice(3, 7))),
