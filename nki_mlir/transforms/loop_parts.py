@@ -21,16 +21,18 @@ class Condition:
 
     ``bounds(first, last)`` are the extremes of its form while the variable runs from ``first`` to ``last``.
     ``monotone``: they rise or fall with the variable. ``peel``: a constant variable resolves the constraint where a
-    range does not.
+    range does not. ``must``: it is to hold, so that where it does not is looked at value by value.
     """
 
     bounds: Callable[[int, int], tuple[int, int]]
     equal: bool = False
     monotone: bool = True
     peel: bool = True
+    must: bool = False
 
     def verdict(self, first: int, last: int) -> bool | None:
-        return verdict(Constraint(ZERO, self.equal), *self.bounds(first, last))
+        holds = verdict(Constraint(ZERO, self.equal), *self.bounds(first, last))
+        return None if self.must and not holds else holds
 
 
 def parts_of(values: range, conditions: Iterable[Condition], limit: int) -> list[range]:

@@ -8,7 +8,9 @@ box that contains all active elements shrinks starts and counts; only what is no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nki_mlir.dialects.access import Constraint, Linear, Mask, Tile
+import numpy as np
+
+from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds
 
@@ -101,15 +103,29 @@ def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callab
     Symbols with one value become constants. ``executes`` says that the operation surely runs: a limit that no symbol
     value keeps is then an error. A box that ``accepts`` refuses stays a mask.
     """
-    mask, limits = op.mask, op.limits
+    mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
     if mask or limits:
         box = box_of(mask, op.iteration().extents, interval)
-        if box is None:
+        if box is None or (box.rest and not _depends(box.rest) and not active_elements(box.rest, box.counts).any()):
             return None
         limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
         small = in_box(op, box, limits)
         op = small if accepts(small) else _pruned(op, interval)
     return with_used_symbols(op)
+
+
+def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:
+    """The constraint with numbers for the symbols that have one value."""
+    form = constraint.form
+    for symbol, _ in constraint.form.symbols:
+        if ranges[symbol][0] == ranges[symbol][1]:
+            form = form.substitute(symbol, ranges[symbol][0])
+    return replace(constraint, form=form)
+
+
+def _depends(mask: Mask) -> bool:
+    """Whether a mask holds for other elements when symbols have other values."""
+    return any(c.form.symbols for c in mask)
 
 
 def _pruned(op: Op, interval: Interval) -> Op:
@@ -127,11 +143,33 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
     low, _ = extremes(form, box.counts, interval)
     if low >= 0 or any(extremes(form.plus(c.form, -1), box.counts, interval)[0] >= 0 for c in box.rest if not c.equal):
         return None
-    symbols_high = interval(replace(form, axes=()))[1]
-    axes_low = extremes(replace(form, const=0, symbols=()), box.counts, lambda f: (f.const, f.const))[0]
-    if executes and not box.rest and symbols_high + axes_low < 0:
-        raise AlwaysOutOfBounds(excess=-(symbols_high + axes_low))
+    if not _depends(box.rest):                          # which elements are active is known
+        reach = replace(form, const=0, symbols=())
+        active = active_elements(box.rest, box.counts)
+        least = int(values_of(reach, box.counts)[active].min()) if box.rest else extremes(
+            reach, box.counts, lambda f: (f.const, f.const))[0]
+        low, high = (end + least for end in interval(replace(form, axes=())))
+        if low >= 0:
+            return None
+        if executes and high < 0:
+            raise AlwaysOutOfBounds(excess=-high)
     return replace(limit, form=_flat(form, box.counts))
+
+
+def values_of(form: Linear, counts: Sequence[int]) -> np.ndarray:
+    """The values of a form without symbols over a box at the origin."""
+    total = np.full(tuple(counts), form.const, np.int64)
+    for axis, c in form.axes:
+        total += (np.arange(counts[axis]) * c).reshape([-1 if a == axis else 1 for a in range(len(counts))])
+    return total
+
+
+def active_elements(mask: Mask, counts: Sequence[int]) -> np.ndarray:
+    """Where a mask without symbols holds, over a box at the origin."""
+    active = np.ones(tuple(counts), np.bool_)
+    for c in mask:
+        active &= (values_of(c.form, counts) == 0) if c.equal else (values_of(c.form, counts) >= 0)
+    return active
 
 
 def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:

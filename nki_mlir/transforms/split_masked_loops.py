@@ -18,7 +18,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
 from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
@@ -29,7 +29,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.loop_parts import Condition, parts_of
-from nki_mlir.transforms.mask_boxes import extremes, resolved
+from nki_mlir.transforms.mask_boxes import Box, box_of, extremes, resolved
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.reach import starts_legally
 from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, roots, span_of, truth_of
@@ -198,7 +198,7 @@ class _Function:
             starts_legally(self.machine, tile) for _, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:
-        """The distinct conditions in these operations that the variable is in: masks, and limits without a mask."""
+        """The distinct conditions in these operations that the variable is in."""
         found: dict[Any, Condition] = {}
         for op in below(operations):
             if is_tile_op(op) and is_masked(op):
@@ -209,20 +209,24 @@ class _Function:
 
     def conditions_of(self, operation: Any, op: Op, variable: Any) -> dict[Any, Condition]:
         values, extents, found = SymbolValues(operation, op.symbols), op.iteration().extents, {}
-        for constraint in op.mask or op.limits:
-            form, symbols = constraint.form, [op.symbols[s] for s, _ in constraint.form.symbols]
+        for constraint, mask, must in (*((c, (), False) for c in op.mask), *((c, op.mask, True) for c in op.limits)):
+            form, forms = constraint.form, [constraint.form, *(c.form for c in mask)]
+            symbols = [op.symbols[s] for s in sorted({s for f in forms for s, _ in f.symbols})]
             others = [r for s in symbols for r in roots(s) if r != variable]
             if not any(variable in roots(s) for s in symbols):
                 continue
             fixed = all(span_of(r)[0] == span_of(r)[1] for r in others if r in self.outer)
             single = sum(extents[axis] > 1 for axis, _ in form.axes) <= 1
-            monotone = all(s == variable or variable not in roots(s) for s in symbols)
+            monotone = not mask and all(s == variable or variable not in roots(s) for s in symbols)
 
-            def bounds(first: int, last: int, form: Linear = form) -> tuple[int, int]:
-                return extremes(form, extents, lambda f: values.interval(f, {variable: (first, last)}))
-            key = (form, constraint.equal, extents if form.axes else (), tuple(values.values), tuple(values.facts))
-            found[key] = Condition(bounds, constraint.equal, monotone,
-                                   peel=fixed and (single or any(r not in self.outer for r in others)))
+            def bounds(first: int, last: int, form: Linear = form, mask: Mask = mask) -> tuple[int, int]:
+                def interval(part: Linear) -> tuple[int, int]:
+                    return values.interval(part, {variable: (first, last)})
+                box = box_of(mask, extents, interval) if mask else Box((0,) * len(extents), extents, ())
+                return (0, 0) if box is None else extremes(form.moved(box.starts), box.counts, interval)
+            peel = fixed and (single or must or any(r not in self.outer for r in others))
+            key = (form, mask, constraint.equal, must, extents if form.axes else (), *values.values, *values.facts)
+            found[key] = Condition(bounds, constraint.equal, monotone, peel, must)
         return found
 
     def constant(self, value: int) -> Any:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nki_mlir.conversion.selection.cover import Cover
 from nki_mlir.conversion.selection.emitter import GPSIMD, VECTOR, Emitter
 from nki_mlir.conversion.selection.nest import Nest, Operand
@@ -21,7 +19,7 @@ from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask,
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8
-from nki_mlir.transforms.mask_boxes import Box, Interval, box_of
+from nki_mlir.transforms.mask_boxes import Box, Interval, active_elements, box_of
 
 if TYPE_CHECKING:
     from nki_mlir.conversion.selection.selector import Selector
@@ -38,7 +36,8 @@ def select(selector: "Selector", nest: Nest) -> None:
     nest = boxed(nest, box)
     if not nest.mask:
         return selector.elementwise(nest)
-    selector.emitter.bound(nest.extents, nest.limits)
+    # Instructions over all elements would check the limits for those that the mask takes out, too.
+    selector.emitter.bound((), ())
     if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
     cover = Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
@@ -97,8 +96,11 @@ def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
 
 def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
     """dst = src for the active elements, box by box."""
-    in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, lambda starts, counts: selector.emitter.copy(
-        dst.at(starts).tile(counts), src.at(starts).tile(counts)))
+    def copy(starts: Starts, counts: Starts) -> None:
+        selector.emitter.bound(counts, tuple(replace(c, form=c.form.moved(starts)) for c in nest.limits))
+        selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
+    in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, copy)
+    selector.emitter.bound((), ())
 
 
 def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
@@ -195,12 +197,7 @@ def touched(selector: "Selector", nest: Nest) -> Tile | None:
     from nki_mlir.conversion.selection.folds import reduce_tile
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if not any(f.symbols for f in forms_of(nest.mask)):
-        active = np.ones(nest.extents, np.bool_)
-        grid = np.indices(nest.extents, sparse=True)
-        for c in nest.mask:
-            position = c.form.const + sum(k * grid[axis] for axis, k in c.form.axes)
-            active &= (position == 0) if c.equal else (position >= 0)
-        if active.any(axis=tuple(nest.reduced)).all():
+        if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
             return None
     flags = selector.emitter.buffer(kept, UINT8)
     reduce_tile(selector, nest, "maximum", predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
