@@ -206,7 +206,7 @@ class MlirBuilder(Builder):
                 self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
                 raise NeedsValue
             if view.buffer.scope not in self.scopes:
-                raise OutOfScope(name=view.buffer.name)
+                self.out_of_scope(view.buffer)
         if (len(self.scopes) > 1 or self.grid) and not self.accumulating and self.violation is None:
             self.violation = dependence(op, views, symbols, self.scopes, self.open_programs())
             if self.violation is not None:
@@ -215,6 +215,15 @@ class MlirBuilder(Builder):
         self.first_uses.used(op, operands, views, self.scopes)
         values = [t.handle for _, t in operands]
         self._op(op.full_name(), [*values, *op.symbols], attributes=op_attributes(op, self.make, operands))
+
+    def out_of_scope(self, buffer: Buffer) -> None:
+        """A tensor of a block that has ended is an error, but a branch on program ids alone is decided in each program."""
+        roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
+        if roots and all(r.key[0] == "program_id" for r in roots):
+            for root in roots:
+                self.requests.setdefault(root.key, f"the tensor {buffer.name} is made in a branch on it")
+            raise NeedsValue
+        raise OutOfScope(name=buffer.name)
 
     def open_programs(self) -> list[tuple[int, Symbol | None]]:
         """The axes of the grid along which this attempt stands for several programs."""

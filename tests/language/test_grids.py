@@ -116,6 +116,23 @@ def test_programs_that_differ_by_a_tile_operation(on):
         assert len(kernel[3].specialize(bound).modules) == 1
 
 
+def test_tensor_of_a_branch_on_the_program_id(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        if i >= 1:
+            tile = nl.load(x[i]) * 2
+        else:
+            tile = nl.load(x[i])
+        nl.store(out[i], tile)
+        return out
+    x = numbers(3, 4, 8)
+    expected = x.copy()
+    expected[1:] *= 2
+    check(on, kernel, expected, x, grid=3)
+
+
 def test_program_ids_in_loops_masks_and_operands(on):
     @nki.jit
     def kernel(x):
