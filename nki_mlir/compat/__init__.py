@@ -37,6 +37,8 @@ NAMES: dict[str, str | None] = {
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
     "nki.compiler.ncc_driver": "nki_mlir.language.current.compiler",
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
+    "torch_neuronx.xla_impl": None,
+    "torch_neuronx.xla_impl.custom_op": "nki_mlir.customop.torch_binding",
     "torch_neuronx.utils": "nki_mlir.frameworks.torch_neuronx",
     "torch_neuronx.xla_impl": None,
     "torch_neuronx.xla_impl.ops": "nki_mlir.frameworks.torch_neuronx",

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How the emulated engine runs: cores on threads or one after the other, and where their printf goes."""
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+from nki_mlir.customop.errors import BadQueueSize
+
+PRINTF_MAX = 131_072
+LEVELS = ("TRACE", "DEBUG", "INFO")                     # of NEURON_RT_LOG_LEVEL, that show what kernels print
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Settings of calls. ``printf_bytes`` None: as the environment says; ``output`` None: standard error."""
+
+    threads: bool = True
+    printf_bytes: int | None = None
+    output: io.StringIO | None = None
+
+    @property
+    def workers(self) -> int:
+        return os.cpu_count() or 1 if self.threads else 1
+
+    def ring_bytes(self) -> int:
+        """The size of the buffer of printf, 0 for no output; raises ``BadQueueSize``."""
+        if self.printf_bytes is not None:
+            return checked_size(str(self.printf_bytes))
+        size = checked_size(os.environ.get("NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES", "0"))
+        return size if os.environ.get("NEURON_RT_LOG_LEVEL", "").upper() in LEVELS else 0
+
+    def show(self, printed: str) -> None:
+        """What the kernel of one call printed, below the runtime's line."""
+        if self.output is not None:
+            self.output.write(printed)
+        elif printed:
+            stamp = time.strftime("%Y-%b-%d %H:%M:%S.") + f"{time.time_ns() // 100_000 % 10_000:04d}"
+            head = (f"{stamp} {os.getpid()}:{threading.get_native_id()} INFO  TDRV:pool_stdio_queue_consume_all_entries"
+                    "  Printing stdout from GPSIMD:")
+            print(f"{head}\n{printed}", end="" if printed.endswith("\n") else "\n", file=sys.stderr, flush=True)
+
+
+def checked_size(given: str) -> int:
+    size = int(given) if given.strip().isdecimal() else -1
+    if size < 0 or size > PRINTF_MAX or size & (size - 1):
+        raise BadQueueSize(given=given, limit=PRINTF_MAX)
+    return size
+
+
+current: ContextVar[Engine | None] = ContextVar("engine", default=None)
+
+
+def settings() -> Engine:
+    return current.get() or Engine(threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
+
+
+@contextlib.contextmanager
+def engine(threads: bool) -> Iterator[None]:
+    """Calls inside run the cores on threads, or one after the other: core 0 first, on the calling thread."""
+    token = current.set(replace(settings(), threads=threads))
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+@contextlib.contextmanager
+def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
+    """Collect what kernels print inside; ``size_bytes`` is the size of each call's buffer, which keeps the newest."""
+    output = io.StringIO()
+    token = current.set(replace(settings(), printf_bytes=size_bytes, output=output))
+    try:
+        yield output
+    finally:
+        current.reset(token)

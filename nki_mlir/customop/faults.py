@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the emulated engine finds wrong in a kernel: one class a finding, with the line of the user's source.
+
+A ``Fault`` is raised: what the device would do is not defined. A ``KernelWarning`` is a Python warning at the C++ line:
+the device runs on, with a result that is not what was meant; ``warnings.simplefilter("error", KernelWarning)`` makes it
+an error. The names in ``kind`` are those that the sources in ``engine`` and ``include`` report.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nki_mlir.customop.abi import CORES, DTYPES
+from nki_mlir.customop.errors import line_of
+from nki_mlir.diagnostics import Location, NkiMlirError
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding of the engine in Python: ``values`` are those of its kind, places are (file, line)."""
+
+    kind: str
+    at: tuple[str, int] | None
+    other: tuple[str, int] | None
+    values: tuple[int, ...]
+    text: str
+    count: int
+    cores: int              # a bit for each core
+    of: int                 # how many cores ran
+
+
+class FoundError(NkiMlirError):
+    """Base of the findings. ``fields`` names the values; ``{other}`` is the second place, ``{text}`` a text."""
+
+    kind: ClassVar[str] = ""
+    fields: ClassVar[tuple[str, ...]] = ()
+    classes: ClassVar[dict[str, type["FoundError"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if cls.kind:
+            FoundError.classes[cls.kind] = cls
+
+    @property
+    def headline(self) -> str:
+        found: Found = self.values["found"]
+        times = f"{found.count:,} times" if found.count > 1 else ""
+        said = ", ".join(part for part in (times, cores_text(found.cores, found.of)) if part)
+        return super().headline + (f" ({said})" if said else "")
+
+    def whole(self) -> str:
+        """The text with the place, on its own."""
+        return NkiMlirError.__str__(self)
+
+    @classmethod
+    def of(cls, found: Found) -> "FoundError":
+        """The exception that a finding is."""
+        made = cls.classes[found.kind]
+        values = {name: made.shown(name, value) for name, value in zip(made.fields, found.values)}
+        other = "{}:{}".format(*_place(found.other)) if found.other else "a place that is not known"
+        error = made(**values, other=other, text=found.text, found=found)
+        return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
+
+    @classmethod
+    def shown(cls, name: str, value: int) -> Any:
+        match name.partition("_")[0]:
+            case "dtype":
+                return DTYPES[value].name
+            case "way":
+                return ("write", "read")[value]         # of tightly coupled memory by a transfer: in is a write there
+            case "what":
+                return ("an element accessor", "a read stream", "a write stream")[value]
+            case "does":
+                return ("reads", "writes")[value]
+            case "distance":
+                return value
+        return f"{value:,}" if abs(value) >= 10_000 else value
+
+
+def _place(place: tuple[str, int]) -> tuple[str, int]:
+    at: Location = line_of(*place)
+    return at.file, at.line
+
+
+def cores_text(mask: int, of: int) -> str:
+    """"cores 0 to 3 and 7"; empty where there is one core only, or none is known."""
+    ids = [k for k in range(CORES) if mask >> k & 1]
+    if of == 1 or not ids:
+        return ""
+    if len(ids) == of:
+        return f"all {of} cores"
+    runs: list[list[int]] = []
+    for k in ids:
+        if runs and runs[-1][-1] == k - 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    parts = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return f"core{'s' * (len(ids) > 1)} {listed}"
+
+
+class Fault(FoundError, RuntimeError):
+    """A kernel did what is not defined. ``others`` are further findings of the same call."""
+
+    others: tuple[FoundError, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(other.whole() for other in self.others)])
+
+
+class KernelWarning(FoundError, UserWarning):
+    """A kernel did what the device lets pass."""
+
+    raised = False
+
+    def __str__(self) -> str:
+        """Without the place, which Python writes before a warning, unless it is raised."""
+        if self.raised or self.at is None:
+            return self.whole()
+        at, self.at = self.at, None
+        try:
+            return super().__str__().removeprefix("error: ")
+        finally:
+            self.at = at
+
+    def whole(self) -> str:
+        return super().whole().replace("error: ", "warning: ", 1)
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+class TransferOutOfBounds(Fault):
+    kind, fields = "transfer-range", ("into_tcm", "first", "count", "elements")
+    code = "NKI-GPSIMD-TRANSFER"
+    message = "a transfer of {count} elements from element {first} on leaves the tensor, which has {elements}"
+    why = "offsets count elements of the flat tensor, not bytes; the transfer was left out"
+    fix = "for row r of n elements the offset is r * n"
+
+
+class TransferBeyondBlock(Fault):
+    kind, fields = "tcm-range", ("size", "start", "block", "way")
+    code = "NKI-GPSIMD-TCM-RANGE"
+    message = "a transfer would {way} {size} bytes at byte {start} of a TCM block of {block} bytes"
+    why = "the block is allocated in {other}; the transfer was left out"
+
+
+class TransferAfterFree(Fault):
+    kind, fields = "tcm-freed", ("size", "block", "unused", "way")
+    code = "NKI-GPSIMD-TCM-FREED"
+    message = "a transfer would {way} {size} bytes of a TCM block that is freed"
+    why = "it is freed in {other}; the transfer was left out"
+
+
+class TransferNotTcm(Fault):
+    kind = "tcm-foreign"
+    code = "NKI-GPSIMD-TCM-POINTER"
+    message = "a transfer is given an address that tcm_malloc did not return"
+    fix = "allocate the buffer with torch::neuron::tcm_malloc"
+
+
+class TransferNull(Fault):
+    kind = "tcm-null"
+    code = "NKI-GPSIMD-TCM-NULL"
+    message = "a transfer is given a null pointer for tightly coupled memory"
+    why = "tcm_malloc returns null where the pool of 16,384 bytes has no such block left"
+    fix = "use smaller blocks, or process a row in parts; compare the result of tcm_malloc with nullptr"
+
+
+class TransferType(Fault):
+    kind, fields = "tcm-type", ("given", "wanted")
+    code = "NKI-GPSIMD-TRANSFER-TYPE"
+    message = "a transfer of elements of {given} bytes is made for a tensor whose elements have {wanted}"
+    fix = "give the accessor's functions the tensor's element type"
+
+
+# -- loads and stores of the kernel itself -----------------------------------------------------------------------------
+class AccessBeyondBlock(Fault):
+    kind, fields = "access-range", ("does", "size", "distance", "block")
+    code = "NKI-GPSIMD-ACCESS-RANGE"
+    message = "the kernel {does} {size} bytes at byte {distance} of a TCM block of {block} bytes"
+    why = "the block is allocated in {other}"
+
+
+class AccessAfterFree(Fault):
+    kind, fields = "access-freed", ("does", "size", "distance", "block")
+    code = "NKI-GPSIMD-ACCESS-FREED"
+    message = "the kernel {does} {size} bytes of a TCM block that is freed"
+    why = "it is freed in {other}"
+
+
+class AccessOutsideBlocks(Fault):
+    kind, fields = "access-foreign", ("does", "size")
+    code = "NKI-GPSIMD-ACCESS-TCM"
+    message = "the kernel {does} {size} bytes of tightly coupled memory that is not allocated"
+
+
+class AccessNull(Fault):
+    kind, fields = "access-null", ("does", "size", "distance")
+    code = "NKI-GPSIMD-ACCESS-NULL"
+    message = "the kernel {does} {size} bytes through a null pointer"
+    why = "tcm_malloc returns null where the pool of 16,384 bytes has no such block left"
+    fix = "use smaller blocks; compare the result of tcm_malloc with nullptr"
+
+
+# -- the pool ----------------------------------------------------------------------------------------------------------
+class FreedTwice(Fault):
+    kind, fields = "free-twice", ("block",)
+    code = "NKI-GPSIMD-FREE-TWICE"
+    message = "a TCM block of {block} bytes is freed again"
+    why = "it is freed in {other}"
+
+
+class FreeNotTcm(Fault):
+    kind = "free-foreign"
+    code = "NKI-GPSIMD-FREE"
+    message = "tcm_free is given an address that tcm_malloc did not return"
+
+
+class Leaked(KernelWarning):
+    kind, fields = "leak", ("block",)
+    code = "NKI-GPSIMD-LEAK"
+    message = "{block} bytes of tightly coupled memory are allocated here and never freed"
+    why = "the pool of a core has 16,384 bytes and is not emptied between calls on the device"
+    fix = "torch::neuron::tcm_free it before the kernel returns"
+
+
+# -- accessors ---------------------------------------------------------------------------------------------------------
+class IndexOutOfRange(Fault):
+    kind, fields = "index", ("given", "size", "axis")
+    code = "NKI-GPSIMD-INDEX"
+    message = "index {given} on axis {axis} of size {size}"
+
+
+class AccessorInMulticore(Fault):
+    kind, fields = "multicore-accessor", ("what",)
+    code = "NKI-GPSIMD-MULTICORE"
+    message = "{what} is opened in multicore mode"
+    why = "the cores do not see each other's caches: there are TCM accessors only"
+    fix = "use tcm_accessor(), or build the library with multicore=False"
+
+
+class AccessorType(Fault):
+    kind, fields = "accessor-type", ("dtype_given", "dtype")
+    code = "NKI-GPSIMD-ACCESSOR-TYPE"
+    message = "an accessor of {dtype_given} elements is opened on a tensor of {dtype}"
+
+
+class AccessorRank(Fault):
+    kind, fields = "accessor-rank", ("given", "rank")
+    code = "NKI-GPSIMD-ACCESSOR-RANK"
+    message = "an accessor of {given} dimensions is opened on a tensor that has {rank}"
+
+
+class StreamEnd(Fault):
+    kind, fields = "stream-end", ("does", "elements")
+    code = "NKI-GPSIMD-STREAM-END"
+    message = "a stream {does} more than the {elements} elements of its tensor"
+
+
+class StreamClosed(Fault):
+    kind, fields = "stream-closed", ("does",)
+    code = "NKI-GPSIMD-STREAM-CLOSED"
+    message = "the kernel {does} through a stream that is closed"
+
+
+_INCOHERENT = "{what} is opened while {elements} element accessors, {reads} read and {writes} write streams are open"
+_COHERENT_USE = "a tensor has any number of element accessors, or of read streams, or one write stream at a time"
+
+
+class Incoherent(Fault):
+    kind, fields = "coherence", ("what", "elements", "reads", "writes")
+    code = "NKI-GPSIMD-COHERENCE"
+    message = _INCOHERENT
+    why = _COHERENT_USE
+    fix = "close the others first, or set_accessor_coherence_policy(torch::CoherencyEnforcer::INCOHERENT_QUIET)"
+
+
+class IncoherentVerbose(KernelWarning):
+    kind, fields = "coherence-verbose", ("what", "elements", "reads", "writes")
+    code = "NKI-GPSIMD-COHERENCE"
+    message = _INCOHERENT
+    why = _COHERENT_USE
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+class NoDestination(Fault):
+    kind = "no-dst"
+    code = "NKI-GPSIMD-DESTINATION"
+    message = "a multicore kernel returns without having called get_dst_tensor()"
+    why = "each core writes its part of one tensor; what a core returns is not used"
+
+
+class WrongResult(Fault):
+    kind = "result"
+    code = "NKI-GPSIMD-RESULT"
+    message = "the kernel's result and that of its shape function are {text}"
+
+
+class Unwritten(KernelWarning):
+    kind, fields = "unwritten", ("missing", "elements", "first")
+    code = "NKI-GPSIMD-UNWRITTEN"
+    message = "{missing} of the {elements} elements of the output are never written, first element {first}"
+    why = "they have no value; the first write is in {other}"
+
+
+class Overlapping(KernelWarning):
+    kind, fields = "overlap", ("elements", "begin", "a", "b")
+    code = "NKI-GPSIMD-OVERLAP"
+    message = "{elements} elements of the output are written by more than one core"
+    why = "cores {a} (in {other}) and {b} both write element {begin}; which value stays is not defined"
+    fix = "give each core its own part; offsets count elements of the flat tensor"
+
+
+class WritesInput(Fault):
+    kind = "writes-input"
+    code = "NKI-GPSIMD-INPUT"
+    message = "the kernel writes a tensor that is an argument"
+    fix = "write get_dst_tensor(), or a tensor that the kernel makes"
+
+
+# -- sizes, dtypes, operands -------------------------------------------------------------------------------------------
+class TooManyDims(Fault):
+    kind, fields = "dims", ("rank",)
+    code = "NKI-GPSIMD-DIMS"
+    message = "a tensor has {rank} dimensions; there are at most 8"
+
+
+class LongDim(Fault):
+    kind, fields = "long-dim", ("size", "rank", "longest")
+    code = "NKI-GPSIMD-DIMS"
+    message = "a dimension of a tensor of {rank} dimensions is {size}, it is at most {longest}"
+    why = "sizes are up to 4,294,967,295 in up to 4 dimensions, and up to 65,535 in up to 8"
+
+
+class NegativeSize(Fault):
+    kind, fields = "negative-size", ("size",)
+    code = "NKI-GPSIMD-DIMS"
+    message = "a dimension of a tensor is {size}"
+
+
+class NoSuchDim(Fault):
+    kind, fields = "size-range", ("given", "rank")
+    code = "NKI-GPSIMD-DIM"
+    message = "dimension {given} of a tensor that has {rank} is asked for"
+
+
+class NoDtype(Fault):
+    kind = "no-dtype"
+    code = "NKI-GPSIMD-OPTIONS"
+    message = "a tensor is made without a dtype"
+    fix = "give one: torch::zeros(size, torch::kFloat)"
+
+
+class OperandShapes(Fault):
+    kind = "operand-shapes"
+    code = "NKI-GPSIMD-OPERANDS"
+    message = "the operands of an elementwise function, or its result, have different shapes"
+    why = "nothing is broadcast"
+
+
+class ResultType(Fault):
+    kind, fields = "result-type", ("dtype_computed", "dtype")
+    code = "NKI-GPSIMD-RESULT-TYPE"
+    message = "a function that computes {dtype_computed} is given a result of {dtype}"
+
+
+class BitwiseType(Fault):
+    kind, fields = "bitwise-type", ("dtype",)
+    code = "NKI-GPSIMD-BITWISE"
+    message = "a bitwise function is given a tensor of {dtype}"
+    fix = "use integers"
+
+
+class FractionalAlpha(Fault):
+    kind = "alpha"
+    code = "NKI-GPSIMD-ALPHA"
+    message = "alpha is no whole number, and the tensors are integers"
+
+
+class UndefinedTensor(Fault):
+    kind = "undefined-tensor"
+    code = "NKI-GPSIMD-UNDEFINED"
+    message = "a torch::Tensor is used that refers to no tensor"
+
+
+# -- shape functions, and what users check themselves ------------------------------------------------------------------
+class DataInShape(Fault):
+    kind = "shape-data"
+    code = "NKI-GPSIMD-SHAPE-DATA"
+    message = "a shape function uses the elements of a tensor"
+    why = "it runs before there is data: tensors have sizes and dtypes only"
+
+
+class DestinationInShape(Fault):
+    kind = "dst-in-shape"
+    code = "NKI-GPSIMD-SHAPE-DST"
+    message = "get_dst_tensor() is called outside of a kernel"
+
+
+class TcmInShape(Fault):
+    kind = "tcm-in-shape"
+    code = "NKI-GPSIMD-SHAPE-TCM"
+    message = "tightly coupled memory is used outside of a kernel"
+
+
+class CheckFailed(Fault):
+    kind = "check"
+    code = "NKI-GPSIMD-CHECK"
+    message = "{text}"
+
+
+class Thrown(Fault):
+    kind = "exception"
+    code = "NKI-GPSIMD-EXCEPTION"
+    message = "the operator's code throws: {text}"
+
+
+class PrintedOnCore(KernelWarning):
+    kind = "printf-core"
+    code = "NKI-GPSIMD-PRINTF"
+    message = "what this kernel prints on cores other than 0 is not shown"
+    fix = "if (get_cpu_id() == 0) printf(...)"

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A built library in this process: its operators, found kernels, and reports of its calls."""
+
+import contextlib
+import ctypes
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.customop import abi
+from nki_mlir.customop.abi import ABI, OPERATORS_MAX, PARAMETERS
+from nki_mlir.customop.errors import (
+    AbiMismatch,
+    KernelNotFound,
+    KernelSignature,
+    NoLibraryBlock,
+    NotALibrary,
+    RepeatedOperator,
+    TooManyOperators,
+    UnknownOperator,
+    shown,
+)
+from nki_mlir.customop.operator import Operator
+from nki_mlir.customop.reports import findings, tell
+from nki_mlir.customop.symbols import defined_functions
+
+# A parameter of a kernel as the demangler writes it; a tensor by value or reference is passed alike.
+SPELLINGS = {"torch::Tensor": "T", "c10::Scalar": "S", "double": "d", "long": "i", "long long": "i"}
+
+
+class Library:
+    """A library of custom operators. Operators are attributes: ``library.giou(a, b)``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.dll = opened(path)
+        self.multicore = bool(self.dll.gpsimd_multicore())
+        self.checked = bool(self.dll.gpsimd_checked())
+        names = self.dll.gpsimd_libraries().decode().split()
+        if len(names) != 1:
+            raise NoLibraryBlock(count=len(names) or "no")
+        self.name: str = names[0]
+        self.operators = {op.name: op for op in map(self.operator, range(self.count()))}
+        self.find_kernels()
+
+    def count(self) -> int:
+        count = self.dll.gpsimd_count()
+        if count > OPERATORS_MAX:
+            raise TooManyOperators(library=self.name, count=count, limit=OPERATORS_MAX)
+        names = Counter(self.dll.gpsimd_name(k).decode() for k in range(count))
+        for name, times in names.items():
+            if times > 1:
+                raise RepeatedOperator(library=self.name, name=name)
+        return count
+
+    def operator(self, number: int) -> Operator:
+        name, kernel, parameters = (entry(number).decode() for entry in (
+            self.dll.gpsimd_name, self.dll.gpsimd_kernel, self.dll.gpsimd_parameters))
+        return Operator(self, number, name, kernel, parameters)
+
+    def __getattr__(self, name: str) -> Operator:
+        if name.startswith("__") or "operators" not in self.__dict__:
+            raise AttributeError(name)
+        if name not in self.operators:
+            raise UnknownOperator(library=self.name, name=name, known=", ".join(self.operators))
+        return self.operators[name]
+
+    def __repr__(self) -> str:
+        kind = f"{'8 cores' if self.multicore else '1 core'}, {'checked' if self.checked else 'fast'}"
+        return f"<custom operators {self.name} ({kind}): {', '.join(self.operators)}>"
+
+    # -- kernels -------------------------------------------------------------------------------------------------------
+    def find_kernels(self) -> None:
+        """Give every operator the address of its kernel, which its registration names."""
+        functions: dict[str, list[tuple[str, str]]] = {}            # name -> (symbol, parameters) of each overload
+        for symbol in defined_functions(self.path):
+            name, _, parameters = self.demangled(symbol).partition("(")
+            functions.setdefault(name, []).append((symbol, parameters))
+        for op in self.operators.values():
+            overloads = functions.get(op.kernel, [])
+            if not overloads:
+                raise KernelNotFound(name=op.name, kernel=op.kernel, others=self.candidates(functions))
+            fitting = [s for s, given in overloads if letters(given) in (op.parameters, None)]
+            if not fitting:
+                expected = ", ".join(PARAMETERS[p][0] for p in op.parameters)
+                raise KernelSignature(name=op.name, kernel=op.kernel, expected=expected,
+                                      given=" and ".join(f"{op.kernel}({p}" for _, p in overloads))
+            address = ctypes.cast(getattr(self.dll, fitting[0]), ctypes.c_void_p).value
+            self.dll.gpsimd_bind(op.number, address)
+
+    def demangled(self, symbol: str) -> str:
+        text = ctypes.create_string_buffer(4096)
+        self.dll.gpsimd_demangle(symbol.encode(), text, len(text))
+        return text.value.decode(errors="replace")
+
+    def candidates(self, functions: dict[str, list[tuple[str, str]]]) -> str:
+        """What a misspelled kernel may have meant: functions that take a tensor and are in no namespace."""
+        found = sorted(n for n, overloads in functions.items()
+                       if "::" not in n and any("torch::Tensor" in p for _, p in overloads))
+        return f"functions that take tensors: {', '.join(found)}" if found else "no function takes a tensor"
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def reading(self, report: Any, cores: int) -> Iterator[abi.Report]:
+        """The report of a call; after the block its findings are raised or shown."""
+        try:
+            yield report.contents
+            found = findings(report.contents, self.path, self.dll.gpsimd_base() or 0, cores)
+        finally:
+            self.dll.gpsimd_free(report)
+        tell(found)
+
+
+def letters(parameters: str) -> str | None:
+    """The letters of "double, long)", "?" for a type that no operator has; None for a C function, which has no list."""
+    if parameters in ("", ")"):
+        return "" if parameters else None
+    plain = (p.strip().removesuffix("&").removesuffix(" const") for p in parameters.removesuffix(")").split(","))
+    return "".join(SPELLINGS.get(p, "?") for p in plain)
+
+
+# -- opening files -----------------------------------------------------------------------------------------------------
+_OPENED: dict[tuple[int, ...], Library] = {}            # (device, inode, size, time) -> library
+_NAMES: set[str] = set()                                # that the loader has seen
+_LOCK = threading.RLock()
+
+
+def open_library(path: str | os.PathLike) -> Library:
+    """The library of a file; opened again it is the same object, unless the file was built anew."""
+    file = Path(path).resolve()
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise NotALibrary(file=shown(file), reason=error.strerror) from None
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    with _LOCK:
+        if identity not in _OPENED:
+            _OPENED[identity] = Library(file)
+        return _OPENED[identity]
+
+
+def opened(path: Path) -> ctypes.CDLL:
+    """The file mapped into the process. The loader knows files by name, so a file built anew needs another name."""
+    with _LOCK, tempfile.TemporaryDirectory() as folder:
+        alias = str(path)
+        if alias in _NAMES:
+            alias = os.path.join(folder, path.name)
+            os.symlink(path, alias)
+        try:
+            dll = ctypes.CDLL(alias, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise NotALibrary(file=shown(path), reason=error) from None
+        _NAMES.add(str(path))
+    try:
+        version = dll.gpsimd_abi()
+    except AttributeError:
+        raise NotALibrary(file=shown(path), reason="it has no operators") from None
+    if version != ABI:
+        raise AbiMismatch(file=shown(path), found=version, version=ABI)
+    abi.declare(dll)
+    return dll

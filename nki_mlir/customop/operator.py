@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One operator of a library: checking arguments, shapes by its shape function, and calls on arrays of any framework."""
+
+import ctypes
+import numbers
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.customop import abi
+from nki_mlir.customop.abi import CODES, DTYPE_NAMES, DTYPES, PARAMETERS
+from nki_mlir.customop.engine import Engine, settings
+from nki_mlir.customop.errors import WrongArgument, WrongArity, WrongDtype
+
+if TYPE_CHECKING:
+    from nki_mlir.customop.library import Library
+
+
+class Buffer(NamedTuple):
+    """A dense array: where it is, the code of its dtype, its shape."""
+
+    address: int
+    code: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A custom operator, callable on NumPy arrays, JAX arrays and tracers, and PyTorch tensors.
+
+    ``parameters`` has a letter for each: T a tensor, S a Scalar, d a double, i an int64_t.
+    """
+
+    library: "Library"
+    number: int
+    name: str
+    kernel: str
+    parameters: str
+
+    @property
+    def signature(self) -> str:
+        return f"{self.library.name}.{self.name}({', '.join(PARAMETERS[p][1] for p in self.parameters)})"
+
+    def __repr__(self) -> str:
+        return f"<custom operator {self.signature}>"
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.check_arity(arguments)
+        for module, kind, binding in (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding")):
+            loaded = getattr(sys.modules.get(module), kind, None)
+            if loaded is not None and any(isinstance(a, loaded) for a in arguments):
+                import importlib
+                return importlib.import_module(f"nki_mlir.customop.{binding}").call(self, arguments)
+        return self.on_numpy(arguments, settings())
+
+    def on_numpy(self, arguments: Sequence[Any], engine: Engine) -> np.ndarray:
+        """The result of a call on arrays and numbers."""
+        arrays = [np.ascontiguousarray(a) if p == "T" and isinstance(a, np.ndarray) else a
+                  for p, a in zip(self.parameters, arguments)]
+        values = self.values(arrays, lambda a: a.ctypes.data)
+        shape, code = self.infer(values)
+        result = np.empty(shape, DTYPES[code])
+        self.run(values, Buffer(result.ctypes.data, code, shape), engine)
+        return result
+
+    def shape(self, *arguments: Any) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and dtype of the result for arrays, or anything with ``shape`` and ``dtype``; nothing is computed."""
+        self.check_arity(arguments)
+        shape, code = self.infer(self.values(arguments, lambda a: 0))
+        return shape, DTYPES[code]
+
+    # -- arguments -----------------------------------------------------------------------------------------------------
+    def check_arity(self, arguments: Sequence[Any]) -> None:
+        if len(arguments) != len(self.parameters):
+            raise WrongArity(signature=self.signature, given=len(arguments), wanted=len(self.parameters))
+
+    def values(self, arguments: Sequence[Any], address: Any) -> list[Buffer | float]:
+        """Arguments as the engine takes them; raises ``WrongArgument`` and ``WrongDtype``."""
+        values: list[Buffer | float] = []
+        for place, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
+            if parameter != "T":
+                if not isinstance(argument, numbers.Real | np.bool_):
+                    self.refuse(place, argument, "a number")
+                if parameter == "i" and argument != int(argument):
+                    self.refuse(place, argument, "a whole number")
+                values.append(float(argument))
+            elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
+                self.refuse(place, argument, "an array")
+            else:
+                code = CODES.get(np.dtype(argument.dtype))
+                if code is None:
+                    self.refuse_dtype(place, argument.dtype)
+                values.append(Buffer(address(argument), code, tuple(argument.shape)))       # type: ignore[arg-type]
+        return values
+
+    def refuse(self, place: int, argument: Any, wanted: str) -> None:
+        raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
+
+    def refuse_dtype(self, place: int, dtype: Any) -> None:
+        raise WrongDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
+                         known=DTYPE_NAMES)
+
+    # -- the engine ----------------------------------------------------------------------------------------------------
+    def infer(self, values: Sequence[Buffer | float]) -> tuple[tuple[int, ...], int]:
+        """Shape and dtype code of the result, by the shape function; raises what it finds wrong."""
+        report = self.library.dll.gpsimd_shape(self.number, self.arguments(values))
+        with self.library.reading(report, cores=1) as read:
+            return tuple(read.sizes[:read.rank]), read.dtype
+
+    def run(self, values: Sequence[Buffer | float], result: Buffer, engine: Engine) -> list[abi.Counters]:
+        """Run the kernel on the cores; what each did."""
+        cores = abi.CORES if self.library.multicore else 1
+        options = abi.EngineOptions(cores, engine.workers, engine.ring_bytes())
+        destination = self.arguments([result])
+        report = self.library.dll.gpsimd_run(self.number, self.arguments(values), destination, ctypes.byref(options))
+        printed = b""
+        try:
+            with self.library.reading(report, cores) as read:
+                printed = ctypes.string_at(read.printed, read.printed_bytes) if read.printed_bytes else b""
+                return [abi.Counters.from_buffer_copy(read.counters[k]) for k in range(cores)]
+        finally:
+            engine.show(printed.decode(errors="replace"))
+
+    def arguments(self, values: Sequence[Buffer | float]) -> Any:
+        """The C array; it keeps what it points to."""
+        made = (abi.Arg * max(1, len(values)))()
+        for argument, value in zip(made, values):
+            if isinstance(value, Buffer):
+                sizes = (ctypes.c_int64 * max(1, len(value.shape)))(*value.shape)
+                argument.kind, argument.data, argument.dtype = ord("T"), value.address, value.code
+                argument.rank, argument.sizes = len(value.shape), sizes
+            else:
+                argument.kind, argument.number = ord("d"), value
+        return made
+
+    def bytes_of(self, shape: Sequence[int], code: int) -> int:
+        return prod(shape) * DTYPES[code].itemsize

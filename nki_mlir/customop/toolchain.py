@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The host's C++ compiler: finding it, running it, and reading where its messages point."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from nki_mlir.customop.errors import CompilationFailed, NoCompiler, shown
+from nki_mlir.diagnostics import Location
+
+HERE = Path(__file__).parent
+INCLUDE = HERE / "include"
+WRAPPED = ("printf", "vprintf", "puts", "putchar")                      # what kernels print goes to a ring buffer
+WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
+
+# file:line:column: error: text, and the linker's file:line: undefined reference to ...
+MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^\s:]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*"
+                     r"(?P<kind>fatal error|error|required from|undefined reference)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: its command and what it says of its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def is_clang(self) -> bool:
+        return "clang" in self.version
+
+    def kernel_flags(self, checked: bool) -> list[str]:
+        """Flags for the user's sources. The instrumentation that the checked build uses is GCC's form of it."""
+        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1"]
+        if not checked:
+            return [*flags, "-O3"]
+        return [*flags, "-O1", *([] if self.is_clang else ["-fsanitize=kernel-address"])]
+
+    def link_flags(self, checked: bool) -> list[str]:
+        """``-Bsymbolic``: names of the library are its own, also where the process has PyTorch's of the same name."""
+        wrapped = WRAPPED + (WRAPPED_CHECKED if checked else ())
+        return ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", *(f"-Wl,--wrap={name}" for name in wrapped),
+                "-pthread"]
+
+    def run(self, arguments: Sequence[str], what: str, verbose: bool = False) -> None:
+        """Run it; raises ``CompilationFailed`` with its message, at the user's line that it names."""
+        command = [*self.command, *arguments]
+        if verbose:
+            print(shlex.join(command), flush=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except FileNotFoundError:
+            raise NoCompiler(tried=self.command[0]) from None
+        if done.returncode:
+            raise CompilationFailed(what=what, output=readable(done.stderr)).located(blamed(done.stderr))
+        if verbose and done.stderr.strip():
+            print(readable(done.stderr), flush=True)
+
+
+def readable(output: str) -> str:
+    """A compiler's message with file names as the user writes them."""
+    return re.sub(r"(?<![^\s:])/[^\s:]+(?=:)", lambda m: shown(m[0]), output.rstrip())
+
+
+def blamed(output: str) -> Location | None:
+    """The first line of the user's own file that a message names; errors inside our headers were caused there."""
+    found = [m for m in MESSAGE.finditer(output)
+             if not Path(m["file"]).is_relative_to(HERE) and Path(m["file"]).is_file()]
+    first = next((m for m in found if m["kind"].endswith("error")), found[0] if found else None)
+    if first is None:
+        return None
+    column = int(first["column"] or 1) - 1
+    return Location(shown(first["file"]), int(first["line"]), column)
+
+
+def find_compiler() -> Compiler:
+    """``CXX``, or the first of g++, c++ and clang++; raises ``NoCompiler``."""
+    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+@cache
+def _find(wanted: str, path: str) -> Compiler:
+    choices = [tuple(shlex.split(wanted))] if wanted.strip() else [("g++",), ("c++",), ("clang++",)]
+    for command in choices:
+        if shutil.which(command[0], path=path or None):
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+            return Compiler(command, done.stdout.split("\n")[0])
+    raise NoCompiler(tried=" or ".join(c[0] for c in choices))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``torch_neuronx.xla_impl.custom_op``: custom operators as ``torch.ops.<library>.<operator>``.
+
+They run eagerly, under ``torch.compile`` and in programs of ``torch.export``; shape functions are their fake
+implementations, so that a program is specialised to its shapes. They have no derivative: a model is trained through a
+``torch.autograd.Function`` whose forward and backward call operators. PyTorch is imported with the first library.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nki_mlir import customop
+from nki_mlir.customop.abi import PARAMETERS
+from nki_mlir.customop.engine import settings
+from nki_mlir.customop.errors import NotDifferentiable
+from nki_mlir.customop.library import Library
+from nki_mlir.customop.operator import Buffer, Operator
+
+__all__ = ["load", "load_library"]
+
+
+def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str | Path],
+         build_directory: str | Path | None = None, multicore: bool = False, verbose: bool = False,
+         extra_cflags: Sequence[str] = (), extra_include_paths: Sequence[str | Path] = (),
+         checked: bool | None = None) -> Library:
+    """Build ``lib<name>.so``, load it, and define its operators; see ``nki_mlir.customop.load``."""
+    return register(customop.load(name, compute_srcs, shape_srcs, build_directory, multicore, verbose, extra_cflags,
+                                  extra_include_paths, checked))
+
+
+def load_library(path: str | os.PathLike[Any]) -> Library:
+    """Load a library that was built before, and define its operators."""
+    return register(customop.load_library(path))
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+# Qualified name -> what it is now, and PyTorch's record of it.
+_REGISTERED: dict[str, tuple[Operator | None, Any]] = {}
+
+
+def register(library: Library) -> Library:
+    """Define the operators in PyTorch; those of a library that was built anew take the place of the old ones."""
+    for operator in library.operators.values():
+        name = f"{library.name}::{operator.name}"
+        known, record = _REGISTERED.get(name, (None, None))
+        if known is operator:
+            continue
+        if record is not None:
+            record._destroy()
+        _REGISTERED[name] = operator, define(operator, name)
+    return library
+
+
+def define(operator: Operator, name: str) -> Any:
+    import torch
+    record = torch.library.Library(operator.library.name, "FRAGMENT")
+    schema = ", ".join(f"{PARAMETERS[p][1]} arg{k}" for k, p in enumerate(operator.parameters))
+    record.define(f"{operator.name}({schema}) -> Tensor")
+    record.impl(operator.name, lambda *arguments: on_cpu(operator, arguments), "CPU")
+    torch.library.register_fake(name, lambda *arguments: abstractly(operator, arguments), lib=record)
+    backward = refuse_gradient()
+
+    def remember(ctx: Any, inputs: tuple, output: Any) -> None:
+        ctx.shapes = [x.shape if isinstance(x, torch.Tensor) else None for x in inputs]
+
+    def differentiate(ctx: Any, gradient: Any) -> tuple:
+        return tuple(None if s is None else backward(gradient, list(s), operator.signature) for s in ctx.shapes)
+    torch.library.register_autograd(name, differentiate, setup_context=remember, lib=record)
+    return record
+
+
+@cache
+def refuse_gradient() -> Callable:
+    """An operator that raises when it runs: compiled programs have a backward pass that may never be used."""
+    import torch
+    record = torch.library.Library("nki_mlir_customop", "DEF")
+    record.define("no_derivative(Tensor gradient, SymInt[] shape, str name) -> Tensor")
+
+    def refuse(gradient: Any, shape: Any, name: str) -> Any:
+        raise NotDifferentiable(name=name)
+    record.impl("no_derivative", refuse, "CPU")
+    torch.library.register_fake("nki_mlir_customop::no_derivative",
+                                lambda gradient, shape, name: gradient.new_empty(shape), lib=record)
+    _REGISTERED["nki_mlir_customop::no_derivative"] = None, record          # the definition ends with the record
+    return torch.ops.nki_mlir_customop.no_derivative
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+@cache
+def codes() -> dict[Any, int]:
+    """PyTorch's dtypes, and their codes."""
+    import torch
+    return {torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.float16: 5, torch.float32: 6,
+            torch.bfloat16: 15}
+
+
+def call(operator: Operator, arguments: Sequence[Any]) -> Any:
+    """An operator object on tensors."""
+    import torch
+    register(operator.library)
+    return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
+
+
+def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any], int]) -> list[Buffer | float]:
+    values: list[Buffer | float] = []
+    for place, (parameter, argument) in enumerate(zip(operator.parameters, arguments)):
+        if parameter != "T":
+            values.append(float(argument))
+            continue
+        if argument.dtype not in codes():
+            operator.refuse_dtype(place, argument.dtype)
+        values.append(Buffer(address(argument), codes()[argument.dtype], tuple(int(n) for n in argument.shape)))
+    return values
+
+
+def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
+    dense = [a.contiguous() if p == "T" else a for p, a in zip(operator.parameters, arguments)]
+    values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
+    shape, code = operator.infer(values)
+    result = new(shape, code)
+    operator.run(values, Buffer(result.data_ptr(), code, shape), settings())
+    return result
+
+
+def abstractly(operator: Operator, arguments: Sequence[Any]) -> Any:
+    return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)))
+
+
+def new(shape: tuple[int, ...], code: int) -> Any:
+    import torch
+    return torch.empty(shape, dtype={v: k for k, v in codes().items()}[code])
