@@ -14,6 +14,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View, check_on_chip_shape
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -139,7 +140,18 @@ def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -
     for field in cls.tiles:
         if field.writes and (view := views.get(field.name)) is not None:
             check_mutable(view)
+    if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
+        views = {name: own_partitions(view) for name, view in views.items()}
     return builder.emit(cls, views, mask, **attributes)
+
+
+def own_partitions(view: Any) -> Any:
+    """An instruction's operand: each lane reads its own partition, so one that all lanes share is spread by a copy."""
+    if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
+        return view
+    spread = new_tensor(view.shape, view.dtype)
+    active().emit(movement.CopyOp, {"dst": spread, "src": view})
+    return spread
 
 
 def check_mutable(view: View) -> None:
