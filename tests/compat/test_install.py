@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Vendor module names: importable where the vendor's packages are absent, never in front of installed ones unasked.
+
+Each case runs in a process of its own, since it changes what can be imported.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def python(code: str, *paths: Path) -> subprocess.CompletedProcess:
+    search = ":".join(map(str, (*paths, ROOT)))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={"PYTHONPATH": search, "PATH": "/usr/bin:/bin"})
+
+
+def test_names_do_not_exist_before():
+    done = python("import neuronxcc.nki")
+    assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.parametrize("statement", [
+    "import neuronxcc.nki as nki; nki.language.add; nki.isa.activation; nki.compiler.sbuf; nki.typing.tensor",
+    "from neuronxcc import nki; nki.jit",
+    "from neuronxcc.nki.language import par_dim, bfloat16",
+    "from neuronxcc.nki.typing import tensor, mutable_tensor",
+    "from neuronxcc.nki.language.constants import sizeinbytes; assert sizeinbytes('bfloat16') == 2",
+    "from neuronxcc.nki.isa.constants import oob_mode; oob_mode.skip",
+    "from neuronxcc.nki.isa.neuron_isa import dma_copy",
+    "import neuronxcc.nki.errors as e; assert e.err_unsupported_memory.code == 'err_unsupported_memory'",
+    "import nki, nki.language as nl, nki.isa as nisa; nl.add; nisa.dma_copy; nki.jit",
+    "import neuronxcc.nki.language as a, nki.language as b; assert a is not b",
+    "import numpy as np, neuronxcc.nki.language as nl; assert np.ones(3, dtype=nl.float8_e5m2).itemsize == 1",
+])
+def test_statement_works_once_installed(statement):
+    done = python(f"from nki_mlir.compat import install; install(); install(); {statement}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_torch_xla_only_on_request():
+    asks = "import importlib.util as u; print(u.find_spec('torch_xla') is not None)"
+    assert python(f"from nki_mlir.compat import install; install(); {asks}").stdout.strip() == "False"
+    assert python(f"from nki_mlir.compat import install; install(torch_xla=True); {asks}").stdout.strip() == "True"
+
+
+def installed_vendor_package(folder: Path) -> None:
+    package = folder / "neuronxcc" / "nki"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("ORIGIN = 'vendor'\n")
+    (package / "language.py").write_text("ORIGIN = 'vendor'\n")
+
+
+@pytest.mark.parametrize("override, expected", [(False, "vendor"), (True, "ours")])
+def test_an_installed_package_wins_unless_told_otherwise(tmp_path, override, expected):
+    installed_vendor_package(tmp_path)
+    done = python(f"from nki_mlir.compat import install; install(override={override}); import neuronxcc.nki.language as nl;"
+                  "print(getattr(nl, 'ORIGIN', 'ours'))", tmp_path)
+    assert done.stdout.strip() == expected, done.stderr
+
+
+def test_uninstall_takes_the_names_back():
+    done = python("from nki_mlir.compat import install, uninstall; install(); import neuronxcc.nki; uninstall();"
+                  "import neuronxcc.nki.language")
+    assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
+
+
+def test_a_script_s_own_error_and_arguments(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys, neuronxcc.nki\nprint(sys.argv[1:], __name__)\n")
+    done = subprocess.run([sys.executable, "-m", "nki_mlir", str(script), "a", "--b"], capture_output=True, text=True,
+                          cwd=ROOT)
+    assert done.stdout.strip() == "['a', '--b'] __main__"
+
+
+def test_a_kernel_mistake_in_a_script_is_no_traceback(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import numpy as np\nimport neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n"
+                      "@nki.jit\ndef f(x):\n    nl.exp(x)\nf(np.ones((2, 2), np.float32))\n")
+    done = subprocess.run([sys.executable, "-m", "nki_mlir", str(script)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{script}:6:5: error: Expected operand 'x' of 'exp'"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_script():
+    done = subprocess.run([sys.executable, "-m", "nki_mlir", "nowhere.py"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and "no script nowhere.py" in done.stderr
