@@ -179,6 +179,29 @@ def test_one_row_for_all_partitions_is_spread_by_a_transfer():
     assert names(module) == ["tensor_tensor"]
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_row_that_a_loop_leaves_as_it_is__is_spread_in_front_of_it(changes):
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nl.load(w)
+        for i in nl.sequential_range(3):
+            for j in nl.affine_range(2):
+                tile = nl.load(x[i * 128:(i + 1) * 128, j * 20:(j + 1) * 20])
+                scaled = nl.multiply(tile, row.broadcast_to((128, 20)))
+                nl.store(out[i * 128:(i + 1) * 128, j * 20:(j + 1) * 20], scaled)
+            if changes:
+                row[...] = nl.add(row, 1.0)
+        return out
+    x, w = floats(384, 40), floats(1, 20)
+    module, result = check(kernel, x, w)
+    rows = w + np.arange(3)[:, None] * changes
+    np.testing.assert_allclose(result.reshape(3, 128, 2, 20), x.reshape(3, 128, 2, 20) * rows[:, None, None], rtol=1e-6)
+    spread, = [op for op in instructions(module) if read_op(op).operands()[-1][1].access.dims[0] == (0, 128)]
+    around = [spread.parent.name, spread.parent.parent.name]
+    assert around == (["scf.for", "func.func"] if changes else ["func.func", "builtin.module"])
+
+
 def test_one_number_for_all():
     module, _ = check(make(lambda a, b: nl.add(a, b.broadcast_to((100, 50)))), floats(100, 50), floats(1, 1))
     assert names(module) == ["tensor_scalar"]

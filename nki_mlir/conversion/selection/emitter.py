@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
+from nki_mlir.conversion.selection.invariants import outermost_loop
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Mask, Ranges, Tile, same_place
 from nki_mlir.dialects.attributes import Attributes
@@ -35,6 +36,7 @@ class Emitter:
         self.machine, self.make = machine, Attributes()
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
+        self.kept: dict[Any, Tile] = {}         # operands that were brought there for a loop
 
     def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
         self.location, self.place = operation.location, ir.InsertionPoint(operation)
@@ -197,15 +199,27 @@ class Emitter:
             return tile
         key = tile.handle, tile.access
         if key not in self.moved:
-            inner = without_repeats(tile)
-            if inner.space == PSUM:
-                inner = self.evacuated(inner)
-            if not self.reachable(inner):
-                target = without_repeats(self.buffer_like(inner, inner.dtype))
-                self.copy(target, inner)
-                inner = target
-            self.moved[key] = inner
+            loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.place.block)
+            if loop is None:
+                self.moved[key] = self.within_reach(tile)
+            else:                               # once for the whole loop, which leaves the buffer as it is
+                if (loop, key) not in self.kept:
+                    inside, self.place = self.place, ir.InsertionPoint(loop)
+                    self.kept[loop, key] = self.within_reach(tile)
+                    self.place = inside
+                self.moved[key] = self.kept[loop, key]
         return repeated(self.moved[key], tile.shape)
+
+    def within_reach(self, tile: Tile) -> Tile:
+        """A copy in SBUF of what a tile has, each element once in a partition."""
+        inner = without_repeats(tile)
+        if inner.space == PSUM:
+            inner = self.evacuated(inner)
+        if not self.reachable(inner):
+            target = without_repeats(self.buffer_like(inner, inner.dtype))
+            self.copy(target, inner)
+            inner = target
+        return inner
 
     def evacuated(self, tile: Tile) -> Tile:
         """A PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
