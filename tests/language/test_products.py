@@ -61,9 +61,9 @@ def test_matmul__true_float32(on):
 
 def test_matmul__views_as_operands(on):
     def body(a, b):
-        return nisa.nc_matmul(a[8:24, 2:18:2], b.reshape((40, 4, 8))[8:24, 1:3, :])
+        return nisa.nc_matmul(a[0:16, 2:18:2], b.reshape((40, 4, 8))[0:16, 1:3, :])
     x, y = small(40, 24), small(40, 32, seed=1)
-    expected = x[8:24, 2:18:2].T @ y.reshape(40, 4, 8)[8:24, 1:3].reshape(16, 16)
+    expected = x[0:16, 2:18:2].T @ y.reshape(40, 4, 8)[0:16, 1:3].reshape(16, 16)
     check(on, kernel_of(body), expected.reshape(8, 2, 8), x, y)
 
 
