@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
+
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.dialects.mlir_ops import load_dialects
+
+TO_LINALG = (
+    "builtin.module(func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,"
+    "func.func(chlo-legalize-to-stablehlo),func.func(stablehlo-aggressive-simplification,stablehlo-legalize-to-linalg))")
+SIGNLESS = "builtin.module(stablehlo-convert-to-signless)"
+FUSED = "func.func(linalg-fuse-elementwise-ops),canonicalize,cse,"
+BUFFERS = (
+    "empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 allow-return-allocs-from-loops=1 "
+    "function-boundary-type-conversion=identity-layout-map},")
+TO_BUFFERS = f"builtin.module({FUSED}{BUFFERS}canonicalize,cse,func.func(linalg-generalize-named-ops),canonicalize)"
+
+
+class BadModule(NkiMlirError, ValueError):
+    code = "NKI-STABLEHLO"
+    message = "the StableHLO module cannot be run: {what}"
+    fix = "give a module with one public function on tensors of static shape, as jax.jit(f).lower(...).as_text() does"
+
+
+def graph_context() -> Any:
+    """A context with our dialects, StableHLO and its passes."""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True      # attributes of JAX; operations are checked by ``check_safe``
+    load_dialects(context)
+    load_graph_dialects(context)
+    return context
+
+
+def load_graph_dialects(context: Any) -> None:
+    """StableHLO's dialects in a context, and its passes in the process."""
+    load("_mlir_libs._torchMlir")                   # importing it registers the passes to linalg
+    stablehlo = load("_mlir_libs._stablehlo")
+    stablehlo.register_dialect(context, load=True)
+    stablehlo.register_stablehlo_passes()
+
+
+def run_pipeline(module: Any, pipeline: str) -> None:
+    try:
+        load("passmanager").PassManager.parse(pipeline).run(module.operation)
+    except ir.MLIRError as error:
+        lines = str(error).splitlines()
+        raise BadModule(what=next((line for line in lines if line.startswith("error: ")), lines[0])) from None
+
+
+def refuse_leftovers(module: Any) -> None:
+    """Operations that the passes to linalg do not know."""
+    found = first_operation(module, ("stablehlo.", "chlo."))
+    if found:
+        raise Unsupported(feature=f"'{found}' in a linked module",
+                          instead="run this program with jax.jit, where XLA compiles what is around the kernels")
+
+
+def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:
+    """The name of the first operation whose name begins so."""
+    found = operations_of(module, lambda name: name.startswith(prefixes))
+    return found[0].name if found else None
+
+
+def operations_of(root: Any, wanted: Any) -> list[Any]:
+    """The operations below ``root`` whose name ``wanted`` accepts, in order."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if wanted(op.name):
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def public_function(module: Any) -> Any:
+    """The module's one public function."""
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    public = [f for f in functions if "sym_visibility" not in f.attributes
+              or f.attributes["sym_visibility"].value == "public"]
+    if len(public) != 1:
+        raise BadModule(what=f"it has {len(public)} public functions")
+    return public[0]
+
+
+def named(module: Any, name: str) -> Any:
+    return next(op.operation for op in module.body.operations
+                if "sym_name" in op.operation.attributes and op.operation.attributes["sym_name"].value == name)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""stablehlo-to-linalg: a StableHLO module, with the kernels that it calls, as one kernel function on HBM buffers.
+
+before:  func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
+           %0 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%a)
+           %1 = stablehlo.add %0, %a
+           return %1
+after:   func.func @main(%a: memref<8x4xf32, "hbm">, %r: memref<8x4xf32, "hbm">) {
+           (the kernel at the waist, from %a to %0)
+           linalg.generic ins(%0, %a) outs(%r) { ... arith.addf ... }
+
+The graph's own operations are ``linalg.generic`` on buffers of any size, with arithmetic of ``arith`` and ``math``.
+Results are the function's last arguments. Kernels are linked first, and lowered to the waist.
+"""
+
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
+from nki_mlir.conversion.graph.functions import copies_as_structured, insert_kernels, results_as_arguments
+from nki_mlir.conversion.graph.rewrites import rewrite_concatenations
+from nki_mlir.conversion.graph.upstream import (
+    SIGNLESS,
+    TO_BUFFERS,
+    TO_LINALG,
+    load_graph_dialects,
+    named,
+    operations_of,
+    public_function,
+    refuse_leftovers,
+    run_pipeline,
+)
+from nki_mlir.conversion.graph.views import flatten_views, in_hbm, put_in_hbm
+from nki_mlir.conversion.link_kernels import Linked, link
+from nki_mlir.transforms.passes import Pass, pass_named, run_passes
+
+LOWER = ("split-masked-loops", "nki-to-linalg")
+
+
+class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
+    def run(self, module: Any) -> None:
+        load_graph_dialects(module.context)
+        with module.context, ir.Location.unknown():
+            public_function(module)
+            kernels = set_aside(module, link(module))
+            rewrite_concatenations(module)
+            ControlFlowToScf().run(module)
+            run_pipeline(module, TO_LINALG)
+            make_signless(module)
+            run_pipeline(module, SIGNLESS)
+            refuse_leftovers(module)
+            run_pipeline(module, TO_BUFFERS)
+            run_passes(kernels, [pass_named(name) for name in LOWER])
+            main = public_function(module)
+            put_in_hbm(main)
+            results_as_arguments(main)
+            flatten_views(main)
+            copies_as_structured(main)
+            insert_kernels(main, kernels)
+            finish(module, main)
+
+
+def set_aside(module: Any, linked: list[Linked]) -> Any:
+    """A module with the kernels' own functions; the graph keeps declarations, which the upstream passes leave alone."""
+    kernels = ir.Module.create()
+    for name in dict.fromkeys(part for one in linked for part in one.parts):
+        op = named(module, name)
+        if op.name != "func.func":
+            continue
+        with ir.InsertionPoint(kernels.body):
+            op.clone()
+        kind = op.attributes["function_type"]
+        with ir.InsertionPoint(op):
+            ir.Operation.create("func.func", regions=1, attributes={
+                "sym_name": op.attributes["sym_name"], "function_type": kind,
+                "sym_visibility": ir.StringAttr.get("private")})
+        op.erase()
+    return kernels
+
+
+def make_signless(module: Any) -> None:
+    """Start values of kernels' results as the upstream passes leave the graph's integers: without a sign."""
+    for get in operations_of(module, lambda name: name == "memref.get_global"):
+        held = named(module, get.attributes["name"].value).attributes
+        kind = ir.MemRefType(held["type"].value)
+        element = kind.element_type
+        if isinstance(element, ir.IntegerType) and element.is_unsigned:
+            plain = ir.IntegerType.get_signless(element.width)
+            held["type"] = ir.TypeAttr.get(ir.MemRefType.get(kind.shape, plain, None, kind.memory_space))
+            held["initial_value"] = ir.DenseElementsAttr.get_splat(
+                ir.RankedTensorType.get(kind.shape, plain), ir.IntegerAttr.get(plain, 0))
+
+
+def finish(module: Any, main: Any) -> None:
+    """Remove what only the graph needed; globals are in HBM."""
+    for op in list(module.body.operations):
+        operation = op.operation
+        if operation.name == "func.func" and operation != main:
+            operation.erase()
+        elif operation.name == "memref.global":
+            kind = in_hbm(ir.MemRefType(operation.attributes["type"].value))
+            operation.attributes["type"] = ir.TypeAttr.get(kind)
+    for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:
+        if not name.startswith(("nki.", "sym_")):
+            del module.operation.attributes[name]
