@@ -65,7 +65,7 @@ class FoundError(NkiMlirError):
             case "dtype":
                 return DTYPES[value].name
             case "way":
-                return ("write", "read")[value]         # of tightly coupled memory by a transfer: in is a write there
+                return ("read", "write")[value]         # of tightly coupled memory: a transfer in writes there
             case "what":
                 return ("an element accessor", "a read stream", "a write stream")[value]
             case "does":

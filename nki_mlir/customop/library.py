@@ -45,6 +45,7 @@ class Library:
             raise NoLibraryBlock(count=len(names) or "no")
         self.name: str = names[0]
         self.operators = {op.name: op for op in map(self.operator, range(self.count()))}
+        self.addresses: dict[str, int] = {}             # of the kernels, by operator
         self.find_kernels()
 
     def count(self) -> int:
@@ -89,8 +90,8 @@ class Library:
                 expected = ", ".join(PARAMETERS[p][0] for p in op.parameters)
                 raise KernelSignature(name=op.name, kernel=op.kernel, expected=expected,
                                       given=" and ".join(f"{op.kernel}({p}" for _, p in overloads))
-            address = ctypes.cast(getattr(self.dll, fitting[0]), ctypes.c_void_p).value
-            self.dll.gpsimd_bind(op.number, address)
+            self.addresses[op.name] = ctypes.cast(getattr(self.dll, fitting[0]), ctypes.c_void_p).value or 0
+            self.dll.gpsimd_bind(op.number, self.addresses[op.name])
 
     def demangled(self, symbol: str) -> str:
         text = ctypes.create_string_buffer(4096)
@@ -105,11 +106,11 @@ class Library:
 
     # -- reports -------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
-    def reading(self, report: Any, cores: int) -> Iterator[abi.Report]:
-        """The report of a call; after the block its findings are raised or shown."""
+    def reading(self, report: Any, cores: int, function: int | None = None) -> Iterator[abi.Report]:
+        """The report of a call of a function; after the block its findings are raised or shown."""
         try:
             yield report.contents
-            found = findings(report.contents, self.path, self.dll.gpsimd_base() or 0, cores)
+            found = findings(report.contents, self.path, self.dll.gpsimd_base(), function, cores)
         finally:
             self.dll.gpsimd_free(report)
         tell(found)

@@ -119,7 +119,7 @@ class Operator:
         report = self.library.dll.gpsimd_run(self.number, self.arguments(values), destination, ctypes.byref(options))
         printed = b""
         try:
-            with self.library.reading(report, cores) as read:
+            with self.library.reading(report, cores, self.library.addresses[self.name]) as read:
                 printed = ctypes.string_at(read.printed, read.printed_bytes) if read.printed_bytes else b""
                 return [abi.Counters.from_buffer_copy(read.counters[k]) for k in range(cores)]
         finally:

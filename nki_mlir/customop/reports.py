@@ -14,12 +14,16 @@ from nki_mlir.customop.toolchain import HERE
 _shown: dict[Any, Any] = {}                 # which warnings were shown, as Python keeps it for a module
 
 
-def findings(report: abi.Report, library: Path, base: int, cores: int) -> list[FoundError]:
-    """The findings of a report, in the order in which the cores met them."""
+def findings(report: abi.Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:
+    """The findings of a report, in the order in which the cores met them.
+
+    Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
+    """
     made = []
     for k in range(report.count):
         raw = report.findings[k]
-        at = _place(raw.at) or (place_of_code(library, raw.pc - base) if raw.pc else None)
+        after = raw.pc or (function and function + 1)
+        at = _place(raw.at) or (place_of_code(library, after - base) if after else None)
         made.append(FoundError.of(Found(raw.kind.decode(), at, _place(raw.other), tuple(raw.values),
                                         (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
     return made

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Libraries of the tests: each is built once for all workers of a session."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir import customop
+
+SOURCES = Path(__file__).parent / "sources"
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory, worker_id):
+    """``build(name, ...)``: the library of ``sources/<name>.cpp`` and ``<name>_shape.cpp``."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "customop"
+
+    def build(name, multicore=False, checked=True):
+        return customop.load(f"{name}-{'many' if multicore else 'one'}-{'checked' if checked else 'fast'}",
+                             [SOURCES / f"{name}.cpp"], [SOURCES / f"{name}_shape.cpp"], folder, multicore,
+                             checked=checked)
+    return build
+
+
+@pytest.fixture
+def x():
+    return np.arange(32 * 16, dtype=np.float32).reshape(32, 16)
+
+
+def marked(file, mark):
+    """The line of a source that has the comment ``// mark``."""
+    lines = (SOURCES / file).read_text().split("\n")
+    found = [k + 1 for k, line in enumerate(lines) if line.endswith(f"// {mark}")]
+    assert len(found) == 1, f"{mark} is marked {len(found)} times"
+    return found[0]

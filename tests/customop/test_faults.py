@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every finding of the checked build: its class, text, line and cores."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir import customop
+from nki_mlir.customop import faults
+from nki_mlir.customop.faults import Fault, FoundError, KernelWarning, cores_text
+from nki_mlir.customop.toolchain import HERE
+from tests.customop.conftest import SOURCES, marked
+
+NAMES = re.findall(r"\w+", re.search(r"all\[\].*?= \{(.*?)\};", (SOURCES / "faults.cpp").read_text(), re.S)[1])
+
+
+@pytest.fixture(scope="module")
+def one(build):
+    return build("faults")
+
+
+@pytest.fixture(scope="module")
+def many(build):
+    return build("faults", multicore=True)
+
+
+def place(error):
+    return Path(error.at.file).name, error.at.line
+
+
+def misuse(library, x, name):
+    return library.misuse(x, NAMES.index(name))
+
+
+RAISED = [
+    ("transfer_range", "transfer-range", "a transfer of 8 elements from element 508 on leaves the tensor, which has 512"),
+    ("tcm_range", "tcm-range", "a transfer would write 32 bytes at byte 16 of a TCM block of 32 bytes"),
+    ("tcm_freed", "tcm-freed", "a transfer would write 32 bytes of a TCM block that is freed"),
+    ("tcm_foreign", "tcm-foreign", "a transfer is given an address that tcm_malloc did not return"),
+    ("tcm_null", "tcm-null", "a transfer is given a null pointer for tightly coupled memory"),
+    ("tcm_type", "tcm-type", "a transfer of elements of 2 bytes is made for a tensor whose elements have 4"),
+    ("access_range", "access-range", "the kernel writes 4 bytes at byte 32 of a TCM block of 32 bytes"),
+    ("access_before", "access-range (before)", "the kernel reads 4 bytes at byte -4 of a TCM block of 32 bytes"),
+    ("access_copy", "access-range (memcpy)", "the kernel reads 512 bytes at byte 0 of a TCM block of 32 bytes"),
+    ("access_freed", "access-freed", "the kernel writes 4 bytes of a TCM block that is freed"),
+    ("access_foreign", "access-foreign", "the kernel writes 4 bytes of tightly coupled memory that is not allocated"),
+    ("access_null", "access-null", "the kernel writes 4 bytes through a null pointer"),
+    ("free_twice", "free-twice", "a TCM block of 32 bytes is freed again"),
+    ("free_foreign", "free-foreign", "tcm_free is given an address that tcm_malloc did not return"),
+    ("index", "index", "index 16 on axis 1 of size 16"),
+    ("accessor_type", "accessor-type", "an accessor of int32 elements is opened on a tensor of float32"),
+    ("accessor_rank", "accessor-rank", "an accessor of 3 dimensions is opened on a tensor that has 2"),
+    ("stream_end", "stream-end", "a stream reads more than the 512 elements of its tensor"),
+    ("stream_end_write", "stream-end (write)", "a stream writes more than the 512 elements of its tensor"),
+    ("stream_closed", "stream-closed", "the kernel reads through a stream that is closed"),
+    ("coherence", "coherence", "a write stream is opened while 1 element accessors, 0 read and 0 write streams are open"),
+    ("result", "result", "the kernel's result and that of its shape function are int32[32] and float32[32, 16]"),
+    ("writes_input", "writes-input", "the kernel writes a tensor that is an argument"),
+    ("long_dim", "long-dim", "a dimension of a tensor of 5 dimensions is 65,536, it is at most 65,535"),
+    ("negative_size", "negative-size", "a dimension of a tensor is -1"),
+    ("size_range", "size-range", "dimension 2 of a tensor that has 2 is asked for"),
+    ("sizes_range", "size-range (sizes)", "dimension 2 of a tensor that has 2 is asked for"),
+    ("no_dtype", "no-dtype", "a tensor is made without a dtype"),
+    ("operand_shapes", "operand-shapes", "the operands of an elementwise function, or its result, have different shapes"),
+    ("result_type", "result-type", "a function that computes float32 is given a result of int32"),
+    ("bitwise_type", "bitwise-type", "a bitwise function is given a tensor of float32"),
+    ("alpha", "alpha", "alpha is no whole number, and the tensors are integers"),
+    ("undefined", "undefined-tensor", "a torch::Tensor is used that refers to no tensor"),
+    ("check", "check", "wanted 3 dimensions, not 2"),
+]
+
+
+@pytest.mark.parametrize("name, mark, text", RAISED, ids=[r[0] for r in RAISED])
+def test_fault__names_line_and_values(one, x, name, mark, text):
+    with pytest.raises(Fault) as raised:
+        misuse(one, x, name)
+    error = raised.value
+    assert type(error) is FoundError.classes[mark.partition(" (")[0]]
+    assert error.headline.partition(" (")[0] == text
+    assert place(error) == ("faults.cpp", marked("faults.cpp", mark))
+
+
+def test_fault__says_where_the_block_comes_from(one, x):
+    allocated = marked("faults.cpp", "tcm-range") - 1
+    text = (SOURCES / "faults.cpp").read_text().split("\n")
+    helper = next(k + 1 for k, line in enumerate(text) if line.startswith("static float* block"))
+    with pytest.raises(faults.TransferBeyondBlock, match=f"allocated in .*faults.cpp:{helper};"):
+        misuse(one, x, "tcm_range")
+    assert "block(8)" in text[allocated - 1]
+    freed = marked("faults.cpp", "access-freed") - 1
+    with pytest.raises(faults.AccessAfterFree, match=f"freed in .*faults.cpp:{freed}"):
+        misuse(one, x, "access_freed")
+
+
+@pytest.mark.parametrize("name, text", [
+    ("dims", "a tensor has 9 dimensions; there are at most 8"), ("check_alone", "expected x.dim() == 3"),
+    ("writes_input_element", "the kernel writes a tensor that is an argument")])
+def test_fault__without_an_exact_line(one, x, name, text):
+    with pytest.raises(Fault) as raised:
+        misuse(one, x, name)
+    assert raised.value.headline == text
+
+
+@pytest.mark.parametrize("name", ["coherence_quiet", "streams_together"])
+def test_coherent_and_quiet_use__is_no_finding(one, x, name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not misuse(one, x, name).any()
+
+
+WARNED = [
+    ("leak", "leak", "100 bytes of tightly coupled memory are allocated here and never freed"),
+    ("coherence_verbose", "coherence-verbose",
+     "an element accessor is opened while 0 element accessors, 1 read and 0 write streams are open"),
+    ("unwritten", "unwritten", "32 of the 512 elements of the output are never written, first element 15"),
+    ("unwritten_dst", "unwritten (dst)", "256 of the 512 elements of the output are never written, first element 256"),
+]
+
+
+@pytest.mark.parametrize("name, mark, text", WARNED, ids=[w[0] for w in WARNED])
+def test_warning__is_pythons_at_the_line_of_the_source(one, x, name, mark, text):
+    with pytest.warns(KernelWarning) as caught:
+        misuse(one, x, name)
+    assert [w.category for w in caught] == [FoundError.classes[mark.partition(" (")[0]]]
+    assert str(caught[0].message).startswith(text)
+    assert (Path(caught[0].filename).name, caught[0].lineno) == ("faults.cpp", marked("faults.cpp", mark))
+
+
+def test_warning__made_an_error_has_its_place(one, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KernelWarning)
+        with pytest.raises(faults.Leaked, match=rf"faults.cpp:{marked('faults.cpp', 'leak')}:\d+: warning: 100 bytes"):
+            misuse(one, x, "leak")
+
+
+def test_exceptions_of_the_kernel__end_at_the_call(one, x):
+    with pytest.raises(faults.Thrown, match="no such thing") as raised:
+        one.throws(x)
+    assert place(raised.value) == ("faults.cpp", marked("faults.cpp", "exception"))
+    with pytest.raises(faults.Thrown, match=r"an object that is no std::exception"):
+        one.throws_a_number(x)
+
+
+# -- several cores -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("which, mark, text", [
+    (0, "no-dst", "a multicore kernel returns without having called get_dst_tensor() (8 times, all 8 cores)"),
+    (1, "multicore-accessor", "an element accessor is opened in multicore mode (8 times, all 8 cores)"),
+    (2, "multicore-accessor (stream)", "a read stream is opened in multicore mode (8 times, all 8 cores)")])
+def test_multicore_faults(many, x, which, mark, text):
+    with pytest.raises(Fault) as raised:
+        many.cores(x, which)
+    assert type(raised.value) is FoundError.classes[mark.partition(" (")[0]]
+    assert raised.value.headline == text
+    assert place(raised.value) == ("faults.cpp", marked("faults.cpp", mark))
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_cores_that_write_one_place__are_named(many, x, threads):
+    with customop.engine(threads=threads), pytest.warns(KernelWarning) as caught:
+        many.cores(x, 3)
+    overlap, missing = (w.message for w in caught)
+    assert overlap.headline == "224 elements of the output are written by more than one core (all 8 cores)"
+    line = marked("faults.cpp", "overlap")
+    assert place(overlap) == ("faults.cpp", line)
+    assert re.search(rf"cores 0 \(in .*faults.cpp:{line}\) and 1 both write element 32;", str(overlap))
+    assert missing.headline == "224 of the 512 elements of the output are never written, first element 288"
+    assert place(missing) == ("faults.cpp", marked("faults.cpp", "unwritten (cores)"))
+
+
+def test_core_that_writes_nothing__leaves_a_gap(many, x):
+    with pytest.warns(faults.Unwritten, match="64 of the 512 elements of the output are never written, first element 192"):
+        result = many.cores(x, 4)
+    assert np.array_equal(result.reshape(8, 64)[[0, 1, 2, 4, 5, 6, 7]], x.reshape(8, 64)[[0, 1, 2, 4, 5, 6, 7]])
+
+
+def test_leak_of_one_core__names_it(many, x):
+    with pytest.warns(faults.Leaked, match=r"64 bytes .* never freed \(core 2\)") as caught:
+        result = many.cores(x, 5)
+    assert caught[0].lineno == marked("faults.cpp", "leak (core 2)") and np.array_equal(result, x)
+
+
+def test_function_that_writes_the_output_on_all_cores__overlaps(many, x):
+    with pytest.warns(faults.Overlapping) as caught:
+        many.cores(x, 7)
+    assert caught[0].lineno == marked("faults.cpp", "overlap (fill)")
+
+
+def test_cores__without_fault_have_no_finding(many, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(many.cores(x, 8), x)
+
+
+# -- shape functions ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("which, mark", [(0, "shape-data"), (1, "tcm-in-shape"), (2, "dst-in-shape"), (3, "check"),
+                                         (4, "shape-data (exp)")])
+def test_shape_function__fails_before_anything_runs(one, x, which, mark):
+    with pytest.raises(Fault) as raised:
+        one.bad_shape(x, which)
+    assert type(raised.value) is FoundError.classes[mark.partition(" (")[0]]
+    assert place(raised.value) == ("faults_shape.cpp", marked("faults_shape.cpp", mark))
+
+
+# -- the fast build ----------------------------------------------------------------------------------------------------
+def test_fast_build__keeps_what_costs_nothing(build, x):
+    fast = build("faults", checked=False)
+    assert not fast.checked
+    for name in ("accessor_type", "accessor_rank", "stream_end", "coherence", "result", "operand_shapes", "check"):
+        with pytest.raises(Fault):
+            misuse(fast, x, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KernelWarning)
+        misuse(fast, x, "leak")
+        assert np.array_equal(build("faults", multicore=True, checked=False).cores(x, 8), x)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+def test_text_of_a_fault__is_complete(one, x):
+    with pytest.raises(faults.TransferOutOfBounds) as raised:
+        misuse(one, x, "transfer_range")
+    lines = str(raised.value).split("\n")
+    assert re.fullmatch(r".*faults.cpp:\d+:3: error: a transfer of 8 elements from element 508 on leaves the tensor, which "
+                        r"has 512 \[NKI-GPSIMD-TRANSFER\]", lines[0])
+    assert lines[1].endswith("x.tcm_accessor().tensor_to_tcm<float>(b, x.numel() - 4, 8);  // transfer-range")
+    assert lines[3:] == ["  why: offsets count elements of the flat tensor, not bytes; the transfer was left out",
+                         "  fix: for row r of n elements the offset is r * n"]
+
+
+def test_every_kind_that_the_engine_reports__has_a_class():
+    sources = [*(HERE / "engine").glob("*.cpp"), *(HERE / "include").rglob("*.h")]
+    text = "\n".join(f.read_text() for f in sources)
+    said = set(re.findall(r'(?:report|stop|found|finding)\(\s*(?:\w+ \? )?"([\w-]+)"', text))
+    said |= set(re.findall(r'\? "([\w-]+)" : "[\w-]+"', text)) | set(re.findall(r'\? "[\w-]+" : "([\w-]+)"', text))
+    assert said == set(FoundError.classes)
+
+
+@pytest.mark.parametrize("cores, text", [({0}, "core 0"), ({0, 1}, "cores 0 and 1"), ({0, 1, 2, 3}, "cores 0 to 3"),
+                                         ({0, 2, 4, 5, 6}, "cores 0, 2 and 4 to 6"), (set(range(8)), "all 8 cores")])
+def test_cores_text(cores, text):
+    assert cores_text(sum(1 << k for k in cores), 8) == text
+    assert cores_text(1, 1) == ""
