@@ -21,9 +21,10 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
+from nki_mlir.frameworks.torch_launch import Plan, launched, put, remember
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves
+from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves, surroundings
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.scalar.dtypes import DType
 
@@ -40,6 +41,10 @@ class _Place:
 
 def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The kernel's results as tensors, in the structure in which it returns them."""
+    if not torch.compiler.is_dynamo_compiling():
+        known = launched(kernel, arguments, keywords)
+        if known is not None:
+            return known[0]
     tensors: list[torch.Tensor] = []
 
     def take(value: Any) -> Any:
@@ -53,6 +58,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
                            kernel.by_reference, kernel.options, positional, named, kinds)
     else:
         plan = plan_of(kernel, positional, named, kinds)
+        remember(kernel, arguments, keywords, plan, tensors)
     name, updated, others, outputs, returned, structure = plan
     if updated:
         made = made_for(outputs)
@@ -67,11 +73,6 @@ def is_tensor(value: Any) -> bool:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-# The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
-# result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
-# numbers and text, because it is a constant to Dynamo.
-Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], Any]
-
 _PLANS: dict[Any, Plan] = {}
 
 
@@ -80,7 +81,9 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
     on = kernel.executor or default_executor()
     exporting = torch.compiler.is_exporting()
     constants = tuple([v if _is_place(v) else constant_key(v) for v in (*positional, *named.values())])
-    key = kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constants, tuple(named), kinds
+    around = surroundings(kernel.func)
+    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constants, tuple(named),
+           kinds, around)
     if key not in _PLANS:
         _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
     return _PLANS[key]
@@ -138,19 +141,6 @@ def structure_of(text: str, count: int) -> Any:
                 return "dict", tuple(map(tree, node.values())), tuple(node)
         return type(node).__name__, tuple(map(tree, node)), ()
     return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
-
-
-def put(structure: Any, values: list[torch.Tensor]) -> Any:
-    """The results in their structure; traced by Dynamo."""
-    if isinstance(structure, int):
-        return values[structure]
-    kind, contents, names = structure
-    made = [put(part, values) for part in contents]
-    if kind == "view":
-        return made[0].reshape(names)
-    if kind == "dict":
-        return dict(zip(names, made))
-    return made if kind == "list" else tuple(made)
 
 
 def _is_place(value: Any) -> bool:

@@ -121,7 +121,7 @@ def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch
 
 def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]]) -> list[torch.Tensor]:
     """New tensors for results."""
-    return [torch.zeros(shape, dtype=dtype) if zero else torch.empty(shape, dtype=dtype)
+    return [torch.zeros(shape, dtype=dtype, device="cpu") if zero else torch.empty(shape, dtype=dtype, device="cpu")
             for shape, dtype, zero in results]
 
 

@@ -146,7 +146,7 @@ def surroundings(function: Any) -> tuple:
         return ()
     cells = [_plain_key(cell.cell_contents) for cell in inner.__closure__ or () if is_bound(cell)]
     scope = inner.__globals__
-    return *cells, *[_plain_key(scope[name]) for name in _global_names(inner.__code__) if name in scope]
+    return *cells, *[_plain_key(scope[name]) for name in global_names(inner.__code__) if name in scope]
 
 
 def _plain_key(value: Any) -> Any:
@@ -162,9 +162,9 @@ def _plain_key(value: Any) -> Any:
 
 
 @cache
-def _global_names(code: CodeType) -> tuple[str, ...]:
+def global_names(code: CodeType) -> tuple[str, ...]:
     inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return tuple(sorted({*code.co_names, *(name for c in inner for name in _global_names(c))}))
+    return tuple(sorted({*code.co_names, *(name for c in inner for name in global_names(c))}))
 
 
 @cache

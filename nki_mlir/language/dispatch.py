@@ -12,16 +12,17 @@ from typing import Any
 import nki_mlir
 from nki_mlir.language.arguments import leaves_of
 
-TENSOR_CLASSES = {"jax": "Array", "torch": "Tensor"}
+TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array"}            # the class that is quicker to ask comes first
 
 
 def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
-    found = {name: getattr(sys.modules.get(name), kind, None) for name, kind in TENSOR_CLASSES.items()}
-    kinds = [(name, kind) for name, kind in found.items() if kind is not None]
+    kinds = [(name, getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
+             if hasattr(sys.modules.get(name), kind)]
     for name, kind in kinds:
-        if any(isinstance(value, kind) for value in arguments):         # the usual case, without a walk
-            return adapter(name)
+        for value in arguments:                                     # the usual case, without a walk
+            if isinstance(value, kind):
+                return adapter(name)
     for name, kind in kinds:
         if leaves_of((arguments, keywords), lambda value, kind=kind: isinstance(value, kind)):  # type: ignore[misc]
             return adapter(name)
@@ -34,7 +35,8 @@ def adapter(name: str) -> Any:
 
 
 def import_adapter(name: str) -> None:
-    importlib.import_module(f"nki_mlir.frameworks.{name}")
+    if f"nki_mlir.frameworks.{name}" not in sys.modules:
+        importlib.import_module(f"nki_mlir.frameworks.{name}")
 
 
 # torch.compile traces calls of kernels up to the adapter; an import in between it has to take as done.

@@ -9,13 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
+from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
 from nki_mlir.frameworks.torch import NotOnCpu  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
-from nki_mlir.targets.interpreter.execute import MaskTooWeak  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -231,7 +231,7 @@ def test_error__in_the_kernel_has_its_line():
 
 def test_error__while_running_has_the_kernels_line(executor):
     for _ in range(2):
-        with pytest.raises(MaskTooWeak) as error:
+        with pytest.raises(OutOfBounds) as error:
             kernels.reads_outside(torch.ones(8, 10))
         assert error.value.at.file == kernels.__file__
 
