@@ -5,7 +5,9 @@
 // CHECK:         "nisa.tensor_copy"
 // CHECK:         "nisa.dma_copy"
 module attributes {nki.target = "trn2"} {
-  func.func @legal(%x: memref<128x64xf32, "sbuf">, %y: memref<128x64xf32, "sbuf">) {
+  func.func @legal() {
+    %x = memref.alloc() : memref<128x64xf32, "sbuf">
+    %y = memref.alloc() : memref<128x64xf32, "sbuf">
     "nisa.tensor_copy"(%y, %x) {
       access = [#nki.access<f32, affine_map<() -> (32, 0)>, [[1, 20], [1, 64]]>,
                 #nki.access<f32, affine_map<() -> (96, 0)>, [[1, 20], [1, 64]]>],

@@ -36,7 +36,9 @@ func.func @edge(%x: memref<300x64xf32, "hbm">) {
 // CHECK:         "nki.copy"
 // CHECK-SAME:      {{\[\[}}1, 100], [1, 100]]>
 // CHECK-SAME:      mask = #[[TRIANGLE:set[0-9]*]]
-func.func @triangle(%x: memref<128x128xf32, "sbuf">, %y: memref<128x128xf32, "sbuf">) {
+func.func @triangle() {
+  %x = memref.alloc() : memref<128x128xf32, "sbuf">
+  %y = memref.alloc() : memref<128x128xf32, "sbuf">
   "nki.copy"(%x, %y) {
     access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>,
               #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>],

@@ -2,7 +2,8 @@
 
 #same = affine_map<(d0, d1) -> (d0, d1)>
 
-func.func @pieces(%x: memref<4x4xf32, "sbuf">, %y: memref<4x4xf32, "hbm">) {
+func.func @pieces(%y: memref<4x4xf32, "hbm">) {
+  %x = memref.alloc() : memref<4x4xf32, "sbuf">
   // expected-error @+1 {{a transfer under a mask of more than 3 boxes is not supported}}
   linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"],
                   nki.mask = affine_set<(d0, d1) : (d0 - d1 >= 0)>}
@@ -17,7 +18,9 @@ func.func @pieces(%x: memref<4x4xf32, "sbuf">, %y: memref<4x4xf32, "hbm">) {
 
 #same = affine_map<(d0, d1) -> (d0, d1)>
 
-func.func @integers(%x: memref<4x4xi32, "sbuf">, %y: memref<4x4xi32, "sbuf">) {
+func.func @integers() {
+  %x = memref.alloc() : memref<4x4xi32, "sbuf">
+  %y = memref.alloc() : memref<4x4xi32, "sbuf">
   // expected-error @+1 {{'maximum' computed in int32 as an engine instruction is not supported}}
   linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]}
     ins(%x : memref<4x4xi32, "sbuf">) outs(%y : memref<4x4xi32, "sbuf">) {

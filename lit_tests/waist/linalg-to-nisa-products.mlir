@@ -8,11 +8,15 @@
 
 // The Tensor engine transposes from SBUF to PSUM; the copy back goes to the destination.
 // CHECK-LABEL: func.func @transpose
+// CHECK:         %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK:         %[[Y:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
 // CHECK:         %[[T:.*]] = memref.alloc() : memref<64x128xf32, "psum">
-// CHECK:         "nisa.nc_transpose"(%[[T]], %arg0)
+// CHECK:         "nisa.nc_transpose"(%[[T]], %[[X]])
 // CHECK-SAME:      engine = "tensor"
-// CHECK:         "nisa.tensor_copy"(%arg1, %[[T]])
-func.func @transpose(%x: memref<128x64xf32, "sbuf">, %y: memref<64x128xf32, "sbuf">) {
+// CHECK:         "nisa.tensor_copy"(%[[Y]], %[[T]])
+func.func @transpose() {
+  %x = memref.alloc() : memref<128x64xf32, "sbuf">
+  %y = memref.alloc() : memref<64x128xf32, "sbuf">
   linalg.generic {indexing_maps = [#same, #turned], iterator_types = ["parallel", "parallel"]}
     ins(%x : memref<128x64xf32, "sbuf">) outs(%y : memref<64x128xf32, "sbuf">) {
   ^bb0(%p: f32, %r: f32):
@@ -24,12 +28,14 @@ func.func @transpose(%x: memref<128x64xf32, "sbuf">, %y: memref<64x128xf32, "sbu
 // A product with its start value overwrites, one without adds.
 // CHECK-LABEL: func.func @products
 // CHECK-NOT:     "nisa.memset"
-// CHECK:         "nisa.nc_matmul"(%arg2, %arg0, %arg1)
+// CHECK:         "nisa.nc_matmul"(%[[Z:[^,]*]], %[[A:[^,]*]], %[[B:[^)]*]])
 // CHECK-SAME:      accumulate = false, engine = "tensor"
-// CHECK:         "nisa.nc_matmul"(%arg2, %arg0, %arg1)
+// CHECK:         "nisa.nc_matmul"(%[[Z]], %[[A]], %[[B]])
 // CHECK-SAME:      accumulate = true, engine = "tensor"
-func.func @products(%x: memref<128x64xbf16, "sbuf">, %y: memref<128x512xbf16, "sbuf">,
-                    %z: memref<64x512xf32, "psum">) {
+func.func @products() {
+  %x = memref.alloc() : memref<128x64xbf16, "sbuf">
+  %y = memref.alloc() : memref<128x512xbf16, "sbuf">
+  %z = memref.alloc() : memref<64x512xf32, "psum">
   %zero = arith.constant 0.0 : f32
   linalg.fill ins(%zero : f32) outs(%z : memref<64x512xf32, "psum">)
   linalg.generic {indexing_maps = [#km, #kn, #mn], iterator_types = ["reduction", "parallel", "parallel"]}

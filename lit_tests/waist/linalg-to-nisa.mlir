@@ -34,7 +34,9 @@ func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
 // CHECK-SAME:        access = [#nki.access<f32, #[[START:map[0-9]*]], {{\[\[}}1, 32], [1, 16]]>
 // CHECK-SAME:        #nki.access<f32, #[[START]], {{\[\[}}1, 32], [1, 16]]>]
 // CHECK-SAME:        engine = "scalar", fn = "exp"
-func.func @views(%x: memref<128x64xf32, "sbuf">, %y: memref<128x64xf32, "sbuf">) {
+func.func @views() {
+  %x = memref.alloc() : memref<128x64xf32, "sbuf">
+  %y = memref.alloc() : memref<128x64xf32, "sbuf">
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
@@ -58,12 +60,14 @@ func.func @views(%x: memref<128x64xf32, "sbuf">, %y: memref<128x64xf32, "sbuf">)
 // A fold takes in its start value; what is done to its result stays an instruction of its own.
 // CHECK-LABEL: func.func @mean
 // CHECK-NOT:     "nisa.memset"
-// CHECK:         "nisa.tensor_reduce"(%[[S:[^,]*]], %arg0)
+// CHECK:         "nisa.tensor_reduce"(%[[S:[^,]*]], %{{[^,]*}})
 // CHECK-SAME:      axes = [1], engine = "vector"
 // CHECK-SAME:      op = "add"
-// CHECK:         "nisa.tensor_scalar"(%arg1, %[[S]])
+// CHECK:         "nisa.tensor_scalar"(%{{[^,]*}}, %[[S]])
 // CHECK-SAME:      imm0 = 1.562500e-02
-func.func @mean(%x: memref<128x64xf32, "sbuf">, %y: memref<128x1xf32, "sbuf">) {
+func.func @mean() {
+  %x = memref.alloc() : memref<128x64xf32, "sbuf">
+  %y = memref.alloc() : memref<128x1xf32, "sbuf">
   %s = memref.alloc() : memref<128x1xf32, "sbuf">
   %sum = memref.reinterpret_cast %s to offset: [0], sizes: [128], strides: [1]
     : memref<128x1xf32, "sbuf"> to memref<128xf32, strided<[1]>, "sbuf">
@@ -87,11 +91,14 @@ func.func @mean(%x: memref<128x64xf32, "sbuf">, %y: memref<128x1xf32, "sbuf">) {
 
 // One partition cannot be read by all lanes: a transfer spreads it.
 // CHECK-LABEL: func.func @spread
-// CHECK:         %[[ALL:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
-// CHECK:         "nisa.dma_copy"(%[[ALL]], %arg1)
+// CHECK:         %[[ROW:.*]] = memref.alloc() : memref<1x64xf32, "sbuf">
+// CHECK:         "nisa.dma_copy"(%[[ALL:[^,]*]], %[[ROW]])
 // CHECK-SAME:      {{\[\[}}0, 128], [1, 64]]>
-// CHECK:         "nisa.tensor_tensor"(%arg2, %arg0, %[[ALL]])
-func.func @spread(%x: memref<128x64xf32, "sbuf">, %row: memref<1x64xf32, "sbuf">, %y: memref<128x64xf32, "sbuf">) {
+// CHECK:         "nisa.tensor_tensor"(%{{[^,]*}}, %{{[^,]*}}, %[[ALL]])
+func.func @spread() {
+  %x = memref.alloc() : memref<128x64xf32, "sbuf">
+  %row = memref.alloc() : memref<1x64xf32, "sbuf">
+  %y = memref.alloc() : memref<128x64xf32, "sbuf">
   %all = memref.reinterpret_cast %row to offset: [0], sizes: [128, 64], strides: [0, 1]
     : memref<1x64xf32, "sbuf"> to memref<128x64xf32, strided<[0, 1]>, "sbuf">
   linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]}
