@@ -127,6 +127,27 @@ def test_mean_rounds_once(on):
           x.astype(np.float32).mean(axis=1, keepdims=True), x, rtol=1e-4, atol=1e-6)
 
 
+def test_mean_and_var__of_what_a_mask_lets_through(on):
+    def body(x, function):
+        p, f = nl.arange(16)[:, None], nl.arange(40)[None, :]
+        return function(x[p, f], axis=1, mask=(f < 30) & (f >= 2 * p))
+    x = floats(16, 40)
+    p, f = np.ogrid[:16, :40]
+    masked = np.ma.masked_array(x, ~((f < 30) & (f >= 2 * p)))
+    for name in ("mean", "var"):
+        expected = np.asarray(getattr(masked, name)(axis=1).filled(0), np.float32)[:, None]
+        got = run(on, kernel_of(lambda t, name=name: body(t, getattr(nl, name))), x)
+        np.testing.assert_allclose(got[:15], expected[:15], rtol=1e-4, atol=1e-6)
+    check(on, kernel_of(lambda t: nl.mean(t[nl.arange(40)[None, :] < 10], axis=1)), x[:, :10].mean(axis=1, keepdims=True),
+          x, rtol=1e-5, atol=1e-6)
+
+
+def test_composites_of_integers_are_floats(on):
+    x = numbers(16, 8, dtype=np.int32) % 5
+    check(on, kernel_of(lambda t: nl.var(t, axis=1)), x.var(axis=1, keepdims=True).astype(np.float32), x, rtol=1e-5)
+    check(on, kernel_of(lambda t: nl.softmax(t, axis=1)), softmax(x.astype(np.float32)), x, rtol=1e-5)
+
+
 def softmax(x, axis=-1):
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
     return powers / powers.sum(axis=axis, keepdims=True)
