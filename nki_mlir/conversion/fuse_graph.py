@@ -19,6 +19,7 @@ from nki_mlir.conversion.graph.coverage import access_counts
 from nki_mlir.conversion.graph.effects import Effects, effects_of, memory_of, users_through_views
 from nki_mlir.conversion.graph.elementwise import MOST_INPUTS, MOST_OPERATIONS, Structured, fused, structured
 from nki_mlir.conversion.graph.views import DYNAMIC, defining, place_in_buffer, whole_buffer
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.transforms.passes import Pass
 
@@ -59,6 +60,7 @@ class _Graph:
     """The operations of a function's entry block, and what each reads and writes."""
 
     def __init__(self, function: Any) -> None:
+        self.hbm = ir.StringAttr.get(HBM)
         self.operations = [op.operation for op in function.regions[0].blocks[0].operations]
         self.effects = [effects_of(op) for op in self.operations]
 
@@ -67,8 +69,8 @@ class _Graph:
         for number, op in enumerate(self.operations):
             found = structured(op)
             if found is not None and found.pointwise and all(
-                    whole_buffer(v) is not None for v in (*found.inputs, found.output)
-                    if isinstance(v.type, ir.MemRefType)):
+                    whole_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
+                    for v in (*found.inputs, found.output) if isinstance(v.type, ir.MemRefType)):
                 if self.into_loads(number, found) or self.into_stores(number, found):
                     return True
         return False
@@ -101,7 +103,7 @@ class _Graph:
         if not uses or None in consumers or any(
                 _points(c) != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
                 if isinstance(v.type, ir.MemRefType) and memory_of(v) == buffer) or any(
-                element_type(v) != element_type(buffer) for _, v in uses):
+                element_type(v) != element_type(producer.output) for _, v in uses):
             return False
         counts = access_counts(buffer, uses)
         if counts is None or counts.max() > 1:
@@ -150,7 +152,9 @@ class _Graph:
         stores = [structured(op) for op in writers]
         if not stores or any(s is None or not s.parallel or not s.writes_only or memory_of(s.output) != buffer
                              or buffer in [memory_of(v) for v in s.inputs if isinstance(v.type, ir.MemRefType)]
-                             or not one_place_a_value(s) for s in stores):
+                             or not one_place_a_value(s)
+                             or element_type(s.output) != element_type(consumer.inputs[place])
+                             for s in stores):
             return False
         numbers = [self.holder(op) for op in writers]
         first, result = min(numbers), memory_of(consumer.output)
