@@ -218,7 +218,7 @@ class Kernel:
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
         bound = self.bind(arguments, keywords, is_array, describe_array)
-        inputs = [np.ascontiguousarray(t) for t in bound.tensors]
+        inputs = [np.asarray(t, order="C") for t in bound.tensors]
         if on == "eager":
             return self._run_eager(bound, inputs)
         spec = self.specialize(bound)

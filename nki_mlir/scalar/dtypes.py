@@ -105,7 +105,7 @@ MICROSCALING = (FLOAT8_E8M0FNU, FLOAT8_E5M2_X4, FLOAT8_E4M3FN_X4, FLOAT4_E2M1FN_
 
 BY_NAME = {d.name: d for d in (*ALL, *MICROSCALING)} | {"bool_": BOOL}
 BY_MLIR = {d.mlir: d for d in (FLOAT8_E8M0FNU, *ALL)}
-BY_ASM = {d.asm: d for d in ALL}
+BY_ASM = {d.asm: d for d in (*ALL, *MICROSCALING)}
 _BY_NUMPY = {d.numpy: d for d in (*ALL, FLOAT8_E8M0FNU) if d is not TFLOAT32}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.transforms.kernel_code import Buffer, Step
-from nki_mlir.transforms.regions import Region, region_of
+from nki_mlir.transforms.regions import Region, nest_of, region_of
 
 BUCKETS = 256                   # a memory is cut into about so many
 
@@ -93,6 +93,7 @@ class Dependences:
 # -- what steps touch --------------------------------------------------------------------------------------------------
 Place = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
 Touched = tuple[list[Region], list[Region]]     # read, written
+OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # what has its effect elsewhere: prints stay in order
 
 
 def own_memory(buffer: Buffer) -> Place:
@@ -115,7 +116,8 @@ def touched(step: Step, place: Callable[[Buffer], Place]) -> Touched:
     def region(tile: Any) -> Region:
         return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
 
-    return [region(t) for _, t in op.sources()], [region(t) for _, t in op.targets()]
+    written = [region(t) for _, t in op.targets()]
+    return [region(t) for _, t in op.sources()], written or [OUTSIDE]
 
 
 def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:

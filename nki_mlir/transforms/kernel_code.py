@@ -20,7 +20,7 @@ from nki_mlir.scalar.dtypes import DType
 # -- values ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class LoopVariable:
-    """An index value that a register holds: a loop's variable, or a program id."""
+    """An index value that a register holds: a loop's variable, a program id, or a number that was loaded."""
 
     name: str
     low: int                        # least and greatest value
@@ -86,7 +86,8 @@ def variables_of(value: Value) -> Iterator[LoopVariable]:
 class Buffer:
     """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``place`` and ``data``.
 
-    ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it.
+    ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it. ``addresses`` are those
+    that it chose for the blocks along the leading free axes, row-major.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Buffer:
     data: bytes = b""
     address: tuple[int, int] | None = None
     fixed: bool = False
+    addresses: tuple[tuple[int, int], ...] = ()
     location: Location | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
 
@@ -143,6 +145,25 @@ class Branch:
 
 
 @dataclass(eq=False)
+class Load:
+    """A register that gets the integer that one element on chip holds now."""
+
+    variable: LoopVariable
+    tile: Tile
+    location: Location | None = None
+
+
+@dataclass(eq=False)
+class While:
+    """``test``, and while the condition that it computes is not 0: ``body``, then ``test`` again."""
+
+    test: "Block"
+    condition: Value
+    body: "Block"
+    location: Location | None = None
+
+
+@dataclass(eq=False)
 class Block:
     """Nodes in order, and the buffers that come into being each time the block is entered."""
 
@@ -163,12 +184,24 @@ class Code:
     notes: list[str] = field(default_factory=list)
 
 
+def tiles_of(node: Any) -> list[Tile]:
+    """What a node itself accesses."""
+    match node:
+        case Step():
+            return [t for _, t in node.op.operands()]
+        case Load():
+            return [node.tile]
+    return []
+
+
 def sub_blocks(node: Any) -> list[Block]:
     match node:
         case Loop():
             return [node.body]
         case Branch():
             return [node.then, node.otherwise]
+        case While():
+            return [node.test, node.body]
     return []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Loop, Step, sub_blocks
+from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Load, Loop, Step, While, sub_blocks
 
 
 @dataclass(eq=False, slots=True)
@@ -41,22 +41,25 @@ class Lifetimes:
             if isinstance(node, Step):
                 for _, tile in node.op.operands():
                     if tile.space != HBM:
-                        self._use(tile.handle)
+                        self._use(tile.handle, len(self.steps))
                 self.steps.append(node)
-            elif isinstance(node, Loop):
+            elif isinstance(node, Load):
+                self._use(node.tile.handle, max(0, len(self.steps) - 1))        # before the next step starts
+            elif isinstance(node, Loop | While):
                 self._loops.append((len(self.steps), set()))
-                self._block(node.body)
+                for inner in sub_blocks(node):
+                    self._block(inner)
                 self._close()
             else:
                 for inner in sub_blocks(node):
                     self._block(inner)
 
-    def _use(self, buffer: Buffer) -> None:
-        now, depth = len(self.steps), self._depth[buffer]
+    def _use(self, buffer: Buffer, now: int) -> None:
+        depth = self._depth[buffer]
         life = self.of.get(buffer)
         if life is None:
             life = self.of[buffer] = Lifetime(buffer, now, now)
-        life.last = now
+        life.last = max(life.last, now)
         if depth < len(self._loops):
             first, outside = self._loops[depth]
             life.first = min(life.first, first)

@@ -8,31 +8,36 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, Unsupported
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import Engine, machine_named
 from nki_mlir.transforms.kernel_code import (
     Block,
     Branch,
     Buffer,
     Code,
+    Load,
     Loop,
     LoopVariable,
     Step,
     Value,
+    While,
     changed,
     compute,
 )
 from nki_mlir.transforms.substitution import with_values
 
+NO_ENGINE = Engine.SYNC         # whose stream has what needs no engine
 COMPARISONS = {0: "eq", 1: "ne", 2: "lt", 3: "le", 4: "gt", 5: "ge"}            # predicates of arith.cmpi
 OPERATIONS = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "mult", "arith.andi": "and",
               "arith.ori": "or", "arith.minsi": "min", "arith.maxsi": "max", "arith.floordivsi": "floordiv"}
-DROPPED = ("nki.device_print", "memref.dealloc", "scf.yield", "func.return")
+DROPPED = ("memref.dealloc", "scf.yield", "scf.condition", "func.return")
+CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui")
 ADDRESS = "nki.address"         # of a memref.alloc: [partition, byte in the partition]
+ADDRESSES = "nki.addresses"     # of each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
 PLACED = "nki.placed"           # beside an address that allocate-on-chip chose, which it may choose again
 
 
@@ -76,7 +81,7 @@ class _Reader:
 
     def operation(self, op: Any, into: Block) -> None:
         name = op.name
-        if is_tile_op(op) and name not in DROPPED:
+        if is_tile_op(op):
             into.nodes.append(Step(self.tile_operation(op), place_of(op)))
         elif name == "scf.for":
             into.nodes += self.loop(op)
@@ -86,6 +91,10 @@ class _Reader:
                 for block in region.blocks:
                     self.block(block, made)
             into.nodes.append(Branch(self.values[op.operands[0]], then, otherwise, place_of(op)))
+        elif name == "scf.while":
+            into.nodes.append(self.while_loop(op))
+        elif name == "memref.load":
+            into.nodes.append(self.load(op))
         elif name == "memref.alloc":
             into.buffers.append(self.allocation(op))
         elif name == "memref.get_global":
@@ -96,7 +105,7 @@ class _Reader:
 
     def tile_operation(self, op: Any) -> Op:
         read = read_op(op)
-        if not isinstance(read, NisaOp):
+        if not read.mnemonic:
             raise Unsupported(feature=f"'{op.name}' in an instruction stream",
                               instead="lower it to nisa operations first").located(place_of(op))
         def tile(tile: Tile) -> Tile:
@@ -104,7 +113,8 @@ class _Reader:
             return replace(tile, handle=buffer, label=buffer.name or tile.label)
 
         symbols = [self.values[s] for s in read.symbols]
-        return with_values(changed(read, tile, engine=read.runs_on.value), symbols)
+        engine = read.runs_on if isinstance(read, NisaOp) else NO_ENGINE
+        return with_values(changed(read, tile, engine=engine.value), symbols)
 
     def loop(self, op: Any) -> list[Loop]:
         span = loop_span(op)
@@ -119,8 +129,33 @@ class _Reader:
         marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
         return [Loop(variable, span, self.block(block, Block()), place_of(op), marks)]
 
+    def while_loop(self, op: Any) -> While:
+        if len(op.results) or len(op.operands):
+            raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer").located(
+                place_of(op))
+        before, after = (region.blocks[0] for region in op.regions)
+        test = self.block(before, Block())
+        condition = self.values[list(before.operations)[-1].operation.operands[0]]
+        return While(test, condition, self.block(after, Block()), place_of(op))
+
+    def load(self, op: Any) -> Load:
+        """An element as a number."""
+        buffer, starts = self.buffers[op.operands[0]], [self.values[v] for v in list(op.operands)[1:]]
+        if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
+            raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
+                              instead="load it from an integer at a fixed place on chip").located(place_of(op))
+        free = 0
+        for extent, start in zip(buffer.shape[1:], starts[1:]):
+            free = free * extent + start                                # type: ignore[operator]
+        access = Access(buffer.dtype, Linear(starts[0]), Linear(free), ((1, 1), (1, 1)))     # type: ignore[arg-type]
+        variable = LoopVariable("loaded", -1 << 31, (1 << 31) - 1)
+        self.values[op.results[0]] = variable
+        return Load(variable, Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name), place_of(op))
+
     def value(self, op: Any) -> Value:
         name = op.name
+        if name in CASTS:
+            return self.values[op.operands[0]]
         if name == "arith.constant":
             return int(op.attributes["value"].value)
         if name == "affine.apply":
@@ -159,9 +194,18 @@ class _Reader:
         if ADDRESS in marks:
             partition, byte = (n.value for n in marks.pop(ADDRESS))
             buffer.address, buffer.fixed = (partition, byte), marks.pop(PLACED, None) is None
+        if ADDRESSES in marks:
+            buffer.addresses = tuple(self.block_address([n.value for n in a]) for a in marks.pop(ADDRESSES))
+            if len(buffer.addresses) == 1:
+                (buffer.address,), buffer.addresses, buffer.fixed = buffer.addresses, (), True
         buffer.attributes = marks
         self.buffers[op.results[0]] = buffer
         return buffer
+
+    def block_address(self, given: list[int]) -> tuple[int, int]:
+        """(partition, byte) of a block; a bank comes first in PSUM."""
+        partition, byte = given[-2:]
+        return partition, byte + (given[0] * self.code.machine.psum_bank_bytes if len(given) == 3 else 0)
 
     def constant(self, op: Any) -> Buffer:
         name = op.attributes["name"].value

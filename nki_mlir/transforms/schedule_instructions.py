@@ -23,7 +23,16 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.transforms.dependences import Dependences, memory_sizes, own_memory, touched
-from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Step, blocks, forget_addresses, reorder
+from nki_mlir.transforms.kernel_code import (
+    Block,
+    Buffer,
+    Code,
+    Step,
+    blocks,
+    forget_addresses,
+    reorder,
+    tiles_of,
+)
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 
@@ -60,10 +69,8 @@ def shared_buffers(body: Block) -> set[Buffer]:
     for block in blocks(body):
         number += 1
         for node in block.nodes:
-            if not isinstance(node, Step):
-                number += 1
-                continue
-            for _, tile in node.op.operands():
+            number += not isinstance(node, Step)
+            for tile in tiles_of(node):
                 if first.setdefault(tile.handle, number) != number:
                     shared.add(tile.handle)
     return shared

@@ -29,6 +29,7 @@ from nki_mlir.dialects.isa.instruction import (
     Move,
     RangeClear,
     Register,
+    TensorLoad,
     Update,
     Wait,
     check_encodable,
@@ -37,12 +38,26 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.machine import ENGINES, Engine
-from nki_mlir.transforms.kernel_code import Block, Branch, Buffer, Code, Loop, Step, changed, sub_blocks
+from nki_mlir.transforms.kernel_code import (
+    Block,
+    Branch,
+    Buffer,
+    Code,
+    Computed,
+    Load,
+    Loop,
+    Step,
+    Value,
+    While,
+    changed,
+    sub_blocks,
+)
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.registers import RegisterFile
 from nki_mlir.transforms.segment_waits import Planned, SegmentWaits
 
+OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 WAITS = 1                       # that one instruction carries; more stand before it
 
 
@@ -80,7 +95,7 @@ class _Emitter:
         for step in steps:
             check(step)
         self.variables = variables_of(code, steps)
-        self.program = Program(code.name, code.machine.name, list(self.variables.values()),
+        self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(engine_of(s) is e for s in steps)]
         self.lane: dict[Any, int] = {engine: k for k, engine in enumerate(self.engines)}
@@ -111,8 +126,14 @@ class _Emitter:
                         self.barrier()
                 case Loop():
                     self.loop(part)
+                case While():
+                    self.while_loop(part)
                 case Branch():
                     self.branch(part)
+                case Load():
+                    self.load(part)
+                    if not isinstance(segments[k + 1] if k + 1 < len(segments) else None, Load):
+                        self.barrier()              # nobody writes what another has not read yet
 
     def segments(self, block: Block) -> Iterator[Any]:
         """Runs of steps, cut where a semaphore would overflow, and the nodes between them."""
@@ -139,6 +160,7 @@ class _Emitter:
         heads: dict[Engine, int] = {}
         registers: dict[Engine, Register] = {}
         for engine in self.engines:
+            self.registers[engine].forget()
             registers[engine] = self.registers[engine].pin(loop.variable)
             self.control(engine, Move(registers[engine], loop.span[0]))
             heads[engine] = len(self.stream(engine))
@@ -150,13 +172,44 @@ class _Emitter:
             self.control(engine, CompareBranch("le", register, loop.span[-1], Label(heads[engine])))
             self.registers[engine].release(loop.variable)
 
+    def while_loop(self, loop: While) -> None:
+        """All engines load what the condition depends on, meet, and each goes on as it says."""
+        heads = {engine: len(self.stream(engine)) for engine in self.engines}
+        for engine in self.engines:
+            self.registers[engine].forget()
+        self.block(loop.test)
+        ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
+        for node in loop.test.nodes:
+            if isinstance(node, Load):
+                for engine in self.engines:
+                    self.registers[engine].release(node.variable)
+        self.block(loop.body)
+        for engine in self.engines:
+            self.control(engine, CompareBranch("eq", 0, 0, Label(heads[engine])))
+            self.registers[engine].forget()
+            self.aim(engine, ends[engine])
+
+    def unless(self, engine: Engine, condition: Value) -> int:
+        """A branch that is taken where the condition does not hold; it is aimed later."""
+        match condition:
+            case Computed(op, lhs, rhs) if op in OPPOSITE:
+                left, right = (n if isinstance(n, int) else self.register(engine, n, (lhs, rhs)) for n in (lhs, rhs))
+                branch = CompareBranch(OPPOSITE[op], left, right, Label(0))
+            case _:
+                branch = CompareBranch("eq", condition if isinstance(condition, int) else self.register(
+                    engine, condition), 0, Label(0))
+        self.registers[engine].forget()
+        return self.control(engine, branch)
+
+    def load(self, load: Load) -> None:
+        """Every engine reads the number into a register of its own. Nothing is in flight."""
+        for engine in self.engines:
+            register = self.registers[engine].pin(load.variable)
+            self.control(engine, TensorLoad(register, self.tile(load.tile)))
+
     def branch(self, branch: Branch) -> None:
         """``then`` and ``otherwise`` one behind the other, each engine taking one of them by its own registers."""
-        starts: dict[Engine, int] = {}
-        for engine in self.engines:
-            condition = self.register(engine, branch.condition)
-            self.registers[engine].forget()
-            starts[engine] = self.control(engine, CompareBranch("eq", condition, 0, Label(0)))
+        starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
         self.block(branch.then)
         ends: dict[Engine, int] = {}
         for engine in self.engines:
@@ -294,6 +347,12 @@ def lane_of(step: Step) -> Any:
     return queue_of(step) if is_dma(type(step.op)) else engine_of(step)
 
 
+def plain(name: str) -> str:
+    """A name as the text and the container take it; a Python name already is one."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
 def variables_of(code: Code, steps: Sequence[Step]) -> dict[Buffer, Variable]:
     """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
     buffers = dict.fromkeys(code.globals)
@@ -305,12 +364,11 @@ def variables_of(code: Code, steps: Sequence[Step]) -> dict[Buffer, Variable]:
         kind, place = buffer.role, buffer.place
         if kind == "local":
             kind, place, internal = "internal", internal, internal + 1
-        plain = "".join(c if c.isalnum() or c in "_." else "_" for c in buffer.name) or kind
-        plain = plain if plain[0].isalpha() or plain[0] == "_" else f"_{plain}"
-        name, k = plain, 1
+        first = name = plain(buffer.name or kind)
+        k = 1
         while name in names:
             k += 1
-            name = f"{plain}_{k}"
+            name = f"{first}_{k}"
         names.add(name)
         made[buffer] = Variable(name, kind, place, buffer.shape, buffer.dtype, bytearray(buffer.data))
     return made

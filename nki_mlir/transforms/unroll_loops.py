@@ -28,10 +28,12 @@ from nki_mlir.transforms.kernel_code import (
     Buffer,
     Code,
     Computed,
+    Load,
     Loop,
     LoopVariable,
     Step,
     Value,
+    While,
     blocks,
     changed,
     compute,
@@ -184,6 +186,11 @@ class _Unroller:
                     self.iterations(made, node, node.span, values, buffers)
                 case Branch():
                     self.branch(made, node, values, buffers)
+                case Load():
+                    values[node.variable] = variable = replace(node.variable)
+                    made.nodes.append(Load(variable, moved_to(node.tile, buffers), node.location))
+                case While():
+                    self.while_loop(made, node, dict(values), buffers)
 
     def iterations(self, made: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
         for i in span:
@@ -198,6 +205,12 @@ class _Unroller:
                                           Computed("add", variable, k * loop.span.step)) if k else variable
             self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
         made.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
+
+    def while_loop(self, made: Block, node: While, values: Values, buffers: Buffers) -> None:
+        test, body = Block(), Block()
+        self.into(test, node.test, values, buffers)
+        self.into(body, node.body, values, buffers)
+        made.nodes.append(While(test, self.value(node.condition, values), body, node.location))
 
     def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
         condition = self.value(node.condition, values)
@@ -227,7 +240,10 @@ class _Unroller:
             op = with_values(op, [self.value(s, values) for s in op.symbols])
         op = changed(op, lambda tile: moved_to(tile, buffers))
         try:
-            return [Step(piece, step.location) for piece in without_mask(op)]
+            pieces = without_mask(op)
+            if step.op.symbols and not op.symbols:
+                check_bounds(pieces)
+            return [Step(piece, step.location) for piece in pieces]
         except KernelError as error:
             raise error.located(step.location) from None
         except Unsupported as error:
@@ -255,11 +271,15 @@ def without_mask(op: Op) -> list[Op]:
                           instead="mask by a loop variable with constant bounds")
     else:
         pieces = list(_rows(whole))
+    check_bounds(pieces)
+    return pieces
+
+
+def check_bounds(pieces: list[Op]) -> None:
     for piece in pieces:
         check = Check(piece)
         for field, tile in piece.operands():
             check.bounds(tile, interval_of(piece), field.name)
-    return pieces
 
 
 def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError, Location
+from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import write_op
@@ -16,13 +17,15 @@ from nki_mlir.transforms.kernel_code import (
     Buffer,
     Code,
     Computed,
+    Load,
     Loop,
     LoopVariable,
     Step,
     Value,
+    While,
     changed,
 )
-from nki_mlir.transforms.read_code import ADDRESS, COMPARISONS, PLACED
+from nki_mlir.transforms.read_code import ADDRESS, ADDRESSES, COMPARISONS, PLACED
 
 PREDICATES = {name: number for number, name in COMPARISONS.items()}
 ARITHMETIC = {"add": "arith.addi", "subtract": "arith.subi", "mult": "arith.muli", "min": "arith.minsi",
@@ -83,11 +86,15 @@ class _Writer:
             op.attributes["nki.grid"] = self.make.value(tuple(self.code.grid))
 
     # -- code ----------------------------------------------------------------------------------------------------------
-    def block(self, block: Block, into: Any) -> None:
+    def block(self, block: Block, into: Any, condition: Value | None = None) -> None:
+        """Write a block that ends with its condition, or with nothing."""
         outer, self.block_now = self.block_now, into
         known = dict(self.values)
         self.nodes(block)
-        self.operation("scf.yield")
+        if condition is None:
+            self.operation("scf.yield")
+        else:
+            self.operation("scf.condition", [self.value(condition)])
         self.block_now, self.values = outer, known
 
     def nodes(self, block: Block) -> None:
@@ -109,6 +116,13 @@ class _Writer:
                     for body, region in zip((node.then, node.otherwise), op.regions):
                         if body.nodes or region == op.regions[0]:
                             self.block(body, region.blocks.append())
+                case Load():
+                    self.load(node)
+                case While():
+                    op = self.operation("scf.while", regions=2)
+                    before, after = (region.blocks.append() for region in op.regions)
+                    self.block(node.test, before, node.condition)
+                    self.block(node.body, after)
 
     def step(self, op: Op) -> None:
         buffers = [t.handle for _, t in op.operands()]
@@ -118,6 +132,17 @@ class _Writer:
         symbols = tuple(self.value(s) for s in op.symbols)
         on_values = changed(op, lambda t: replace(t, handle=self.buffers[t.handle]), symbols=symbols)
         write_op(on_values, self.make, self.location, ir.InsertionPoint(self.block_now))
+
+    def load(self, node: Load) -> None:
+        access = node.tile.access
+        assert access.partition is not None
+        places, rest = [], access.free.const
+        for extent in reversed(node.tile.base_shape[1:]):
+            places.append(self.constant(rest % extent))
+            rest //= extent
+        number = self.operation("memref.load", [self.buffers[node.tile.handle], self.constant(access.partition.const),
+                                                *reversed(places)], [ir.Type.parse(access.dtype.mlir)])
+        self.values[node.variable] = self.operation("arith.index_cast", number.results, [self.index]).results[0]
 
     def allocation(self, buffer: Buffer) -> None:
         kind = self.make.memref(buffer.shape, buffer.dtype, buffer.space)
@@ -133,9 +158,16 @@ class _Writer:
                 attributes[ADDRESS] = self.make.value(buffer.address)
                 if not buffer.fixed:
                     attributes[PLACED] = ir.UnitAttr.get()
+            if buffer.addresses:
+                attributes[ADDRESSES] = self.make.value(tuple(self.block_address(buffer, a) for a in buffer.addresses))
             op = ir.Operation.create("memref.alloc", results=[kind], attributes=attributes, loc=location,
                                      ip=ir.InsertionPoint(self.block_now))
         self.buffers[buffer] = op.results[0]
+
+    def block_address(self, buffer: Buffer, address: tuple[int, int]) -> tuple[int, ...]:
+        partition, byte = address
+        bank = self.code.machine.psum_bank_bytes
+        return (byte // bank, partition, byte % bank) if buffer.space == PSUM else address
 
     # -- values --------------------------------------------------------------------------------------------------------
     def value(self, value: Value) -> Any:

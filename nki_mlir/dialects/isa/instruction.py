@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions of an engine's stream: an operation, what it waits for and what it signals; and the control operations.
 
-The operation is an ``Op`` of the ``nisa`` family whose tiles lie in the physical memories and whose symbols are
-registers, or a ``Control``. Opcode and mnemonic come from the classes.
+The operation is an ``Op`` with mnemonic and opcode (the ``nisa`` family, and ``nki.device_print``) whose tiles lie in
+the physical memories and whose symbols are registers, or a ``Control``.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.machine import ENGINES, Engine
 
@@ -65,14 +66,18 @@ CONTROLS: dict[str, type["Control"]] = {}           # by mnemonic
 
 
 class Control:
-    """Base of the operations on registers and semaphores. Fields are of type Register, Scalar, int, str or Label."""
+    """Base of the operations on registers and semaphores.
 
+    Fields are of type Register, Scalar, int, str, Label or Tile (one element, at a fixed place).
+    """
+
+    name: ClassVar[str] = ""
     mnemonic: ClassVar[str] = ""
     opcode: ClassVar[int] = 0
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}      # what a field of type str may be
 
     def __init_subclass__(cls, *, mnemonic: str, opcode: int) -> None:
-        cls.mnemonic, cls.opcode = mnemonic, opcode
+        cls.name, cls.mnemonic, cls.opcode = mnemonic, mnemonic, opcode
         CONTROLS[mnemonic] = cls
 
     @classmethod
@@ -127,6 +132,14 @@ class Alu(Control, mnemonic="ALU", opcode=0x04):
 
 
 @dataclass(frozen=True)
+class TensorLoad(Control, mnemonic="TENSOR_LOAD", opcode=0x06):
+    """dst = the integer in memory."""
+
+    dst: Register
+    src: Tile
+
+
+@dataclass(frozen=True)
 class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
     """Go on at ``target`` if lhs op rhs holds."""
 
@@ -160,7 +173,7 @@ def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
     catalogue.load()
     found: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
     for cls in REGISTRY.values():
-        if cls.dialect == "nisa" and cls.mnemonic and cls.opcode:
+        if cls.mnemonic and cls.opcode:
             if found.setdefault(cls.mnemonic, cls) is not cls:
                 raise NkiMlirError(f"{cls.full_name()} has the mnemonic of another class: {cls.mnemonic}")
     return found
@@ -180,8 +193,6 @@ def check_encodable(cls: type[Op]) -> None:
     for missing in ("mnemonic", "opcode"):
         if not getattr(cls, missing):
             raise NoEncoding(op=cls.full_name(), missing=missing)
-    if cls.dialect != "nisa":
-        raise NoEncoding(op=cls.full_name(), missing="engine")
 
 
 ENGINE_NAMES = {Engine.TENSOR: "Tensor", Engine.SCALAR: "Scalar", Engine.VECTOR: "Vector", Engine.GPSIMD: "GpSimd",

@@ -117,12 +117,12 @@ class _Writer:
         fields: dict[str, Any] = {}
         registers: tuple[int, ...] = ()
         if isinstance(op, Control):
-            fields = {name: make.value(scalar(value)) for name, value in op.values().items()}
+            for name, value in op.values().items():
+                fields[name] = self.place(value, 0) if isinstance(value, Tile) else make.value(scalar(value))
         else:
             registers = tuple(s.number for s in op.symbols)
             for field, tile in op.operands():
-                where = tile.handle.name if tile.space == HBM else tile.space
-                tiles[field.name] = ir.ArrayAttr.get([make.value(where), make.access(tile.access, len(registers))])
+                tiles[field.name] = self.place(tile, len(registers))
             axes = len(op.iteration().extents) if Linear in op.attributes.values() else 0
             for name, kind in op.attributes.items():
                 value = getattr(op, name)
@@ -133,6 +133,11 @@ class _Writer:
                 "registers": make.value(registers), "queue": make.value(-1 if instruction.queue is None
                                                                         else instruction.queue),
                 **self.signals(instruction)}
+
+    def place(self, tile: Tile, registers: int) -> Any:
+        """[memory or variable, access]."""
+        where = tile.handle.name if tile.space == HBM else tile.space
+        return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
 
 
 def scalar(value: Any) -> Any:
@@ -228,8 +233,9 @@ def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> I
     if variables is None:
         variables = variables_of(program.operation) if program is not None else {}
     target = program.operation.attributes["target"].value if program is not None else "trn2"
-    made = read_control(cls, marks["fields"]) if issubclass(cls, Control) else read_operation(
-        cls, marks, variables, machine_named(target), stream.operation.attributes["engine"].value)
+    machine = machine_named(target)
+    made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, Control) else read_operation(
+        cls, marks, variables, machine, stream.operation.attributes["engine"].value)
     queue = marks["queue"].value
     return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
 
@@ -248,9 +254,13 @@ def read_scalar(attribute: Any) -> Any:
     return value
 
 
-def read_control(cls: type[Control], fields: Any) -> Control:
+def read_control(cls: type[Control], fields: Any, variables: dict[str, Variable], machine: Any) -> Control:
     values: dict[str, Any] = {}
     for name, kind in cls.kinds().items():
+        if kind is Tile:
+            where, pattern = entry(fields, name, cls.mnemonic)
+            values[name] = read_tile(where.value, read_access(pattern), variables, machine, name)
+            continue
         value = values[name] = read_scalar(entry(fields, name, cls.mnemonic))
         if not isinstance(value, str if kind is str else Register if kind is Register else Scalar):
             raise MalformedAttribute(f"field {name} of {cls.mnemonic} cannot be {fields[name]}")
@@ -258,7 +268,7 @@ def read_control(cls: type[Control], fields: Any) -> Control:
 
 
 def read_operation(cls: type[Op], marks: Any, variables: dict[str, Variable], machine: Any, engine: str) -> Op:
-    values: dict[str, Any] = {"engine": engine_named(engine).value}
+    values: dict[str, Any] = {"engine": engine_named(engine).value} if "engine" in cls.attributes else {}
     for field in cls.tiles:
         if field.name in marks["tiles"]:
             where, pattern = marks["tiles"][field.name]

@@ -132,8 +132,8 @@ print_sink: ContextVar[Callable[[str, np.ndarray], None]] = ContextVar(
     "print_sink", default=lambda prefix, value: print(f"{prefix}\n{value}"))
 
 
-class DevicePrintOp(NkiOp, name="device_print"):
-    """Hand the tile to the print sink of the running program. Does nothing on the device."""
+class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=0xF0):
+    """Hand the tile to the print sink of the running program. A simulation prints, the device does not."""
 
     src: In
     prefix: str
@@ -150,3 +150,6 @@ class DevicePrintOp(NkiOp, name="device_print"):
 
     def lower(self, b: Any) -> None:
         b.keep(self)
+
+    def cycles(self, machine: Any) -> float:
+        return 0.0

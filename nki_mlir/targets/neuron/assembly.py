@@ -4,6 +4,8 @@
 An instruction is printed from its class: mnemonic, attributes that differ from their defaults, tiles by field name.
 """
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +26,7 @@ from nki_mlir.machine import machine_named
 
 VERSION = 1
 DATA_LINE = 64                  # bytes of a constant on one line
+WORD = re.compile(r"[\w.+-]+")
 
 
 class NotEmittable(NkiMlirError):
@@ -118,17 +121,21 @@ def check_plain(op: Op) -> None:
 
 
 def scalar_text(value: Any) -> str:
+    if isinstance(value, Tile):
+        return tile_text(value, (), None)
     return f"{value:04d}" if isinstance(value, Label) else str(value)
 
 
 def attribute_text(value: Any, kind: type, symbols: tuple) -> str:
-    """One attribute without spaces."""
+    """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
     if kind is Linear:
         return linear_text(value, symbols)
     if kind is tuple:
         return f"({','.join(map(str, value))})"
     if kind is float:
         return repr(float(value))
+    if kind is str:
+        return value if WORD.fullmatch(value) else json.dumps(value)
     return str(int(value)) if kind is bool else str(value)
 
 

@@ -9,8 +9,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.errors import NkiMlirError
 from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
 from nki_mlir.machine import ENGINES, machine_named
-from nki_mlir.scalar.dtypes import ALL
-from nki_mlir.targets.neuron.encoding import BadBinary, Bytes, Decoder, Encoder, entry, pack
+from nki_mlir.targets.neuron.encoding import DTYPES, BadBinary, Bytes, Decoder, Encoder, entry, pack
 from nki_mlir.targets.neuron.validate import check_program
 
 MAGIC = b"\x7fNKI"
@@ -34,7 +33,7 @@ def encode_program(program: Program) -> bytes:
     head = pack(HEAD, "the header", string(program.kernel), string(program.target), program.sbuf_bytes,
                 program.psum_bytes)
     variables = b"".join(
-        pack(VARIABLE, f"variable {v.name}", string(v.name), KINDS.index(v.kind), ALL.index(v.dtype), v.place,
+        pack(VARIABLE, f"variable {v.name}", string(v.name), KINDS.index(v.kind), DTYPES.index(v.dtype), v.place,
              len(v.shape), len(v.data)) + b"".join(EXTENT.pack(n) for n in v.shape) for v in program.variables)
     sections = {
         b"HEAD": head,
@@ -144,5 +143,5 @@ def read_variables(sections: dict[bytes, bytes], string: Any) -> list[Variable]:
         name, kind, dtype, place, dims, size = source.take(VARIABLE)
         shape = tuple(source.take(EXTENT)[0] for _ in range(dims))
         found.append(Variable(string(name), entry(KINDS, kind, "kind of variable"), place, shape,
-                              entry(ALL, dtype, "element type"), bytearray(data.bytes(size))))
+                              entry(DTYPES, dtype, "element type"), bytearray(data.bytes(size))))
     return found

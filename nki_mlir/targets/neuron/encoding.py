@@ -14,7 +14,7 @@ from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Regis
 from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scaled
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Engine, Machine
-from nki_mlir.scalar.dtypes import ALL
+from nki_mlir.scalar.dtypes import ALL, MICROSCALING
 from nki_mlir.targets.neuron.assembly import check_plain
 
 SLOT = 64
@@ -30,6 +30,7 @@ HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
 INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
 BROADCAST = 0x8000                          # in lanes: all read one partition
 WAITS = 3
+DTYPES = (*ALL, *MICROSCALING)             # by number
 
 
 class EncodingError(NkiMlirError):
@@ -110,7 +111,7 @@ class Encoder:
         pairs = access.free_dims[::-1]
         label = tile.describe()
         return b"".join([
-            pack(DESCRIPTOR, label, SPACES[tile.space], ALL.index(tile.dtype), len(pairs), len(terms), base, lanes,
+            pack(DESCRIPTOR, label, SPACES[tile.space], DTYPES.index(tile.dtype), len(pairs), len(terms), base, lanes,
                  free.const),
             *(pack(dim, f"a step or extent of {label}:", step, count) for step, count in pairs),
             *(pack(TERM, f"an offset of {label}:", register, unit, 0, c) for register, unit, c in
@@ -141,6 +142,8 @@ class Encoder:
                 parts.append(pack(_BOOL, name, op.choices[name].index(value)))
             elif kind is Register:
                 parts.append(pack(_BOOL, name, value.number))
+            elif kind is Tile:
+                parts.append(self.tile(value, ()))
             elif kind == Scalar:
                 is_register = isinstance(value, Register)
                 parts.append(pack(_SCALAR, name, is_register, value.number if is_register else value))
@@ -225,6 +228,8 @@ class Decoder:
                 values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)
             elif kind is Register:
                 values[name] = Register(code.take(_BOOL)[0])
+            elif kind is Tile:
+                values[name] = self.fixed_tile(code, name)
             elif kind == Scalar:
                 is_register, number = code.take(_SCALAR)
                 values[name] = Register(number) if is_register else number
@@ -232,43 +237,28 @@ class Decoder:
                 values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
         return cls(**values)
 
+    def fixed_tile(self, code: Bytes, label: str) -> Tile:
+        reader = _TileReader(self, code)
+        tile = reader.tile(label)
+        if reader.registers:
+            raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+        return tile
 
-class _TileOperation:
-    """One tile operation; its registers are numbered as they come."""
 
-    def __init__(self, decoder: Decoder, cls: type[Op], code: Bytes, present: int, engine: Engine) -> None:
+class _TileReader:
+    """Descriptors of one instruction; its registers are numbered as they come."""
+
+    def __init__(self, decoder: Decoder, code: Bytes) -> None:
         self.decoder, self.code = decoder, code
         self.registers: dict[Register, int] = {}
-        values: dict[str, Any] = {"engine": engine.value}
-        for k, field in enumerate(cls.tiles):
-            if present >> k & 1:
-                values[field.name] = self.tile(field.name)
-            elif not field.optional:
-                raise BadBinary(what=f"{cls.mnemonic} lacks its tile {field.name}")
-        for name, kind in cls.attributes.items():
-            if name != "engine":
-                values[name] = self.attribute(kind)
-        self.op = cls(symbols=tuple(self.registers), **values)
 
     def symbol(self, number: int) -> int:
         return self.registers.setdefault(Register(number), len(self.registers))
 
-    def attribute(self, kind: Any) -> Any:
-        code = self.code
-        if kind is str:
-            return entry(self.decoder.strings, code.take(_STRING)[0], "string")
-        if kind is tuple:
-            return tuple(code.take(_INT)[0] for _ in range(code.take(_COUNT)[0]))
-        if kind is Linear:
-            const, registers, axes = code.take(_FORM)
-            terms = [code.take(_FORM_TERM) for _ in range(registers + axes)]
-            return Linear(const, tuple((self.symbol(k), c) for k, c in terms[:registers]), tuple(terms[registers:]))
-        return kind(code.take(_FLOAT if kind is float else _BOOL if kind is bool else _INT)[0])
-
     def tile(self, label: str) -> Tile:
         code = self.code
         space, kind, dims, terms, base, lanes, offset = code.take(DESCRIPTOR)
-        dtype = entry(ALL, kind, "element type")
+        dtype = entry(DTYPES, kind, "element type")
         where = next((name for name, number in SPACES.items() if number == space), None)
         if where is None:
             raise BadBinary(what=f"there is no memory {space}")
@@ -287,3 +277,32 @@ class _TileOperation:
             raise BadBinary(what=f"a descriptor of {code.what} has no partitions")
         lane = (0 if lanes & BROADCAST else 1, count)
         return on_chip_tile(where, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
+
+
+class _TileOperation(_TileReader):
+    """One tile operation."""
+
+    def __init__(self, decoder: Decoder, cls: type[Op], code: Bytes, present: int, engine: Engine) -> None:
+        super().__init__(decoder, code)
+        values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
+        for k, field in enumerate(cls.tiles):
+            if present >> k & 1:
+                values[field.name] = self.tile(field.name)
+            elif not field.optional:
+                raise BadBinary(what=f"{cls.mnemonic} lacks its tile {field.name}")
+        for name, kind in cls.attributes.items():
+            if name != "engine":
+                values[name] = self.attribute(kind)
+        self.op = cls(symbols=tuple(self.registers), **values)
+
+    def attribute(self, kind: Any) -> Any:
+        code = self.code
+        if kind is str:
+            return entry(self.decoder.strings, code.take(_STRING)[0], "string")
+        if kind is tuple:
+            return tuple(code.take(_INT)[0] for _ in range(code.take(_COUNT)[0]))
+        if kind is Linear:
+            const, registers, axes = code.take(_FORM)
+            terms = [code.take(_FORM_TERM) for _ in range(registers + axes)]
+            return Linear(const, tuple((self.symbol(k), c) for k, c in terms[:registers]), tuple(terms[registers:]))
+        return kind(code.take(_FLOAT if kind is float else _BOOL if kind is bool else _INT)[0])

@@ -17,6 +17,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.neuron.validate import form_of
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
@@ -78,5 +79,13 @@ def shifted(form: Linear, by: int) -> Linear:
 def started(tile: Tile, symbol: int, label: str) -> Tile:
     partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
     access = replace(tile.access, partition=partition, free=Linear(0, ((symbol + 1, 1),)))
-    shape = (tile.base_shape[0], tile.base_shape[1] + PADDING) if tile.on_chip else tile.base_shape
-    return replace(tile, access=access, base_shape=shape, label=tile.label or label)
+    return replace(tile, access=access, base_shape=padded(tile), label=tile.label or label)
+
+
+def padded(tile: Tile) -> tuple[int, ...]:
+    return (tile.base_shape[0], tile.base_shape[1] + PADDING) if tile.on_chip else tile.base_shape
+
+
+def element(tile: Tile, array: np.ndarray) -> int:
+    """The integer that a tile of one element at a fixed place holds."""
+    return int(Pattern(replace(tile, base_shape=padded(tile))).at(array, ()).reshape(()))

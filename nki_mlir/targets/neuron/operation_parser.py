@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads one instruction's operation: the fields its class declares, from the text of each."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ def none_left(cls: Any, fields: Fields) -> None:
         raise text.fail(f"{cls.mnemonic} has no field {name}")
 
 
-def read_control(line: Line, cls: type[Control], fields: Fields) -> Control:
+def read_control(line: Line, cls: type[Control], fields: Fields, tiles: "TileReader") -> Control:
     """A control operation from its fields."""
     values: dict[str, Any] = {}
     for name, kind in cls.kinds().items():
@@ -39,6 +40,10 @@ def read_control(line: Line, cls: type[Control], fields: Fields) -> Control:
         text = fields.pop(name)
         if kind is str:
             values[name] = text.value
+        elif kind is Tile:
+            values[name] = tiles.tile(text, None)
+            if tiles.registers:
+                raise text.fail("expected a fixed place")
         elif kind in (Register, Scalar) and text.value.startswith("r"):
             values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
         elif kind is Register:
@@ -55,70 +60,15 @@ def register(text: Text, number: str) -> Register:
     return Register(int(number))
 
 
-class OperationReader:
-    """One tile operation: its fields by the class's declarations, its registers numbered as they come."""
+class TileReader:
+    """Tiles of one instruction, its registers numbered as they come."""
 
-    def __init__(self, line: Line, cls: type[Op], fields: Fields, engine: Engine, machine: Machine,
-                 variables: Mapping[str, Variable]) -> None:
+    def __init__(self, machine: Machine, variables: Mapping[str, Variable]) -> None:
         self.machine, self.variables = machine, variables
         self.registers: dict[Register, int] = {}
-        channels = fields.pop("channels").number() if "channels" in fields else None
-        runs = fields.pop("descriptors", None)
-        values: dict[str, Any] = {"engine": engine.value}
-        for name, kind in cls.attributes.items():
-            if name in fields:
-                values[name] = self.attribute(fields.pop(name), kind)
-            elif name not in cls.defaults:
-                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
-        for field in cls.tiles:
-            if field.name in fields:
-                values[field.name] = self.tile(fields.pop(field.name), channels)
-            elif not field.optional:
-                raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
-        none_left(cls, fields)
-        self.op = cls(symbols=tuple(self.registers), **values)
-        if runs is not None:
-            self.check_descriptors(runs)
-
-    def check_descriptors(self, text: Text) -> None:
-        """What the text says of a transfer follows from its tiles; it must not say something else."""
-        try:
-            found = descriptors(self.op) if is_dma(type(self.op)) else None
-        except (LookupError, AttributeError):
-            found = None
-        expected = "{}*{}".format(*found) if found else "none"
-        if text.value != expected:
-            raise text.fail(f"expected descriptors={expected}")
-
-    def attribute(self, text: Text, kind: type) -> Any:
-        if kind is tuple:
-            items = text.match(r"\(((?:-?\d+(?:,-?\d+)*)?)\)", "numbers in parentheses")[1]
-            return tuple(int(n) for n in items.split(",") if n)
-        if kind is Linear:
-            return self.linear(text)
-        if kind is str:
-            return text.value
-        read: Callable = float if kind is float else int
-        try:
-            value = read(text.value)
-        except ValueError:
-            raise text.fail(f"expected a {kind.__name__}") from None
-        if kind is bool and value not in (0, 1):
-            raise text.fail("expected 0 or 1")
-        return kind(value)
 
     def symbol(self, text: Text, number: str) -> int:
         return self.registers.setdefault(register(text, number), len(self.registers))
-
-    def linear(self, text: Text) -> Linear:
-        match = text.match(rf"({INTEGER})((?:{FORM_TERM.pattern})*)", "a form such as 3+4*d0")
-        axes, symbols = [], []
-        for c, kind, number in FORM_TERM.findall(match[2]):
-            if kind == "d":
-                axes.append((int(number), int(c)))
-            else:
-                symbols.append((self.symbol(text, number), int(c)))
-        return Linear(int(match[1]), tuple(symbols), tuple(axes))
 
     def tile(self, text: Text, channels: int | None) -> Tile:
         match = text.match(rf"(\w+)@([^\[]+)\[((?:{INTEGER},?)*)\]\[((?:\d+,?)*)\](?:\*(\d+)(b?))?",
@@ -169,3 +119,74 @@ class OperationReader:
             raise text.fail(f"expected offsets that are multiples of the {size} bytes of an element")
         return (space, variable, Linear(partition, tuple(sorted(lanes))),
                 Linear(byte // size, tuple(sorted((k, c // size) for k, c in terms))))
+
+
+class OperationReader(TileReader):
+    """One tile operation: its fields by the class's declarations."""
+
+    def __init__(self, line: Line, cls: type[Op], fields: Fields, engine: Engine, machine: Machine,
+                 variables: Mapping[str, Variable]) -> None:
+        super().__init__(machine, variables)
+        channels = fields.pop("channels").number() if "channels" in fields else None
+        runs = fields.pop("descriptors", None)
+        values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
+        for name, kind in cls.attributes.items():
+            if name in fields:
+                values[name] = self.attribute(fields.pop(name), kind)
+            elif name not in cls.defaults:
+                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+        for field in cls.tiles:
+            if field.name in fields:
+                values[field.name] = self.tile(fields.pop(field.name), channels)
+            elif not field.optional:
+                raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
+        none_left(cls, fields)
+        self.op = cls(symbols=tuple(self.registers), **values)
+        if runs is not None:
+            self.check_descriptors(runs)
+
+    def check_descriptors(self, text: Text) -> None:
+        """What the text says of a transfer follows from its tiles; it must not say something else."""
+        try:
+            found = descriptors(self.op) if is_dma(type(self.op)) else None
+        except (LookupError, AttributeError):
+            found = None
+        expected = "{}*{}".format(*found) if found else "none"
+        if text.value != expected:
+            raise text.fail(f"expected descriptors={expected}")
+
+    def attribute(self, text: Text, kind: type) -> Any:
+        if kind is tuple:
+            items = text.match(r"\(((?:-?\d+(?:,-?\d+)*)?)\)", "numbers in parentheses")[1]
+            return tuple(int(n) for n in items.split(",") if n)
+        if kind is Linear:
+            return self.linear(text)
+        if kind is str:
+            return self.string(text)
+        read: Callable = float if kind is float else int
+        try:
+            value = read(text.value)
+        except ValueError:
+            raise text.fail(f"expected a {kind.__name__}") from None
+        if kind is bool and value not in (0, 1):
+            raise text.fail("expected 0 or 1")
+        return kind(value)
+
+    @staticmethod
+    def string(text: Text) -> str:
+        if not text.value.startswith('"'):
+            return text.value
+        try:
+            return str(json.loads(text.value))
+        except ValueError:
+            raise text.fail("expected text in quotation marks") from None
+
+    def linear(self, text: Text) -> Linear:
+        match = text.match(rf"({INTEGER})((?:{FORM_TERM.pattern})*)", "a form such as 3+4*d0")
+        axes, symbols = [], []
+        for c, kind, number in FORM_TERM.findall(match[2]):
+            if kind == "d":
+                axes.append((int(number), int(c)))
+            else:
+                symbols.append((self.symbol(text, number), int(c)))
+        return Linear(int(match[1]), tuple(symbols), tuple(axes))

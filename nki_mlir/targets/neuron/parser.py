@@ -9,7 +9,7 @@ from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Vari
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.assembly import VERSION
 from nki_mlir.targets.neuron.assembly_line import NAME, AssemblyError, Line, Text
-from nki_mlir.targets.neuron.operation_parser import OperationReader, element_type, read_control
+from nki_mlir.targets.neuron.operation_parser import OperationReader, TileReader, element_type, read_control
 from nki_mlir.targets.neuron.validate import Validator
 
 __all__ = ["AssemblyError", "parse_program"]
@@ -156,7 +156,7 @@ class _Parser:
         line.end()
         self.lines[engine, len(stream)] = line
         queue = fields.pop("queue").number() if "queue" in fields else None
-        op = (read_control(line, cls, fields) if issubclass(cls, Control)
+        op = (read_control(line, cls, fields, TileReader(self.machine, self.variables)) if issubclass(cls, Control)
               else OperationReader(line, cls, fields, engine, self.machine, self.variables).op)
         stream.append(Instruction(op, tuple(waits), update, queue, location))
 
@@ -184,7 +184,7 @@ class _Parser:
 
     def fields(self, line: Line) -> dict[str, Text]:
         found: dict[str, Text] = {}
-        while (match := line.accept(r"(\w+)=(\S+)")) is not None:
+        while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
             if match[1] in found:
                 raise line.fail(f"{match[1]} is given twice")
             found[match[1]] = Text(match[2], line, match.start(2))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
     ARITHMETIC,
     COMPARISONS,
@@ -28,12 +28,13 @@ from nki_mlir.dialects.isa.instruction import (
     Move,
     RangeClear,
     Register,
+    TensorLoad,
     Update,
 )
 from nki_mlir.dialects.isa.program import Program, Variable
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.targets.neuron.execution import Executors, new_memory
+from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 
 POISON = 0xFF
 
@@ -119,8 +120,11 @@ class Core:
         if instruction.update is not None:
             self.update(instruction.update)
 
+    def array(self, tile: Tile) -> np.ndarray:
+        return self.memory[tile.handle if tile.space == HBM else tile.space]
+
     def operation(self, op: Op, starts: list[int], location: Location | None) -> None:
-        arrays = [self.memory[t.handle if t.space == HBM else t.space] for _, t in op.operands()]
+        arrays = [self.array(tile) for _, tile in op.operands()]
         try:
             self.executors.run(op, arrays, starts)
         except KernelError as error:
@@ -137,6 +141,8 @@ class Core:
                 registers[op.dst.number] = value(op.value)
             case Alu():
                 registers[op.dst.number] = signed(ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
+            case TensorLoad():
+                registers[op.dst.number] = signed(element(op.src, self.array(op.src)))
             case CompareBranch():
                 if COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
                     self.pc[engine] = int(op.target)

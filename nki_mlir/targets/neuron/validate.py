@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.isa.instruction import (
     REGISTERS,
     SEMAPHORE_MAX,
@@ -21,10 +21,10 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import Check, verify
-from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine import ENGINES, Engine, machine_named
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
-WORD = re.compile(r"[\w.+-]*")
+SURROGATE = re.compile("[\ud800-\udfff]")
 HBM_LIMIT = 1 << 37          # bytes; more than any device has
 
 
@@ -109,6 +109,8 @@ class Validator:
                 require(0 <= value.number < REGISTERS, f"there is no register {value}")
             elif isinstance(value, str):
                 require(value in op.choices[name], f"'{value}' is no {name} of {op.mnemonic}")
+            elif isinstance(value, Tile):
+                self.scalar(op, value)
             elif isinstance(value, int):
                 require(-1 << 31 <= value < 1 << 31, f"{value} does not fit 32 bits")
         if isinstance(op, CompareBranch):
@@ -117,6 +119,12 @@ class Validator:
             require(op.first <= op.last, "the range of semaphores is empty")
             self.semaphore(op.first)
             self.semaphore(op.last)
+
+    def scalar(self, op: Control, tile: Tile) -> None:
+        """One integer on chip."""
+        require(tile.on_chip and tile.dtype.is_integer and tile.partitions == tile.free_elements == 1,
+                f"{op.mnemonic} reads one integer on chip")
+        Check(op).bounds(tile, constant_interval, "src")
 
     def queue(self, instruction: Instruction, op: Op, engine: Engine) -> None:
         if not is_dma(type(op)):
@@ -130,9 +138,9 @@ class Validator:
                 f"a transfer of {queue.name} must count up semaphore {queue.semaphore}")
 
     def operation(self, op: Op, engine: Engine) -> None:
-        require(engine in op.engines, f"{op.mnemonic} does not run on {engine.asm}")
+        require(engine in (op.engines or ENGINES), f"{op.mnemonic} does not run on {engine.asm}")
         for name, kind in op.attributes.items():
-            require(kind is not str or WORD.fullmatch(getattr(op, name)) is not None, f"{name} is no word")
+            require(kind is not str or not SURROGATE.search(getattr(op, name)), f"{name} is no text")
         for symbol in op.symbols:
             require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")
         key = form_of(op)

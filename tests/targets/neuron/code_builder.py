@@ -22,9 +22,11 @@ from nki_mlir.transforms.kernel_code import (
     Buffer,
     Code,
     Computed,
+    Load,
     Loop,
     LoopVariable,
     Step,
+    While,
     value_range,
 )
 
@@ -62,6 +64,23 @@ class Builder:
         self.open.append(loop.body)
         yield loop.variable
         self.open.pop()
+
+    @contextmanager
+    def while_loop(self, comparison, buffer, limit) -> Iterator[None]:
+        """While the first element of a buffer compares so with a number, or with that of another buffer."""
+        test, body = Block(), Block()
+        sides = [self.load(test, side) if isinstance(side, Buffer) else side for side in (buffer, limit)]
+        self.open[-1].nodes.append(While(test, Computed(comparison, *sides), body))
+        self.open.append(body)
+        yield
+        self.open.pop()
+
+    @staticmethod
+    def load(into, buffer) -> LoopVariable:
+        access = Access(buffer.dtype, Linear(), Linear(), ((1, 1), (1, 1)))
+        variable = LoopVariable("loaded", -1 << 31, (1 << 31) - 1)
+        into.nodes.append(Load(variable, Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)))
+        return variable
 
     @contextmanager
     def when(self, condition) -> Iterator[Branch]:
@@ -141,7 +160,7 @@ def run_in_order(code: Code, arrays: dict[Buffer, np.ndarray]) -> None:
 
     def block(body, values):
         for buffer in body.buffers:
-            arrays[buffer] = np.full(buffer.shape, np.nan, buffer.dtype.numpy)
+            arrays[buffer] = np.full(buffer.shape, np.nan if buffer.dtype.is_float else -1, buffer.dtype.numpy)
         for node in body.nodes:
             match node:
                 case Step():
@@ -150,6 +169,12 @@ def run_in_order(code: Code, arrays: dict[Buffer, np.ndarray]) -> None:
                 case Loop():
                     for i in node.span:
                         block(node.body, {**values, node.variable: i})
+                case Load():
+                    values[node.variable] = int(arrays[node.tile.handle].reshape(-1)[0])
+                case While():
+                    inner = dict(values)
+                    while block(node.test, inner) or value(node.condition, inner):
+                        block(node.body, dict(inner))
                 case Branch():
                     block(node.then if value(node.condition, values) else node.otherwise, values)
 

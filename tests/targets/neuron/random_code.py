@@ -6,6 +6,7 @@ import random
 import numpy as np
 
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.transforms.kernel_code import Code, compute
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
@@ -62,7 +63,11 @@ class RandomCode:
                     self.tiles.remove(fresh)
                     self.variables.pop()
                 count -= inner
-            elif self.variables and depth < 3 and kind < 0.2:
+            elif self.loops and depth < 2 and kind < 0.18:
+                inner = self.random.randint(1, min(count, 6))
+                self.counted_at_run_time(inner, depth)
+                count -= inner
+            elif self.variables and depth < 3 and kind < 0.26:
                 variable = self.random.choice(self.variables)
                 side = compute("mod", compute("add", variable, self.random.randint(0, 2)), 2)
                 with self.b.when(compute(self.random.choice(("eq", "ge")), side, self.random.randint(0, 1))) as branch:
@@ -74,6 +79,22 @@ class RandomCode:
             else:
                 self.instruction()
                 count -= 1
+
+    def counted_at_run_time(self, steps: int, depth: int) -> None:
+        """A loop that ends by a number in memory; what it is compared with is in memory, or is known."""
+        counter, limit = (self.b.on_chip(name, (1, 1), dtype=INT32) for name in ("counter", "limit"))
+        one, end = self.b.on_chip("one", (1, 1), dtype=INT32), self.random.randint(0, 3)
+        for buffer, value in ((counter, 0), (limit, end), (one, 1)):
+            self.b.memset((buffer, 0, 1, 0, 1), value)
+        with self.b.while_loop("lt", counter, self.random.choice((limit, end))):
+            early = self.random.random() < 0.5
+            count = lambda: self.b.add(*[(buffer, 0, 1, 0, 1) for buffer in (counter, counter, one)],
+                                       engine=self.random.choice(("vector", "gpsimd")))
+            if early:
+                count()                 # the engine that counts must not be ahead of those that still load
+            self.steps(steps, depth + 1)
+            if not early:
+                count()
 
     def start(self, room: int):
         """A start that leaves ``room`` behind it unused: a number, or one that moves with a loop."""

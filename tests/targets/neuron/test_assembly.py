@@ -30,7 +30,7 @@ dve 0003: ALU op=add dst=r1 lhs=r1 rhs=1
 dve 0004: COMPARE_BRANCH op=lt lhs=r1 rhs=4 target=0002
 .stream sp
 sp 0000: DMA queue=0 dst=fp32@0x0[1][64] src=fp32@x[1,64][64,128] channels=128 descriptors=128*256 S[1] (qSyncIO0)+=16@complete
-"""                                                                                                     # noqa: E501
+"""
 
 
 def canonical(text):

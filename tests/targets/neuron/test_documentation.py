@@ -7,10 +7,9 @@ from pathlib import Path
 
 from nki_mlir.dialects.isa.instruction import COMPARISONS, CONTROLS, REGISTERS, SEMAPHORE_MAX
 from nki_mlir.machine import machine_named
-from nki_mlir.scalar.dtypes import ALL
 from nki_mlir.targets.neuron.assembly import header
 from nki_mlir.targets.neuron.container import PREAMBLE, SECTION
-from nki_mlir.targets.neuron.encoding import DESCRIPTOR, HEADER, SLOT, TERM, UPDATE, WAIT, WAITS
+from nki_mlir.targets.neuron.encoding import DESCRIPTOR, DTYPES, HEADER, SLOT, TERM, UPDATE, WAIT, WAITS
 from nki_mlir.targets.neuron.parser import parse_program
 from nki_mlir.transforms.unroll_loops import BODY, UNROLL_LIMIT
 
@@ -63,7 +62,7 @@ def test_descriptor():
 
 def test_dtypes():
     listed = re.search(r"^dtypes: (.*?)\.$", TEXT, re.MULTILINE | re.DOTALL)
-    assert re.findall(r"(\d+)\s+`(\w+)`", listed[1]) == [(str(k), d.asm) for k, d in enumerate(ALL)]
+    assert re.findall(r"(\d+)\s+`(\w+)`", listed[1]) == [(str(k), d.asm) for k, d in enumerate(DTYPES)]
 
 
 def test_numbers():

@@ -12,9 +12,12 @@ from nki_mlir.bindings import ir
 from nki_mlir.cli.emission import lower_to_isa
 from nki_mlir.compat import install
 from nki_mlir.dialects.op import NisaOp
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.assembly import print_program
 from nki_mlir.targets.neuron.container import decode_program, encode_program
 from nki_mlir.targets.neuron.emission import Emission, emit_variants
 from nki_mlir.targets.neuron.simulator import simulate
@@ -87,13 +90,44 @@ def test_register_loop__says_so_in_the_text():
     assert program.notes[0].startswith(kernels.__file__)
 
 
-def test_device_print__has_no_instruction():
-    (module,) = specialization(kernels.through_scratch, (np.zeros((128, 128), np.float32),)).modules
-    assert "device_print" in str(module)
-    program = neuron.compile_captured(specialization(
-        kernels.through_scratch, (np.zeros((128, 128), np.float32),)).captured, ())
+def test_device_print__is_an_instruction_that_takes_no_engine(capsys):
+    array = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    program = neuron.compile_captured(specialization(kernels.through_scratch, (array,)).captured, ())
     assert {i.op.mnemonic for s in program.streams.values() for i in s} <= {
-        "DMA", "TENSOR_SCALAR", "COPY", "TRANSPOSE", "EVENT_SEMAPHORE"}
+        "DMA", "TENSOR_SCALAR", "COPY", "TRANSPOSE", "EVENT_SEMAPHORE", "DEVICE_PRINT"}
+    (printed,) = [i for i in program.streams[Engine.SYNC] if i.op.mnemonic == "DEVICE_PRINT"]
+    assert printed.op.cycles(None) == 0.0
+    for seed in range(3):
+        simulate(program, [array], [np.zeros((128, 128), np.float32)], seed=seed)
+        assert capsys.readouterr().out == f"scratch\n{array + 1}\n"
+
+
+@nki.jit
+def printed_in_order(a):
+    """Prints of values that are ready in another order."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(a)
+    nl.device_print("an exponential, \"slow\"\n", nl.exp(nl.exp(nl.exp(tile)))[0:1, 0:1])
+    for i in nl.affine_range(3):
+        nl.device_print(f"of all\t{7}", tile[i:i + 1, 0:2])
+    nl.device_print("", tile[0:1, 0:1])
+    nl.store(out, tile)
+    return out
+
+
+def test_device_print__keeps_the_order_and_any_text(capsys):
+    array = np.zeros((4, 8), np.float32)
+    array[:, 0] = range(4)
+    program = neuron.compile_captured(specialization(printed_in_order, (array,)).captured, ())
+    again = neuron.disassemble(neuron.assemble(text := print_program(program)))
+    assert again == text and 'prefix="of all\\t7"' in text and 'prefix="" ' in text
+    exp = np.exp(np.exp(np.exp(array[0:1, 0:1])))
+    expected = "".join(f"{prefix}\n{value}\n" for prefix, value in (
+        ('an exponential, "slow"\n', exp), *((f"of all\t{7}", array[i:i + 1, 0:2]) for i in range(3)),
+        ("", array[0:1, 0:1])))
+    for seed in range(5):
+        simulate(decode_program(neuron.assemble(text)), [array], [np.zeros((4, 8), np.float32)], seed=seed)
+        assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize("form", ["asm", "bin", "mlir"])
