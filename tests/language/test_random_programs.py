@@ -124,7 +124,8 @@ class Writer:
 
 HEAD = """
 def kernel(x):
-    out = nl.ndarray((3, 4, 8), nl.float32, buffer=nl.shared_hbm)
+    out = nl.ndarray((nl.num_programs(), 3, 4, 8), nl.float32, buffer=nl.shared_hbm)
+    pid = nl.program_id(0) if nl.program_ndim() else 0
     p, f = nl.arange(4)[:, None], nl.arange(8)[None, :]
     a, b = nl.zeros((4, 8), nl.float32), nl.full((4, 8), 1.5, nl.bfloat16)
     c = nl.ndarray((4, 8), nl.float32, buffer=nl.psum)
@@ -133,26 +134,40 @@ def kernel(x):
 """
 TAIL = """
     for n, tile in enumerate((a, b, c)):
-        nl.store(out[n], tile)
+        nl.store(out[pid, n], tile)
     return out
 """
 
 
 @st.composite
-def programs(draw):
+def programs(draw, grid=False):
     writer = Writer(draw)
+    writer.loops += ["pid"] * grid
     while writer.budget > 0:
         writer.statement()
     return HEAD + "\n".join(writer.lines) + TAIL
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(programs())
-def test_executors_agree(text):
+def check_agreement(text, grid=None):
     note(text)
     x = numbers(12, 8) % 4
     kernel = kernel_from_text(text, {"nl": nl, "nisa": nisa})
     first, *others = EXECUTORS
-    expected = run(first, kernel, x)
+    expected = run(first, kernel, x, grid=grid)
     for on in others:
-        np.testing.assert_array_equal(run(on, kernel, x), expected, err_msg=on)
+        np.testing.assert_array_equal(run(on, kernel, x, grid=grid), expected, err_msg=on)
+
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@given(programs())
+def test_executors_agree(text):
+    check_agreement(text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(programs(grid=True))
+def test_executors_agree__on_a_grid(text):
+    check_agreement(text, grid=3)
