@@ -217,7 +217,7 @@ class MlirBuilder(Builder):
         self._op(op.full_name(), [*values, *op.symbols], attributes=op_attributes(op, self.make, operands))
 
     def out_of_scope(self, buffer: Buffer) -> None:
-        """A tensor of a block that has ended is an error, but a branch on program ids alone is decided in each program."""
+        """A tensor of a block that has ended is an error; a branch on program ids alone is decided in each program."""
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
         if roots and all(r.key[0] == "program_id" for r in roots):
             for root in roots:

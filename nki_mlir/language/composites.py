@@ -36,11 +36,11 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     return ops.binary("divide", total, count, dtype=dtype or _float(x))
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any) -> Any:
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """The population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
-    return mean(ops.unary("square", deviation, mask=mask), axis, mask=mask, dtype=dtype or _float(x), keepdims=keepdims)
+    return mean(ops.unary("square", deviation, mask=mask), axis, mask=mask, dtype=dtype or _float(x))
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
