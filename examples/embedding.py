@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gathering rows of a table by an index tensor, and adding gradients back to them.
+"""Gathering rows of a table by an index tensor, known ones or all, and adding gradients back to them.
 
     python -m nki_mlir examples/embedding.py
 """
 
 import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 
@@ -18,6 +19,20 @@ def gather(table, indices):
     for i in nl.affine_range(count // 128):
         index = nl.load(indices[nl.ds(i * 128, 128), :])
         nl.store(out[nl.ds(i * 128, 128), :], nl.load(table[index[p, 0], f]))
+    return out
+
+
+@nki.jit
+def gather_known(table, indices):
+    """The same, with zeros for numbers that are no row of the table: ``oob_mode.error`` would refuse them."""
+    count, width = indices.shape[0], table.shape[1]
+    out = nl.ndarray((count, width), dtype=table.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(width)[None, :]
+    for i in nl.affine_range(count // 128):
+        index = nl.load(indices[nl.ds(i * 128, 128), :])
+        rows = nl.zeros((128, width), table.dtype)
+        nisa.dma_copy(dst=rows, src=table[index[p, 0], f], oob_mode=nisa.oob_mode.skip)
+        nl.store(out[nl.ds(i * 128, 128), :], rows)
     return out
 
 
@@ -41,7 +56,10 @@ def cases():
     indices = rng.integers(0, 256, (256, 1)).astype(np.int32)
     added = np.zeros((256, 48))
     np.add.at(added, indices[:, 0], rows.astype(np.float64))
-    return [(gather, (table, indices), table[indices[:, 0]], 0), (scatter_add, (rows, indices, 256), added, 1e-5)]
+    beyond = np.where(np.arange(256)[:, None] % 4 == 0, indices + 256, indices).astype(np.int32)
+    known = np.where(beyond < 256, table[indices[:, 0]], np.float32(0))
+    return [(gather, (table, indices), table[indices[:, 0]], 0), (gather_known, (table, beyond), known, 0),
+            (scatter_add, (rows, indices, 256), added, 1e-5)]
 
 
 if __name__ == "__main__":
