@@ -214,6 +214,8 @@ class MlirBuilder(Builder):
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, operands, views, self.scopes)
         values = [t.handle for _, t in operands]
+        if self.properties.get("no_reorder"):
+            op.extra = {**op.extra, "nki.no_reorder": ir.UnitAttr.get()}
         self._op(op.full_name(), [*values, *op.symbols], attributes=op_attributes(op, self.make, operands))
 
     def out_of_scope(self, buffer: Buffer) -> None:

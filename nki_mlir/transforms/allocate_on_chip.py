@@ -59,6 +59,12 @@ class AddressConflict(NkiMlirError):
     fix = "choose addresses that do not overlap, or use one only after the other's last use"
 
 
+class BlocksWhole(NkiMlirError):
+    code = "NKI-ADDRESS"
+    message = "{buffer} has an address for each of its blocks and is one buffer"
+    fix = "run split-blocks first"
+
+
 class AddressOutside(NkiMlirError):
     code = "NKI-ADDRESS"
     message = ("{buffer} at partition {partition}, byte {byte} ends outside of {memory}, which has {partitions} "
@@ -69,6 +75,9 @@ class AddressOutside(NkiMlirError):
 def allocate(code: Code) -> tuple[int, int]:
     """Give all buffers addresses; the bytes per partition of SBUF and PSUM up to the last one used."""
     lifetimes, machine = Lifetimes(code), code.machine
+    for buffer in lifetimes.of:
+        if buffer.addresses:
+            raise BlocksWhole(buffer=buffer.name).located(buffer.location)
     marks = []
     for space in (SBUF, PSUM):
         lives = [life for life in lifetimes.of.values() if life.buffer.space == space]

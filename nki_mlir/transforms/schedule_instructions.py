@@ -13,6 +13,7 @@ afterwards: addresses that were chosen for the old order are dropped.
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import groupby
 from math import prod
 from typing import Any
 
@@ -37,6 +38,7 @@ from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 
 MEMORY = 90                     # percent
+NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
 ENGINE_FREE, COMPLETE = 0, 1
 PASSED_OVER = 8                 # ready instructions that may be passed over for lack of memory
 
@@ -77,8 +79,12 @@ def shared_buffers(body: Block) -> set[Buffer]:
 
 
 def ordered(steps: list[Step], machine: Machine, memory: int, outside: set[Buffer]) -> list[Step]:
-    """The steps in the order of their start times."""
-    return steps if len(steps) < 2 else _Scheduler(steps, machine, memory, outside).order()
+    """The steps in the order of their start times; those marked ``nki.no_reorder`` stay where they are."""
+    found: list[Step] = []
+    for stays, part in groupby(steps, lambda step: NO_REORDER in step.op.extra):
+        run = list(part)
+        found += run if stays or len(run) < 2 else _Scheduler(run, machine, memory, outside).order()
+    return found
 
 
 @dataclass(slots=True)

@@ -7,6 +7,9 @@ before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = me
 Each block then has its own lifetime and its own PSUM bank. A constant that is written over several blocks becomes one
 instruction a block; any other instruction that touches two blocks, or a place known at run time only, keeps the buffer
 whole. Of the ways to cut a buffer into blocks along its leading free axes, the finest that is possible is taken.
+
+Where the kernel chose an address for each block (``nki.addresses``), those blocks become buffers with these addresses.
+What touches two of them needs them one behind the other.
 """
 
 from collections.abc import Iterator
@@ -15,12 +18,28 @@ from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.nisa.movement import MemsetOp
-from nki_mlir.transforms.kernel_code import Buffer, Code, Step, blocks, changed, forget_addresses
+from nki_mlir.transforms.kernel_code import (
+    Buffer,
+    Code,
+    Step,
+    blocks,
+    changed,
+    forget_addresses,
+    tiles_of,
+)
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
+
+
+class BlocksApart(NkiMlirError):
+    code = "NKI-ADDRESS"
+    message = "blocks of {buffer} that are used together have addresses apart from each other"
+    why = "an instruction reaches several blocks only where they lie one behind the other, in the same partitions"
+    fix = "give such blocks consecutive addresses, or use one block at a time"
 
 
 class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
@@ -37,17 +56,17 @@ class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
 def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
-    uses: dict[Buffer, list[tuple[Step, Tile]]] = {}
+    uses: dict[Buffer, list[tuple[Any, Tile]]] = {}
     for block in blocks(code.body):
         for node in block.nodes:
-            if isinstance(node, Step):
-                for _, tile in node.op.operands():
-                    uses.setdefault(tile.handle, []).append((node, tile))
+            for tile in tiles_of(node):
+                uses.setdefault(tile.handle, []).append((node, tile))
     parts: dict[Buffer, list[Buffer]] = {}
     for block in blocks(code.body):
         made: list[Buffer] = []
         for buffer in block.buffers:
-            size = block_bytes(buffer, uses.get(buffer, []))
+            size = addressed_bytes(buffer, uses.get(buffer, [])) if buffer.addresses else block_bytes(
+                buffer, uses.get(buffer, []))
             if size:
                 parts[buffer] = pieces(buffer, size)
             made += parts.get(buffer, [buffer])
@@ -58,7 +77,20 @@ def split_blocks(code: Code) -> None:
                 rewritten(node, parts) if isinstance(node, Step) else [node])]
 
 
-def block_bytes(buffer: Buffer, uses: list[tuple[Step, Tile]]) -> int:
+def addressed_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
+    """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
+    size = buffer.bytes_per_partition // len(buffer.addresses)
+    first = buffer.addresses[0]
+    across = next((node for node, tile in uses if not fits(node, tile, size)), None)
+    if across is None:
+        return size
+    if buffer.addresses != tuple((first[0], first[1] + k * size) for k in range(len(buffer.addresses))):
+        raise BlocksApart(buffer=buffer.name).located(across.location)
+    buffer.address, buffer.fixed, buffer.addresses = first, True, ()
+    return 0
+
+
+def block_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
     """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
     if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
         return 0
@@ -70,14 +102,14 @@ def block_bytes(buffer: Buffer, uses: list[tuple[Step, Tile]]) -> int:
     return 0
 
 
-def fits(step: Step, tile: Tile, size: int) -> bool:
+def fits(node: Any, tile: Tile, size: int) -> bool:
     """Whether a use stays in one block, or can be cut where blocks begin."""
     first, after = ends(tile)
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
-    if first // size == (after - 1) // size:
+    if isinstance(node, Step) and first // size == (after - 1) // size:
         return True
-    return type(step.op) is MemsetOp and not step.op.symbols and is_run(tile)
+    return isinstance(node, Step) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
 
 
 def ends(tile: Tile) -> tuple[int, int]:
@@ -97,9 +129,12 @@ def pieces(buffer: Buffer, size: int) -> list[Buffer]:
     """The buffers of the blocks."""
     count = buffer.bytes_per_partition // size
     axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
-    return [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=(buffer.shape[0],
-                                                                                    *buffer.shape[1 + axes:]))
+    shape = buffer.shape[0], *buffer.shape[1 + axes:]
+    made = [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=shape, addresses=())
             for k in range(count)]
+    for block, address in zip(made, buffer.addresses):
+        block.address, block.fixed = address, True
+    return made
 
 
 def rewritten(step: Step, parts: dict[Buffer, list[Buffer]]) -> Iterator[Step]:

@@ -38,6 +38,7 @@ from nki_mlir.transforms.kernel_code import (
     changed,
     compute,
     sub_blocks,
+    tiles_of,
     variables_of,
 )
 from nki_mlir.transforms.levels import Level
@@ -96,7 +97,7 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
 
     Also the sizes of everything when it is written out.
     """
-    needed = {v for v in _variables_of_masks(body)}
+    needed = set(_variables_needed(body))
     sizes: Sizes = {}
     total = _size(body, sizes)
     kept: dict[Loop, None] = {}
@@ -141,15 +142,16 @@ def _size(block: Block, sizes: Sizes) -> int:
     return total
 
 
-def _variables_of_masks(block: Block) -> Iterator[LoopVariable]:
-    """Variables that must be numbers: masks and bounds left to run time depend on them."""
+def _variables_needed(block: Block) -> Iterator[LoopVariable]:
+    """Variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on them."""
     for node in block.nodes:
         if isinstance(node, Step):
-            for constraint in (*node.op.mask, *node.op.limits):
-                for position, _ in constraint.form.symbols:
-                    yield from variables_of(node.op.symbols[position])
+            positions = {p for c in (*node.op.mask, *node.op.limits) for p, _ in c.form.symbols}
+            positions |= {p for t in tiles_of(node) if t.handle.addresses for p in t.access.symbols_used()}
+            for position in sorted(positions):
+                yield from variables_of(node.op.symbols[position])
         for inner in sub_blocks(node):
-            yield from _variables_of_masks(inner)
+            yield from _variables_needed(inner)
 
 
 # -- writing out -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.frontend.builder import active
 from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.beta import language
 from nki_mlir.language.kernel import unwrap
@@ -62,8 +63,15 @@ class multi_buffer:
     factor: int = 2
 
 
-class no_reorder(nullcontext):
-    """A directive of a loop, or a ``with`` block: instructions keep their order."""
+class no_reorder:
+    """A directive of a loop, or a ``with`` block: instructions inside of it start in the order they are written in."""
+
+    def __enter__(self) -> None:
+        properties = active("no_reorder").properties
+        properties["no_reorder"] = properties.get("no_reorder", 0) + 1
+
+    def __exit__(self, *failure: Any) -> None:
+        active("no_reorder").properties["no_reorder"] -= 1
 
 
 class allocation_scope(nullcontext):

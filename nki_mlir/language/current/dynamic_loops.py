@@ -97,8 +97,7 @@ while_loop.__name__ = while_loop.__qualname__ = "while_loop"
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """Instructions inside stay in the order they are written in. They do anyway; dynamic loops are not allowed
-    inside."""
+    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""
     properties = active("nl.no_reorder").properties
     properties["no_reorder"] = properties.get("no_reorder", 0) + 1
     try:
