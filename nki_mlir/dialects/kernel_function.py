@@ -10,7 +10,9 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
+from nki_mlir.dialects.places import place_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -29,6 +31,7 @@ class ArgumentSpec:
     name: str
     shape: tuple[int, ...] = ()
     dtype: DType | None = None
+    space: str = HBM                    # kernels have them in HBM; parts of one, on their own, may not
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,10 @@ def kernel_functions(module: Any) -> list[KernelFunction]:
     found = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
-            found.append(_describe(op.operation, target))
+            try:
+                found.append(_describe(op.operation, target))
+            except BadSignature as error:
+                raise error.located(place_of(op)) from None
     return found
 
 
@@ -91,9 +97,9 @@ def _describe(op: Any, target: str) -> KernelFunction:
                                         f"marked nki.program_id = {axis}, with a grid of {len(grid)} axes")
             arguments.append(ArgumentSpec("program_id", axis, label))
             continue
-        shape, dtype = _memref(argument.type, name, argument.arg_number)
+        shape, dtype, space = _memref(argument.type, name, argument.arg_number)
         kind, place = ("input", inputs) if shared is None else ("shared", shared)
-        arguments.append(ArgumentSpec(kind, place, label, shape, dtype))
+        arguments.append(ArgumentSpec(kind, place, label, shape, dtype, space))
         inputs += shared is None
     places = sorted(a.place for a in arguments if a.kind == "shared")
     if places != list(range(len(places))):
@@ -113,9 +119,10 @@ def _mark(attributes: Any, key: str, kind: type, where: str) -> Any:
         raise BadSignature(what=f"{error} ({where})") from None
 
 
-def _memref(kind: Any, name: str, number: int) -> tuple[tuple[int, ...], DType]:
-    """Shape and element type of a whole buffer in HBM."""
+def _memref(kind: Any, name: str, number: int) -> tuple[tuple[int, ...], DType, str]:
+    """Shape, element type and memory of a whole buffer."""
     memref = ir.MemRefType(kind) if isinstance(kind, ir.MemRefType) else None
     if memref is None or not memref.has_static_shape or str(memref.element_type) not in BY_MLIR:
         raise BadSignature(what=f"argument {number} of {name} has type {kind}, not a memref of static shape")
-    return tuple(memref.shape), BY_MLIR[str(memref.element_type)]
+    space = memref.memory_space.value if isinstance(memref.memory_space, ir.StringAttr) else HBM
+    return tuple(memref.shape), BY_MLIR[str(memref.element_type)], space

@@ -10,7 +10,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
-from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op
 from nki_mlir.machine import Engine, machine_named
@@ -70,6 +70,9 @@ class _Reader:
                 self.values[argument] = variable
                 continue
             assert spec.dtype is not None
+            if spec.space != HBM:
+                what = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
+                raise BadSignature(what=what).located(place_of(kernel.op))
             role = "output" if spec.kind == "shared" else "input"
             self.buffers[argument] = self.shared(Buffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.place))
         self.block(block, self.code.body)

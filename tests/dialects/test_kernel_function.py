@@ -79,6 +79,7 @@ def test_wrong_signature(changes: dict[str, str], text: str) -> None:
     with pytest.raises(BadSignature) as caught:
         functions(**changes)
     assert caught.value.headline == text
+    assert str(caught.value).startswith("-:1:1: error: ")
     assert "fix: a kernel is a func.func of HBM memrefs" in str(caught.value)
 
 
