@@ -87,7 +87,7 @@ def documented_form(text: str) -> str:
     from nki_mlir.bindings import ir
     from nki_mlir.conversion.custom_call import TARGET
     from nki_mlir.conversion.link_kernels import config_of
-    from nki_mlir.frameworks.stablehlo import graph_context
+    from nki_mlir.conversion.graph.upstream import graph_context
     context = graph_context()
 
     def visit(op: Any) -> Any:

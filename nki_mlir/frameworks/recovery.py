@@ -19,7 +19,8 @@ from nki_mlir.conversion.custom_call import TARGET, KernelRecord
 from nki_mlir.conversion.link_kernels import config_of
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
 from nki_mlir.frameworks.registry import Callee, callee_from
-from nki_mlir.frameworks.stablehlo import BadArguments, BadModule, graph_context
+from nki_mlir.conversion.graph.upstream import BadModule, graph_context
+from nki_mlir.frameworks.stablehlo import BadArguments
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.language.results import assemble
 
