@@ -2,15 +2,19 @@
 """Text that is no valid module gives FILE:LINE:COL diagnostics and exit status 1: no traceback, no crash."""
 
 import re
+from math import prod
 from pathlib import Path
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
 from nki_mlir.cli import opt
 from nki_mlir.cli.source import MalformedInput
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.targets.interpreter.module import compile_function, run_grid
 
 from .samples import SAMPLES, module_text
 
@@ -346,3 +350,34 @@ def test_changed_text__parses_or_is_diagnosed(module: str, edits: list[tuple[int
 
 
 OPTIONS = opt.Options(["module.mlir"])
+
+
+# -- any change of a number, all the way down --------------------------------------------------------------------------
+KERNEL = (Path(__file__).resolve().parents[2] / "examples" / "mlir" / "tensor_add.mlir").read_text()
+NUMBER = re.compile(r"(?<![\w#%.])\d+(?![\w.])")
+CHANGED = st.tuples(st.integers(0, 10_000), st.sampled_from([-1, 0, 1, 2, 3, 127, 129, 4096]))
+
+
+@pytest.mark.fuzz
+@given(st.lists(CHANGED, min_size=1, max_size=2),
+       st.sampled_from(["--lower-to-linalg", "--lower-to-nisa", "--lower-to-isa", "--on=interpreter"]))
+def test_changed_numbers__run_or_are_diagnosed(edits: list[tuple[int, int]], what: str) -> None:
+    text = KERNEL
+    for at, number in edits:
+        found = list(NUMBER.finditer(text))
+        match = found[at % len(found)]
+        text = text[:match.start()] + str(number) + text[match.end():]
+    options = opt.Options([what, "module.mlir"] if what.startswith("--lower") else ["module.mlir"])
+    try:
+        module = opt.parse(text, "module.mlir", options)
+        if what.startswith("--lower"):
+            opt.process(module, options)
+            return
+        kernel = the_kernel(module)
+        arrays = {k: [np.zeros(a.shape, a.dtype.numpy) for a in specs if a.dtype is not None]
+                  for k, specs in (("input", kernel.inputs), ("shared", kernel.shared))}
+        if prod(kernel.grid) <= 64:
+            run_grid(lambda point, program=compile_function(kernel): program, kernel.grid, arrays["input"],
+                     arrays["shared"])
+    except NkiMlirError as error:
+        assert error.code != "NKI-INTERNAL" and "internal error" not in str(error)
