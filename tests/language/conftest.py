@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", "eager,interpreter,jit").split(","))
+EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", "eager,interpreter,jit,isa").split(","))
 
 
 @pytest.fixture(params=EXECUTORS, scope="session")
