@@ -7,7 +7,7 @@ The kernel is also run once, so that its outputs are well defined.
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -112,7 +112,7 @@ def _write(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def copy_as(kernel: Kernel, cls: type[Kernel], **fields: Any) -> Any:
+def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:
     """The kernel as a subclass, with a cache of its own."""
-    parts = {name: getattr(kernel, name) for name in Kernel.__dataclass_fields__ if name != "specializations"}
-    return cls(**parts, **fields)
+    kept = [part.name for part in fields(kernel) if part.name != "specializations"]
+    return cls(**{name: getattr(kernel, name) for name in kept}, **settings)
