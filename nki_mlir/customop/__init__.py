@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nki_mlir.customop.build import build, recipe
-from nki_mlir.customop.engine import captured_printf, engine
+from nki_mlir.customop.build import build_library, recipe
 from nki_mlir.customop.faults import Fault, KernelWarning
 from nki_mlir.customop.library import Library, open_library
 from nki_mlir.customop.operator import Operator
+from nki_mlir.customop.settings import captured_printf, engine
 
 __all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "engine", "load", "load_library"]
 
@@ -37,7 +37,7 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
     started = time.perf_counter()
     wanted = recipe(name, compute_srcs, shape_srcs, build_directory, multicore, checked, extra_cflags,
                     extra_include_paths, verbose)
-    library = open_library(build(wanted, Library))
+    library = open_library(build_library(wanted, Library))
     if verbose:
         print(f"loaded {library} in {time.perf_counter() - started:.1f} s", flush=True)
     return library

@@ -79,7 +79,7 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
                   bool(checked), flags, verbose)
 
 
-def build(this: Recipe, examine: Any) -> Path:
+def build_library(this: Recipe, examine: Any) -> Path:
     """The library's path; ``examine(path)`` looks at a new library before it takes its place."""
     compiler = find_compiler()
     try:

@@ -117,7 +117,8 @@ class AbiMismatch(NkiMlirError, OSError):
 
 class UnknownOperator(NkiMlirError, AttributeError):      # type: ignore[misc]
     code = "NKI-CUSTOMOP-UNKNOWN"
-    message = "library {library} has no operator {name}; it has {known}"
+    message = "library {library} has no operator {operator}; it has {known}"
+    name: str | None = None                 # type: ignore[assignment]      # Python sets it on attribute errors
 
 
 # -- calling -----------------------------------------------------------------------------------------------------------

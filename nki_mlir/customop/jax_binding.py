@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from nki_mlir.customop.engine import settings
 from nki_mlir.customop.operator import Operator
+from nki_mlir.customop.settings import current_engine
 
 
 def call(operator: Operator, arguments: Sequence[Any]) -> Any:
     """The result as a JAX array, or as a tracer where one is given."""
     places = [k for k, p in enumerate(operator.parameters) if p == "T"]
-    engine = settings()                     # of this thread: XLA calls back from another one
+    engine = current_engine()                     # of this thread: XLA calls back from another one
 
     def run(*arrays: Any) -> np.ndarray:
         given = list(arguments)

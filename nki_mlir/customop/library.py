@@ -67,7 +67,7 @@ class Library:
         if name.startswith("__") or "operators" not in self.__dict__:
             raise AttributeError(name)
         if name not in self.operators:
-            raise UnknownOperator(library=self.name, name=name, known=", ".join(self.operators))
+            raise UnknownOperator(library=self.name, operator=name, known=", ".join(self.operators))
         return self.operators[name]
 
     def __repr__(self) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 
 from nki_mlir.customop import abi
 from nki_mlir.customop.abi import CODES, DTYPE_NAMES, DTYPES, PARAMETERS
-from nki_mlir.customop.engine import Engine, settings
 from nki_mlir.customop.errors import WrongArgument, WrongArity, WrongDtype
+from nki_mlir.customop.settings import Engine, current_engine
 
 if TYPE_CHECKING:
     from nki_mlir.customop.library import Library
@@ -55,11 +55,11 @@ class Operator:
             if loaded is not None and any(isinstance(a, loaded) for a in arguments):
                 import importlib
                 return importlib.import_module(f"nki_mlir.customop.{binding}").call(self, arguments)
-        return self.on_numpy(arguments, settings())
+        return self.on_numpy(arguments, current_engine())
 
     def on_numpy(self, arguments: Sequence[Any], engine: Engine) -> np.ndarray:
         """The result of a call on arrays and numbers."""
-        arrays = [np.ascontiguousarray(a) if p == "T" and isinstance(a, np.ndarray) else a
+        arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
         shape, code = self.infer(values)

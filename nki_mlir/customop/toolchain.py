@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import Location
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
-WRAPPED = ("printf", "vprintf", "puts", "putchar")                      # what kernels print goes to a ring buffer
+WRAPPED = ("printf", "vprintf", "puts", "putchar", "putc")                 # what kernels print goes to a ring buffer
 WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
 
 # file:line:column: error: text, and the linker's file:line: undefined reference to ...

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir import customop
-from nki_mlir.customop.abi import PARAMETERS
-from nki_mlir.customop.engine import settings
+from nki_mlir.customop.abi import DTYPES, PARAMETERS
 from nki_mlir.customop.errors import NotDifferentiable
 from nki_mlir.customop.library import Library
 from nki_mlir.customop.operator import Buffer, Operator
+from nki_mlir.customop.settings import current_engine
 
 __all__ = ["load", "load_library"]
 
@@ -89,12 +89,8 @@ def refuse_gradient() -> Callable:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-@cache
-def codes() -> dict[Any, int]:
-    """PyTorch's dtypes, and their codes."""
-    import torch
-    return {torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.float16: 5, torch.float32: 6,
-            torch.bfloat16: 15}
+# PyTorch's dtypes by their text, and their codes.
+TORCH_CODES = {f"torch.{dtype.name}": code for code, dtype in DTYPES.items()}
 
 
 def call(operator: Operator, arguments: Sequence[Any]) -> Any:
@@ -110,9 +106,10 @@ def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any
         if parameter != "T":
             values.append(float(argument))
             continue
-        if argument.dtype not in codes():
+        code = TORCH_CODES.get(str(argument.dtype))
+        if code is None:
             operator.refuse_dtype(place, argument.dtype)
-        values.append(Buffer(address(argument), codes()[argument.dtype], tuple(int(n) for n in argument.shape)))
+        values.append(Buffer(address(argument), code, tuple(int(n) for n in argument.shape)))   # type: ignore[arg-type]
     return values
 
 
@@ -121,14 +118,16 @@ def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
     values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)
     result = new(shape, code)
-    operator.run(values, Buffer(result.data_ptr(), code, shape), settings())
+    operator.run(values, Buffer(result.data_ptr(), code, shape), current_engine())
     return result
 
 
 def abstractly(operator: Operator, arguments: Sequence[Any]) -> Any:
-    return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)))
+    tensors = [a for p, a in zip(operator.parameters, arguments) if p == "T"]
+    device = tensors[0].device if tensors else "cpu"
+    return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)), device)
 
 
-def new(shape: tuple[int, ...], code: int) -> Any:
+def new(shape: tuple[int, ...], code: int, device: Any = "cpu") -> Any:
     import torch
-    return torch.empty(shape, dtype={v: k for k, v in codes().items()}[code])
+    return torch.empty(shape, dtype=getattr(torch, DTYPES[code].name), device=device)

@@ -57,14 +57,14 @@ def checked_size(given: str) -> int:
 current: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
-def settings() -> Engine:
+def current_engine() -> Engine:
     return current.get() or Engine(threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
 
 
 @contextlib.contextmanager
 def engine(threads: bool) -> Iterator[None]:
     """Calls inside run the cores on threads, or one after the other: core 0 first, on the calling thread."""
-    token = current.set(replace(settings(), threads=threads))
+    token = current.set(replace(current_engine(), threads=threads))
     try:
         yield
     finally:
@@ -75,7 +75,7 @@ def engine(threads: bool) -> Iterator[None]:
 def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
     """Collect what kernels print inside; ``size_bytes`` is the size of each call's buffer, which keeps the newest."""
     output = io.StringIO()
-    token = current.set(replace(settings(), printf_bytes=size_bytes, output=output))
+    token = current.set(replace(current_engine(), printf_bytes=size_bytes, output=output))
     try:
         yield output
     finally:

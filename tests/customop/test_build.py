@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Building and loading: what goes right, and every way in which it does not."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir import customop
+from nki_mlir.customop import errors
+from nki_mlir.customop.abi import ABI
+
+ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+KERNEL = """#include <torch/torch.h>
+torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, 2); }
+"""
+SHAPE = """#include <torch/torch.h>
+#include "torchneuron/register.h"
+torch::Tensor twice_shape(torch::Tensor x) { return torch::zeros(x.sizes(), torch::kFloat); }
+NEURON_LIBRARY(my_ops, m) {
+  m.def("twice", &twice_shape, "twice");
+}
+"""
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """An empty current directory with kernel.cpp and shape.cpp."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.cpp").write_text(KERNEL)
+    (tmp_path / "shape.cpp").write_text(SHAPE)
+    return tmp_path
+
+
+def load(name="twice", **options):
+    return customop.load(name, ["kernel.cpp"], ["shape.cpp"], **options)
+
+
+# -- what is built -----------------------------------------------------------------------------------------------------
+def test_load__makes_the_file_in_the_current_directory(files):
+    library = load()
+    assert library.path == files / "libtwice.so" and library.name == "my_ops"
+    assert np.array_equal(library.twice(X), 2 * X)
+    assert repr(library) == "<custom operators my_ops (1 core, checked): twice>"
+    assert repr(library.twice) == "<custom operator my_ops.twice(Tensor)>"
+    assert library.twice.shape(X) == ((2, 3), np.float32)
+
+
+def test_load__in_a_directory_that_is_made(files):
+    load(build_directory=files / "a" / "b")
+    assert (files / "a" / "b" / "libtwice.so").is_file()
+
+
+def test_verbose__shows_the_commands_and_what_is_up_to_date(files, capfd):
+    load(verbose=True)
+    out = capfd.readouterr().out
+    assert f"-c {files / 'kernel.cpp'}" in out and "loaded <custom operators my_ops" in out
+    load(verbose=True)
+    assert capfd.readouterr().out.startswith("libtwice.so is up to date\n")
+
+
+@pytest.mark.parametrize("change", ["kernel", "header", "flags", "cores", "library"])
+def test_what_changed__is_built_again(files, change):
+    (files / "factor.h").write_text("#define FACTOR 2\n")
+    (files / "kernel.cpp").write_text(KERNEL.replace(", 2)", ", FACTOR)").replace("#include", '#include "factor.h"\n#include', 1))
+    first = load()
+    assert first is load()
+    before = (files / "libtwice.so").stat().st_ino
+    options = {}
+    match change:
+        case "kernel":
+            (files / "kernel.cpp").write_text(KERNEL.replace(", 2)", ", 3)"))
+        case "header":
+            (files / "factor.h").write_text("#define FACTOR 3\n")
+        case "flags":
+            options = {"extra_cflags": ["-DUNUSED"]}
+        case "cores":
+            options = {"multicore": True}
+        case "library":
+            (files / "libtwice.so").write_bytes(b"")
+    second = load(**options)
+    assert second is not first and (files / "libtwice.so").stat().st_ino != before
+    if change in ("kernel", "header"):
+        assert np.array_equal(second.twice(X), 3 * X)
+        assert np.array_equal(first.twice(X), 2 * X)            # whoever holds the old one keeps it
+
+
+def test_load_library__in_another_process(files):
+    load()
+    code = f"from nki_mlir import customop; print(customop.load_library({str(files / 'libtwice.so')!r}).operators)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "{'twice': <custom operator my_ops.twice(Tensor)>}\n"
+
+
+def test_load_library__twice_is_one_object(files):
+    library = load()
+    assert customop.load_library("libtwice.so") is library
+    assert customop.load_library(files / "libtwice.so") is library
+
+
+def test_numpy_alone__is_needed(files):
+    load()
+    code = f"""
+import sys
+sys.modules["torch"] = sys.modules["jax"] = sys.modules["torch_mlir"] = None
+import numpy as np
+from nki_mlir import customop
+print(customop.load_library({str(files / 'libtwice.so')!r}).twice(np.ones(2, np.float32)).tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[2.0, 2.0]\n"
+
+
+def test_flags__reach_the_compiler(files):
+    (files / "extra").mkdir()
+    (files / "extra" / "more.h").write_text("#define BY FACTOR\n")
+    (files / "kernel.cpp").write_text('#include "more.h"\n' + KERNEL.replace(", 2)", ", BY)"))
+    library = load(extra_cflags=["-DFACTOR=5", "-DSTACK_SIZE=20000"], extra_include_paths=["extra"])
+    assert np.array_equal(library.twice(X), 5 * X)
+
+
+def test_fast_build__by_the_environment(files, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_CUSTOMOP", "fast")
+    assert not load().checked
+
+
+def test_engine__is_compiled_where_there_is_no_cache(files, monkeypatch):
+    from nki_mlir.customop import build
+    blocked = files / "file"
+    blocked.write_text("")
+    monkeypatch.setattr(build.platformdirs, "user_cache_dir", lambda name: str(blocked / name))
+    assert np.array_equal(load(checked=False).twice(X), 2 * X)
+
+
+# -- builds that meet --------------------------------------------------------------------------------------------------
+def test_concurrent_builds__of_processes_and_threads(files):
+    code = f"""
+import os
+import numpy as np
+from nki_mlir import customop
+os.chdir({str(files)!r})
+library = customop.load("twice", ["kernel.cpp"], ["shape.cpp"])
+assert (library.twice(np.ones(3, np.float32)) == 2).all()
+"""
+    others = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(load())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [p.wait() for p in others] == [0, 0]
+    assert len(found) == 3 and len({id(f) for f in found}) == 1
+    assert sorted(os.listdir(files)) == [".libtwice.inputs", ".libtwice.lock", "kernel.cpp", "libtwice.so", "shape.cpp"]
+
+
+# -- what a user gives -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["builtin", "", "a/b", "a b"])
+def test_bad_name(files, name):
+    with pytest.raises(errors.BadName):
+        load(name)
+
+
+def test_bad_sources(files):
+    with pytest.raises(errors.MissingSource, match=f"there is no source file other.cpp.*\n.*{files}"):
+        customop.load("twice", ["other.cpp"], ["shape.cpp"])
+    with pytest.raises(errors.BadSources, match=r"compute_srcs is 'kernel.cpp'"):
+        customop.load("twice", "kernel.cpp", ["shape.cpp"])
+    with pytest.raises(errors.BadSources, match=r"shape_srcs is \[\]"):
+        customop.load("twice", ["kernel.cpp"], [])
+
+
+@pytest.mark.parametrize("size", ["400001", "0", "much"])
+def test_bad_stack_size(files, size):
+    with pytest.raises(errors.BadStackSize, match=f"STACK_SIZE is {size}"):
+        load(extra_cflags=[f"-DSTACK_SIZE={size}"])
+
+
+# -- the compiler ------------------------------------------------------------------------------------------------------
+def test_compiler__that_is_missing(files, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(errors.NoCompiler, match="no-such-compiler is not found"):
+        load()
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(files))
+    with pytest.raises(errors.NoCompiler, match=r"g\+\+ or c\+\+ or clang\+\+ is not found"):
+        load()
+
+
+def test_compiler__named_with_options(files, monkeypatch):
+    monkeypatch.setenv("CXX", "g++ -DFACTOR=4")
+    (files / "kernel.cpp").write_text(KERNEL.replace(", 2)", ", FACTOR)"))
+    assert np.array_equal(load().twice(X), 4 * X)
+
+
+@pytest.mark.parametrize("text, line, said", [
+    (KERNEL.replace("torch::mul(x, 2)", "nothing(x)"), 2, "‘nothing’ was not declared"),
+    (KERNEL.replace("<torch", "<torches"), 1, "torches/torch.h: No such file"),
+    (KERNEL.replace("torch::mul(x, 2)", "x.accessor<double, 2>(), x"), 2, "the element types are float"),
+    (KERNEL.replace("torch::mul(x, 2)", "x.tcm_accessor().tcm_to_tensor<float>(nullptr, 0, 0), x"), 2,
+     "the tensor is const: its TCM accessor only reads"),
+    (KERNEL.replace("return torch::mul(x, 2)", "x.data_ptr<float>(); return x"), 2, "no member named ‘data_ptr’"),
+    (KERNEL + "torch::Tensor helper(torch::Tensor);\ntorch::Tensor other(torch::Tensor x) {\n  return helper(x);\n}\n", 5,
+     "undefined reference to `helper(torch::Tensor)'")], ids=["name", "header", "dtype", "const", "member", "link"])
+@pytest.mark.parametrize("checked", [True, False])
+def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text, line, said, checked):
+    (files / "kernel.cpp").write_text(text)
+    with pytest.raises(errors.CompilationFailed) as raised:
+        load(checked=checked)
+    error = raised.value
+    assert (error.at.file, error.at.line) == ("kernel.cpp", line)
+    assert said in str(error) and str(files) not in str(error)
+    assert not (files / "libtwice.so").exists()
+
+
+def test_registration__with_a_parameter_that_operators_do_not_have(files):
+    (files / "shape.cpp").write_text(SHAPE.replace("torch::Tensor x)", "torch::Tensor x, float by)"))
+    with pytest.raises(errors.CompilationFailed, match="the parameters of an operator are const torch::Tensor&") as raised:
+        load()
+    assert (raised.value.at.file, raised.value.at.line) == ("shape.cpp", 5)
+
+
+def test_failed_build__leaves_the_library_that_was_there(files):
+    library = load()
+    (files / "kernel.cpp").write_text("nonsense")
+    with pytest.raises(errors.CompilationFailed):
+        load()
+    assert customop.load_library("libtwice.so") is library
+
+
+@pytest.mark.parametrize("directory", ["kernel.cpp", "kernel.cpp/below", "/proc/none"])
+def test_directory__that_cannot_be_written(files, directory):
+    with pytest.raises(errors.UnwritableDirectory, match=f"cannot be written to {directory}: "):
+        load(build_directory=directory)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_directory__without_permission(files):
+    (files / "locked").mkdir(mode=0o500)
+    with pytest.raises(errors.UnwritableDirectory, match="Permission denied"):
+        load(build_directory="locked")
+
+
+# -- registrations -----------------------------------------------------------------------------------------------------
+def test_kernel__that_is_not_there(files):
+    (files / "shape.cpp").write_text(SHAPE.replace('"twice");', '"twise");'))
+    with pytest.raises(errors.KernelNotFound, match="names kernel 'twise'") as raised:
+        load()
+    assert "functions that take tensors: twice, twice_shape" in str(raised.value)
+
+
+def test_kernel__that_is_static(files):
+    (files / "kernel.cpp").write_text(KERNEL.replace("torch::Tensor twice", "static torch::Tensor twice"))
+    with pytest.raises(errors.KernelNotFound, match="neither static nor in a namespace"):
+        load()
+
+
+@pytest.mark.parametrize("parameters", ["const torch::Tensor& x, double", "float x", ""])
+def test_kernel__with_other_parameters(files, parameters):
+    (files / "kernel.cpp").write_text(KERNEL.replace("const torch::Tensor& x", parameters).replace(
+        "torch::mul(x, 2)", "torch::zeros({1}, torch::kFloat)"))
+    with pytest.raises(errors.KernelSignature, match=r"the shape function has \(torch::Tensor\), the kernel is twice\("):
+        load()
+
+
+@pytest.mark.parametrize("declared", ["torch::Tensor x", "torch::Tensor& x", "const at::Tensor& x"])
+def test_kernel__takes_a_tensor_in_any_form(files, declared):
+    (files / "kernel.cpp").write_text(KERNEL.replace("const torch::Tensor& x", declared))
+    assert np.array_equal(load().twice(X), 2 * X)
+
+
+def test_kernel__overloaded(files):
+    (files / "kernel.cpp").write_text(KERNEL + "torch::Tensor twice(double x) { return torch::Tensor(); }\n")
+    assert np.array_equal(load().twice(X), 2 * X)
+
+
+def test_kernel__with_c_linkage(files):
+    (files / "kernel.cpp").write_text(KERNEL.replace("\ntorch::Tensor", '\nextern "C" torch::Tensor'))
+    assert np.array_equal(load().twice(X), 2 * X)
+
+
+def test_registration__blocks_and_counts(files):
+    line = '  m.def("twice", &twice_shape, "twice");\n'
+    (files / "shape.cpp").write_text(SHAPE.replace(line, "".join(line.replace('"twice",', f'"op{k}",') for k in range(10))))
+    assert len(load().operators) == 10
+    (files / "shape.cpp").write_text(SHAPE.replace(line, "".join(line.replace('"twice",', f'"op{k}",') for k in range(11))))
+    with pytest.raises(errors.TooManyOperators, match="defines 11 operators"):
+        load()
+    (files / "shape.cpp").write_text(SHAPE.replace(line, 2 * line))
+    with pytest.raises(errors.RepeatedOperator, match="defines operator twice twice"):
+        load()
+    (files / "shape.cpp").write_text(SHAPE + "NEURON_LIBRARY(more, m) {}\n")
+    with pytest.raises(errors.NoLibraryBlock, match="the sources have 2 NEURON_LIBRARY blocks"):
+        load()
+    (files / "shape.cpp").write_text(SHAPE.partition("NEURON_LIBRARY")[0])
+    with pytest.raises(errors.NoLibraryBlock, match="the sources have no NEURON_LIBRARY blocks"):
+        load()
+
+
+# -- files that are no library -----------------------------------------------------------------------------------------
+def test_load_library__of_what_is_none(files):
+    with pytest.raises(errors.NotALibrary, match=r"none\.so is no library of custom operators: No such file"):
+        customop.load_library("none.so")
+    (files / "text.so").write_text("text")
+    with pytest.raises(errors.NotALibrary, match=r"text\.so is no library of custom operators"):
+        customop.load_library("text.so")
+    (files / "other.c").write_text("int other;")
+    subprocess.run(["g++", "-shared", "-o", "other.so", "other.c"], check=True)
+    with pytest.raises(errors.NotALibrary, match="it has no operators"):
+        customop.load_library("other.so")
+
+
+def test_load_library__of_another_version(files):
+    (files / "old.cpp").write_text('extern "C" long gpsimd_abi() { return 77; }')
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", "old.so", "old.cpp"], check=True)
+    with pytest.raises(errors.AbiMismatch, match=f"old.so was built for version 77 of the emulated engine, this is version {ABI}"):
+        customop.load_library("old.so")
+
+
+def test_version__is_the_headers():
+    from nki_mlir.customop.toolchain import INCLUDE
+    assert f"#define GPSIMD_ABI {ABI} " in (INCLUDE / "gpsimd" / "abi.h").read_text()
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+def test_calls__that_are_wrong_run_nothing(files):
+    (files / "kernel.cpp").write_text(KERNEL.replace("x)", "x, double d, int64_t i)"))
+    (files / "shape.cpp").write_text(SHAPE.replace("x)", "x, double d, int64_t i)", 1))
+    twice = load().twice
+    assert twice.signature == "my_ops.twice(Tensor, float, int)"
+    with pytest.raises(errors.WrongArity, match="called with 2 arguments; it takes 3"):
+        twice(X, 1)
+    with pytest.raises(errors.WrongDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
+        twice(X.astype(np.float64), 1, 1)
+    with pytest.raises(errors.WrongDtype, match="int64"):
+        twice(np.arange(3), 1, 1)
+    with pytest.raises(errors.WrongArgument, match=r"argument 0 .* is 3 .*\n.*pass an array"):
+        twice(3, 1, 1)
+    with pytest.raises(errors.WrongArgument, match=r"argument 1 .* is 'a' .*\n.*pass a number"):
+        twice(X, "a", 1)
+    with pytest.raises(errors.WrongArgument, match=r"argument 2 .* is 1\.5 .*\n.*pass a whole number"):
+        twice(X, 1, 1.5)
+    with pytest.raises(errors.UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
+        customop.load_library("libtwice.so").thrice  # noqa: B018
+    assert not hasattr(customop.load_library("libtwice.so"), "thrice")
