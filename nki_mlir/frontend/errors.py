@@ -90,8 +90,7 @@ class EmptySubscript(KernelError):
     fix = "leave the operation out with a Python if where a slice may be empty"
 
 
-class MaskedView(KernelError):
-    code = "err_unsupported_expression_in_mask"
+class MaskedView(UnsupportedMask):
     message = "a tile with a mask attached is {what}"
     fix = "attach the mask last: tile.reshape(...)[mask]"
 
@@ -162,6 +161,24 @@ class BlockTensorNotTile(KernelError):
     code = "err_failed_to_infer_tile_from_local_tensor"
     message = "a tensor of shape {shape}, whose partition dimension is not the first, is used as one tile"
     fix = "index its block dimensions first: t[i] gives a tile"
+
+
+class BlockDimensionsWarning(DeprecationWarning):
+    """``err_leading_dimension_of_tensor_must_be_partition``: block dimensions work, but are on their way out."""
+
+
+class WhileEntry(KernelError, ValueError):
+    code = "err_while_loop_requires_unconditional_entry"
+    message = "a while loop whose condition is the value of a tile does not start with scalar(True)"
+    why = "the loop is one of the device's: its condition is known at the end of an iteration, not before the first"
+    fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
+
+
+class CarriedState(KernelError):
+    code = "NKI-WHILE-STATE"
+    message = "an iteration of a loop of the device changes what Python names mean to the next one: {names}"
+    why = "the loop's body is captured once; only tensors made before the loop carry values to the next iteration"
+    fix = "make a tensor before the loop and write it in place: t[...] = value"
 
 
 class BadReshape(KernelError):

@@ -11,7 +11,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend.builder import Site, current
-from nki_mlir.frontend.errors import AnnotationMismatch
+from nki_mlir.frontend.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import is_library, user_location, variables
 from nki_mlir.frontend.state import changes, snapshot
@@ -55,6 +55,19 @@ class Runtime:
         return iterable
 
     @staticmethod
+    def repeat(condition: Callable[[], Any], names: tuple) -> Iterator[None]:
+        """A wrapped ``while``: Python's own, or the device's where the condition is ``scalar(True)`` at first."""
+        value = condition()
+        if hasattr(value, "iterations"):
+            yield from value.iterations(condition, names)
+            return
+        while not _is_scalar(value) and value:
+            yield
+            value = condition()
+        if _is_scalar(value):
+            raise WhileEntry().located(user_location())
+
+    @staticmethod
     def branch(condition: Any, names: tuple, jumps: bool) -> "Branch":
         if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
             builder = current.get()
@@ -93,6 +106,11 @@ class Runtime:
                 inner.__code__.co_filename):
             return wrap(function, False, Runtime)
         return function
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is a tile of one element: the condition of a loop of the device."""
+    return isinstance(value, View) and all(n == 1 for n in value.shape)
 
 
 _WRAPPED = (FunctionType, MethodType, partial)

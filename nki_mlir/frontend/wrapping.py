@@ -43,6 +43,18 @@ class Wrapper(ast.NodeTransformer):
         node.iter = _call("iterate", node.iter, *map(_constant, facts))
         return node
 
+    def visit_While(self, node: ast.While) -> ast.AST:
+        """``while name:`` may be a loop of the device; other conditions, and bodies that are left half way, are not."""
+        watched = tuple(sorted(exposed_reads(node.body) - loaded([node.test]).keys()))
+        jumps = leaves(node.body)
+        self.generic_visit(node)
+        if not isinstance(node.test, ast.Name) or jumps:
+            return node
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        iterations = _call("repeat", ast.Lambda(nothing, node.test), _constant(watched))
+        loop = ast.For(ast.Name("__iteration__", ast.Store()), iterations, node.body, node.orelse)
+        return ast.copy_location(loop, node)
+
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         inside = node.body + node.orelse
         reads, writes = loaded(inside), stored(inside)

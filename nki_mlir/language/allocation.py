@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
@@ -28,6 +29,33 @@ class InitialisedAllocation(KernelError):
     code = "err_tensor_creation_on_scratchpad_with_init_value_not_supported"
     message = "a tensor with a direct allocation is created with an initial value"
     fix = "make it with nl.ndarray, then write it: t[...] = value"
+
+
+class HiddenBias(KernelError):
+    code = "err_bias_tensor_must_be_specified_in_allocation"
+    message = "'{op}' has no bias in a kernel that allocates its tensors directly"
+    why = "the Scalar engine always adds a bias; the tile of zeros that stands for none would have no address"
+    fix = "use nisa.activation(..., bias=zeros) with an allocated [P, 1] tile of zeros"
+
+
+class HiddenTranspose(KernelError):
+    code = "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel"
+    message = "'{op}' transposes on the Tensor engine in a kernel that allocates its tensors directly"
+    why = "it multiplies by an identity matrix, a tile which would have no address"
+    fix = "multiply by an allocated identity with nisa.nc_matmul; give nl.matmul a transposed x and transpose_x=True"
+
+
+def note_allocated(buffer: Buffer) -> None:
+    """The kernel chose where the buffer lies, unless it is marked ``force_auto_alloc``."""
+    properties = active("a direct allocation").properties
+    if not getattr(properties.get("kernel"), "options", {}).get("force_auto_alloc"):
+        properties.setdefault("allocated", set()).add(buffer)
+
+
+def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
+    """``op`` makes a tile besides its result, which nobody has placed where its source lies in allocated memory."""
+    if source.buffer in active(op).properties.get("allocated", ()):
+        raise error(op=op).located(user_location())
 
 
 @dataclass(frozen=True)

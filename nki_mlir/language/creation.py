@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Creating tensors and emitting operations: what the language's operations and instructions are made with."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import ImmutableParameter
+from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View, check_on_chip_shape
+from nki_mlir.language.allocation import note_allocated
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -70,6 +72,8 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
         raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)
+        if partition_dim:
+            warn_of_block_dimensions(extents)
     if shared:
         builder.check_shared()
     if allocation is not None:
@@ -78,9 +82,22 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
         attributes = {**(attributes or {}), "nki.addresses": addresses}
     buffer = builder.allocate(extents, located_dtype(dtype), space, shared=shared, name=name,
                               partition_dim=(partition_dim or 0) if space != HBM else 0, attributes=attributes)
+    if allocation is not None:
+        note_allocated(buffer)
     if space == HBM:
         buffer.place = user_location()
     return tensor_of(buffer)
+
+
+def warn_of_block_dimensions(shape: tuple[int, ...]) -> None:
+    """Newer documents want the partition dimension to be the first; kernels in use have others in front of it."""
+    at = user_location()
+    text = (f"err_leading_dimension_of_tensor_must_be_partition: a tensor of shape {shape} has block dimensions; they "
+            "are deprecated, use a list of tiles")
+    warnings.warn_explicit(text, BlockDimensionsWarning, at.file, at.line, registry=_warned)
+
+
+_warned: dict[Any, Any] = {}
 
 
 class UnknownDtype(KernelError, TypeError):

@@ -19,6 +19,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import emit
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
@@ -123,10 +124,17 @@ def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, An
     return bias, None, float(scale)
 
 
+def refuse_hidden_bias(op: Any, bias: Any, source: View) -> None:
+    """In a kernel that allocates directly an activation says its bias; a copy needs none."""
+    if bias is None and activation_token(op).name != "copy":
+        refuse_hidden(HiddenBias, "activation", source)
+
+
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: Any = None, dtype: Any = None,
                mask: Any = None) -> Any:
     """op(data * scale + bias)."""
     source = creation.as_operand(data)
+    refuse_hidden_bias(op, bias, source)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     return ops.compute(elementwise.ActivationOp, source.shape, dtype or data.dtype,
                        {"src": source, "bias": bias, "scale": tile}, mask, destination=dst,
@@ -137,6 +145,7 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
                       dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source = creation.as_operand(data)
+    refuse_hidden_bias(op, bias, source)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     rows = rows_like(reduce_res, source)
     return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
@@ -253,6 +262,8 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
     name = engine_name(engine)
     small = max(source.shape) <= 32
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
+    if not on_vector:
+        refuse_hidden(HiddenTranspose, "nc_transpose", source)
     kind: DType = source.dtype
     made = ops.compute(products.NcTransposeOp, source.shape[::-1], kind, {"src": source}, mask,
                        space=SBUF if on_vector else PSUM, destination=dst, engine="vector" if on_vector else "tensor")

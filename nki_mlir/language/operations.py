@@ -22,6 +22,7 @@ from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, tile_of
+from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import (
     as_operand,
     emit,
@@ -233,6 +234,8 @@ def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
         x = as_tile(x, one_element(), FLOAT32)
     source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
+    if name not in ALU:
+        refuse_hidden(HiddenBias, name, source)
     return compute(elementwise.UnaryOp, source.shape, dtype or x.dtype, {"src": source}, mask, fn=name,
                    explicit_dtype=dtype is not None)
 
@@ -295,6 +298,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> An
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
+        refuse_hidden(HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
     shape = (*stationary.shape[1:], *moving.shape[1:])
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
@@ -313,6 +317,8 @@ def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
         raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).located(user_location())
     if source.shape[1] > 128:
         raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=128).located(user_location())
+    if max(source.shape) > 32:                      # smaller ones are the Vector engine's
+        refuse_hidden(HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], dtype or x.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)
 

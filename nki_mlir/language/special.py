@@ -112,6 +112,7 @@ def activation_accumulate(op: Any, data: Any, bias: Any, scale: Any, reduce_op: 
                           *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """An activation that runs the accumulation registers of the Scalar engine."""
     source = creation.as_operand(data)
+    core.refuse_hidden_bias(op, bias, source)
     partitions = source.shape[0]
     bias, tile, number = core.activation_operands(bias, scale, partitions)
     shape = source.shape

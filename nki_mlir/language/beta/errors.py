@@ -17,6 +17,10 @@ def _named() -> dict[str, type[KernelError]]:
     return found
 
 
+def __dir__() -> list[str]:
+    return sorted(_named())
+
+
 def __getattr__(name: str) -> Any:
     try:
         return _named()[name]

@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from nki_mlir.language.do_while import Unconditional
+
 
 class tensor:
     """``tensor[d0, d1]``: on a variable, the shape its value must have."""
@@ -21,5 +23,5 @@ mutable = mutable_tensor
 
 
 def scalar(value: Any) -> Any:
-    """A run-time scalar of a [1, 1] tile."""
-    return value
+    """A run-time scalar of a [1, 1] tile. ``scalar(True)`` is the first condition of a loop of the device."""
+    return Unconditional() if value is True else value
