@@ -47,7 +47,7 @@ def run(folder: Path, *command: str) -> str:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project with the document's instruction."""
     folder = tmp_path_factory.mktemp("project")
-    for part in ("nki_mlir", "tests", "tools"):
+    for part in ("nki_mlir", "tests", "tools", "examples"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     for what, file, code in steps():

@@ -101,6 +101,9 @@ def _describe(op: Any, target: str) -> KernelFunction:
         kind, place = ("input", inputs) if shared is None else ("shared", shared)
         arguments.append(ArgumentSpec(kind, place, label, shape, dtype, space))
         inputs += shared is None
+    axes = [a.place for a in arguments if a.kind == "program_id"]
+    if len(set(axes)) < len(axes):
+        raise BadSignature(what=f"program ids of {name} are of axes {axes}, which must differ")
     places = sorted(a.place for a in arguments if a.kind == "shared")
     if places != list(range(len(places))):
         raise BadSignature(what=f"nki.shared of {name} counts {places}, which must be 0, 1, ... once each")

@@ -12,10 +12,10 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from .samples import context
 
 FUNCTION = """func.func @{name}(%a: memref<4x6xf32, "hbm"> {{nki.name = "image"}},
-    %b: memref<8xui8, "hbm"> {{{shared}}}, %i: {index} {{{program}}}, %c: {kind})
+    %b: memref<8xui8, "hbm"> {{{shared}}}, %i: {index} {{{program}}}, %c: {kind} {{{mark}}})
     attributes {{{attributes}}} {{ return }}"""
 USUAL = {"name": "kernel", "shared": "nki.shared = 0", "index": "index", "program": "nki.program_id = 1",
-         "kind": 'memref<6xf32, "hbm">', "attributes": "nki.grid = [2, 3], nki.results = [1]"}
+         "kind": 'memref<6xf32, "hbm">', "mark": "", "attributes": "nki.grid = [2, 3], nki.results = [1]"}
 
 
 def functions(**changes: str) -> list[KernelFunction]:
@@ -61,6 +61,8 @@ WRONG = [
     ({"program": "nki.program_id = -1"},
      "argument 2 of @kernel has type index and is marked nki.program_id = -1, with a grid of 2 axes"),
     ({"index": "f32"}, "argument 2 of @kernel has type f32 and is marked nki.program_id = 1, with a grid of 2 axes"),
+    ({"kind": "index", "attributes": "nki.grid = [2, 3]", "mark": "nki.program_id = 1"},
+     "program ids of @kernel are of axes [1, 1], which must differ"),
     ({"program": 'nki.program_id = "x"'}, "attribute 'nki.program_id' is \"x\", which must be an integer (@kernel)"),
     ({"shared": "nki.shared = 1"}, "nki.shared of @kernel counts [1], which must be 0, 1, ... once each"),
     ({"shared": "nki.shared"}, "attribute 'nki.shared' is unit, which must be an integer (@kernel)"),
