@@ -132,7 +132,7 @@ print_sink: ContextVar[Callable[[str, np.ndarray], None]] = ContextVar(
     "print_sink", default=lambda prefix, value: print(f"{prefix}\n{value}"))
 
 
-class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=0xF0):
+class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=0xFF):
     """Hand the tile to the print sink of the running program. A simulation prints, the device does not."""
 
     src: In
