@@ -86,8 +86,8 @@ def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
     from nki_mlir.bindings import ir
     from nki_mlir.conversion.custom_call import TARGET
-    from nki_mlir.conversion.link_kernels import config_of
     from nki_mlir.conversion.graph.upstream import graph_context
+    from nki_mlir.conversion.link_kernels import config_of
     context = graph_context()
 
     def visit(op: Any) -> Any:

@@ -4,7 +4,7 @@
     module = stablehlo_of(model, a, b)
     (result,) = run_linked(module, [a.numpy(), b.numpy()])
 
-The program is imported as operations of PyTorch's dialect. There the operators of kernels become the custom call between
+The program is imported as operations of PyTorch's dialect. There the operators of kernels become custom calls between
 casts to builtin tensors; the casts fold when the upstream pipelines lower everything around it.
 """
 
@@ -86,7 +86,7 @@ def constants_in_place() -> Any:
     """Hooks of the importer that write parameters as plain constants, which every reader of the text has."""
     importer = load("extras.fx_importer")
 
-    class Hooks(importer.FxImporterHooks):
+    class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined]
         def resolve_literal(self, gni: Any, literal: Any, info: Any) -> Any:
             if not isinstance(literal, torch.Tensor):
                 return None
