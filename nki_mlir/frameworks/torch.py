@@ -61,7 +61,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
         remember(kernel, arguments, keywords, plan, tensors)
     name, updated, others, outputs, returned, structure = plan
     if updated:
-        made = made_for(outputs)
+        made = made_for(outputs, tensors[0].device)
         torch.ops.nki.call_([*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
     else:
         made = torch.ops.nki.call([tensors[n] for n in others], name)
@@ -112,7 +112,7 @@ def _specializations(function: Any) -> dict[Any, Any]:
 
 def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple, exporting: bool) -> Plan:
     for _, _, device in kinds:
-        if device not in ("cpu", "meta"):
+        if device not in ("cpu", "meta", "neuron"):     # tensors of the last are on the CPU, see ``torch_device``
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
     bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound)

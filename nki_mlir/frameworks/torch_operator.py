@@ -119,9 +119,10 @@ def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch
     callee.entry([used[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
-def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]]) -> list[torch.Tensor]:
+def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]],
+             device: Any = "cpu") -> list[torch.Tensor]:
     """New tensors for results."""
-    return [torch.zeros(shape, dtype=dtype, device="cpu") if zero else torch.empty(shape, dtype=dtype, device="cpu")
+    return [torch.zeros(shape, dtype=dtype, device=device) if zero else torch.empty(shape, dtype=dtype, device=device)
             for shape, dtype, zero in results]
 
 

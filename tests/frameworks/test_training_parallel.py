@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from .conftest import ROOT  # noqa: E402
+from .conftest import ROOT
 
 pytestmark = pytest.mark.jax
 

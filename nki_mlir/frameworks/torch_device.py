@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A PyTorch device ``neuron`` for scripts that move their tensors to it: ``install()``, then ``x.to("neuron")``.
+
+A tensor of the device is a wrapper around a CPU tensor, ``raw``. Every operation runs on the CPU and its results are
+wrapped again; kernels run on the memory of the CPU tensors. It needs the Python backends of torch 2.9, which are
+experimental there; ``available()`` tells.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.process_state import once
+
+NAME = "neuron"
+FACTORIES = ("empty.memory_format", "empty_strided", "_to_copy", "randn", "rand", "zeros", "ones", "full", "arange",
+             "arange.start", "arange.start_step", "scalar_tensor", "eye", "linspace", "randint", "randint.low",
+             "randperm", "tril_indices", "triu_indices")
+
+
+class NoPythonBackends(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-BACKEND"
+    message = "torch {version} cannot have a device that is written in Python"
+    fix = "use torch 2.9 or newer, or leave the tensors on the CPU: kernels run there"
+
+
+class NeuronTensor(torch.Tensor):
+    """A tensor of the device: a CPU tensor that says it is elsewhere."""
+
+    raw: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, raw: torch.Tensor, requires_grad: bool = False) -> "NeuronTensor":
+        made = torch.Tensor._make_wrapper_subclass(                         # type: ignore[attr-defined]
+            cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
+            device=torch.device(f"{NAME}:0"), requires_grad=requires_grad)
+        made.raw = raw
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl             # type: ignore[assignment]
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["raw"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], meta: None, size: Any, stride: Any) -> "NeuronTensor":
+        return NeuronTensor(inner["raw"])
+
+    def tolist(self) -> Any:
+        return self.raw.tolist()
+
+    def __repr__(self, **options: Any) -> str:          # type: ignore[override]
+        return f"{repr(self.raw)[:-1]}, device='{NAME}:0')"
+
+    def numpy(self, **options: Any) -> Any:
+        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy; use Tensor.cpu() first")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (),        # type: ignore[override]
+                           kwargs: dict[str, Any] | None = None) -> Any:
+        keywords = dict(kwargs or {})
+        device = keywords.get("device")
+        leaves = func is torch.ops.aten._to_copy.default and device is not None and torch.device(device).type == "cpu"
+        if device is not None:
+            keywords["device"] = "cpu"
+        given: dict[int, NeuronTensor] = {}         # operations that update a tensor give back that tensor
+
+        def inside(value: Any) -> Any:
+            if isinstance(value, NeuronTensor):
+                given[id(value.raw)] = value
+                return value.raw
+            return value
+
+        def outside(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            known = given.get(id(value))
+            return cls(value) if known is None else known
+        result = func(*tree_map(inside, args), **tree_map(inside, keywords))
+        return result if leaves else tree_map(outside, result)
+
+
+def available() -> bool:
+    """Whether this torch can have the device."""
+    from torch.utils import backend_registration
+    return hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
+
+
+def install() -> None:
+    """Make the device, ``torch.neuron`` and ``torch.compile(backend="neuron")``; once in a process."""
+    if not available():
+        raise NoPythonBackends(version=torch.__version__)
+    once("torch_device", _install)
+
+
+class Module:
+    """``torch.neuron``."""
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def set_device(self, device: Any) -> None:
+        """There is one."""
+
+    def synchronize(self, device: Any = None) -> None:
+        """Everything has been executed already."""
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Random numbers are those of the CPU's generator, which is seeded as well."""
+
+    manual_seed = manual_seed_all
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+
+def _install() -> torch.library.Library:
+    from torch._dynamo.backends.registry import lookup_backend, register_backend
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+    _setup_privateuseone_for_python_backend(rename=NAME, backend_module=Module())
+    library = torch.library.Library("aten", "IMPL")
+    for name in FACTORIES:
+        base, _, overload = name.partition(".")
+        library.impl(name, _factory(getattr(getattr(torch.ops.aten, base), overload or "default")), "PrivateUse1")
+    register_backend(lambda graph, inputs: lookup_backend("aot_eager")(graph, inputs), name=NAME)
+    return library
+
+
+def _factory(operation: Any) -> Callable:
+    """A maker of tensors on the device."""
+    return lambda *arguments, **keywords: NeuronTensor.__torch_dispatch__(operation, (), arguments, keywords)
+
+
+__all__ = ["NeuronTensor", "available", "install"]

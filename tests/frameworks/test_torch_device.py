@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The device ``neuron`` of PyTorch, in processes of its own: a process keeps it once it has it."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nki_mlir.frameworks import torch_device  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.skipif(not torch_device.available(), reason="torch has no such backends")]
+
+START = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+import torch
+from nki_mlir.frameworks.torch_device import install
+install()
+install()                           # twice changes nothing
+from frameworks import kernels
+A = torch.arange(512.0).reshape(32, 16)
+a, b = A.to("neuron"), torch.ones(32, 16, device="neuron")
+"""
+
+
+def test_tensors(child):
+    assert child(START + """
+assert a.device == b.device == torch.device("neuron:0") and not a.is_cpu and a.cpu().is_cpu
+assert torch.equal((a * 2 + b).cpu(), A * 2 + 1) and (a + b).device.type == "neuron"
+assert a.sum().item() == A.sum().item() and a[0].tolist() == A[0].tolist()
+assert repr(torch.ones(2).to("neuron")) == "tensor([1., 1.], device='neuron:0')"
+x = a.clone()
+assert x.add_(1) is x and torch.equal(x.cpu(), A + 1)
+x[:2] = 0
+assert torch.equal(x.cpu(), torch.cat([torch.zeros(2, 16), A[2:] + 1]))
+assert torch.zeros_like(a).device.type == "neuron" and torch.tensor([1.0], device="neuron").tolist() == [1.0]
+try:
+    a.numpy()
+except TypeError as error:
+    assert "use Tensor.cpu() first" in str(error)
+torch.neuron.synchronize()
+torch.manual_seed(0)
+assert torch.neuron.device_count() == 1
+print("done")
+""") == "done\n"
+
+
+def test_training(child):
+    assert child(START + """
+torch.manual_seed(0)
+model = torch.nn.Linear(16, 4)
+twin = torch.nn.Linear(16, 4)
+twin.load_state_dict(model.state_dict())
+model = model.to("neuron")
+for net, x in ((model, a / 512), (twin, A / 512)):
+    optimiser = torch.optim.Adam(net.parameters())
+    for _ in range(3):
+        optimiser.zero_grad()
+        net(x).pow(2).sum().backward()
+        optimiser.step()
+assert {p.device.type for p in model.parameters()} == {"neuron"}
+for p, q in zip(model.parameters(), twin.parameters()):
+    torch.testing.assert_close(p.detach().cpu(), q.detach())
+print("done")
+""") == "done\n"
+
+
+def test_kernels(child):
+    assert child(START + """
+from nki_mlir.frameworks.torch_neuronx import nki_jit
+for _ in range(2):
+    got = kernels.add[2](a, b)
+    assert got.device.type == "neuron" and torch.equal(got.cpu(), A + 1)
+table = a.clone()
+assert kernels.add_rows(table, b[:8]) is table and torch.equal(table.cpu(), torch.cat([A[:8] + 1, A[8:]]))
+out = torch.zeros(32, 16, device="neuron")
+nki_jit(kernels.add_into)(a, b, out)
+assert torch.equal(out.cpu(), A + 1)
+
+class Added(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return kernels.add[2](x, y)
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient
+x = A.to("neuron").requires_grad_()
+(Added.apply(x, b) * x).sum().backward()
+assert x.grad.device.type == "neuron" and torch.equal(x.grad.cpu(), 2 * A + 1)
+for given in (a, A):
+    got = torch.compile(lambda t: kernels.add[2](t, t) * 2, backend="neuron", fullgraph=True)(given)
+    assert got.device == given.device and torch.equal(got.cpu(), A * 4)
+print("done")
+""") == "done\n"
