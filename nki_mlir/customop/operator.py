@@ -6,12 +6,11 @@ import numbers
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.customop import abi
+from nki_mlir.customop import abi, cost
 from nki_mlir.customop.abi import CODES, DTYPE_NAMES, DTYPES, PARAMETERS
 from nki_mlir.customop.errors import WrongArgument, WrongArity, WrongDtype
 from nki_mlir.customop.settings import Engine, current_engine
@@ -59,13 +58,25 @@ class Operator:
 
     def on_numpy(self, arguments: Sequence[Any], engine: Engine) -> np.ndarray:
         """The result of a call on arrays and numbers."""
+        return self.measured(arguments, engine)[0]
+
+    def measured(self, arguments: Sequence[Any], engine: Engine) -> tuple[np.ndarray, list[abi.Counters]]:
+        """The result of a call on arrays and numbers, and what each core did for it."""
         arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
         shape, code = self.infer(values)
         result = np.empty(shape, DTYPES[code])
-        self.run(values, Buffer(result.ctypes.data, code, shape), engine)
-        return result
+        return result, self.run(values, Buffer(result.ctypes.data, code, shape), engine)
+
+    def counters(self, *arguments: Any) -> list[abi.Counters]:
+        """What each core does in a call on NumPy arrays; element accesses are counted by the checked build only."""
+        self.check_arity(arguments)
+        return self.measured(arguments, current_engine())[1]
+
+    def microseconds(self, *arguments: Any) -> float:
+        """An estimate of the call's time on the device, see ``nki_mlir.customop.cost``."""
+        return cost.microseconds(self.counters(*arguments))
 
     def shape(self, *arguments: Any) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and dtype of the result for arrays, or anything with ``shape`` and ``dtype``; nothing is computed."""
@@ -136,6 +147,3 @@ class Operator:
             else:
                 argument.kind, argument.number = ord("d"), value
         return made
-
-    def bytes_of(self, shape: Sequence[int], code: int) -> int:
-        return prod(shape) * DTYPES[code].itemsize

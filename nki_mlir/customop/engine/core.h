@@ -49,15 +49,16 @@ enum State : uint8_t { NEVER, LIVE, FREED };
 constexpr int64_t AREA_BYTES = TCM_BYTES;
 #endif
 
-struct Tcm {
+struct Tcm {                                // of one thread; its cores use it one after the other
   std::vector<Block> live;                  // in the order of their offsets
   std::unique_ptr<char[]> area{new char[AREA_BYTES + 64]};
   char* base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(area.get()) + 63) / 64 * 64);
 #if GPSIMD_CHECKED
   std::vector<Block> freed;                 // whose memory was not reused yet
   std::unique_ptr<uint8_t[]> state{new uint8_t[AREA_BYTES]()};
-  int64_t cursor = GAP_BYTES;
+  int64_t cursor = GAP_BYTES, used = AREA_BYTES;
 #endif
+  void clear();
   void* take(int64_t bytes, Place at);
   void give(void* block, Place at);
   const Block* find(const void* address, bool among_freed) const;       // with the gaps beside it
@@ -75,7 +76,7 @@ struct Core {
   std::string* printed = nullptr;           // of core 0, a ring of `ring` bytes
   size_t ring = 0, ring_next = 0;
   bool prints = false;
-  Tcm tcm;
+  Tcm* tcm = nullptr;
   jmp_buf escape;                           // out of code that no exception may pass
 };
 

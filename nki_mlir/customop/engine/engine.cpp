@@ -108,7 +108,7 @@ void run_core(Core& on, const Operator& op, const Arg* args, Memory& output, con
     const torch::Tensor returned = op.call_kernel(op.address, args);
     keep_result(on, returned, *dst);
 #if GPSIMD_CHECKED
-    for (const Block& block : on.tcm.live) report("leak", block.made, block.bytes);
+    for (const Block& block : on.tcm->live) report("leak", block.made, block.bytes);
     if (on.prints) report("printf-core", Place{nullptr, 0});
 #endif
   });
@@ -189,7 +189,10 @@ Report* gpsimd_run(int64_t op, const Arg* args, const Arg* destination, const En
   // Cores cannot wait for each other, so that fewer threads than cores do.
   std::atomic<int64_t> next{0};
   const auto work = [&] {
+    Tcm tcm;
     for (int64_t id = next++; id < engine->cores; id = next++) {
+      tcm.clear();
+      cores[id]->tcm = &tcm;
       run_core(*cores[id], called, args, outputs[id], *destination);
     }
   };

@@ -23,7 +23,7 @@ void found(const char* kind, const void* pc, bool write, size_t bytes, int64_t b
 }
 
 void wrong_tcm(const char* address, size_t bytes, bool write, const void* pc) {
-  const Tcm& tcm = core->tcm;
+  const Tcm& tcm = *core->tcm;
   if (tcm.state[address - tcm.base] == FREED) {
     if (const Block* block = tcm.find(address, true)) {
       return found("access-freed", pc, write, bytes, address - block->data, block->bytes, block->freed);
@@ -37,11 +37,11 @@ void wrong_tcm(const char* address, size_t bytes, bool write, const void* pc) {
 
 inline void access(uintptr_t address, size_t bytes, bool write, const void* pc) {
   Core* c = core;
-  if (!c || bytes == 0) return;
-  const uintptr_t offset = address - reinterpret_cast<uintptr_t>(c->tcm.base);
+  if (!c || !c->tcm || bytes == 0) return;                  // no call, or a shape function
+  const uintptr_t offset = address - reinterpret_cast<uintptr_t>(c->tcm->base);
   if (offset < static_cast<uintptr_t>(AREA_BYTES)) {
     c->counters.tcm_accesses++;
-    const uint8_t* state = c->tcm.state.get() + offset;
+    const uint8_t* state = c->tcm->state.get() + offset;
     if (state[0] != LIVE || (offset + bytes <= uintptr_t(AREA_BYTES) && state[bytes - 1] != LIVE)) {
       wrong_tcm(reinterpret_cast<const char*>(address), bytes, write, pc);
     }

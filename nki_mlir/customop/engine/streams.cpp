@@ -17,7 +17,7 @@ Stream::Stream(const Memory& memory, c10::ScalarType dtype, bool writes, Place a
     : memory_(memory), writes_(writes), opened_(at) {
   Array& array = open_accessor(memory, dtype, writes ? WRITE_STREAM : READ_STREAM, at);
   (writes ? array.open_writes : array.open_reads)++;
-  if (core->fast_streams < FAST_STREAMS) buffer_ = static_cast<char*>(core->tcm.take(STREAM_BYTES, at));
+  if (core->fast_streams < FAST_STREAMS) buffer_ = static_cast<char*>(core->tcm->take(STREAM_BYTES, at));
   fast_ = buffer_ != nullptr;
   if (fast_) core->fast_streams++;
   else buffer_ = static_cast<char*>(std::malloc(STREAM_BYTES));
@@ -37,7 +37,7 @@ int Stream::close() {
   Array& array = *memory_.get();
   (writes_ ? array.open_writes : array.open_reads)--;
   if (fast_) {
-    core->tcm.give(buffer_, opened_);
+    core->tcm->give(buffer_, opened_);
     core->fast_streams--;
   } else {
     std::free(buffer_);

@@ -12,6 +12,15 @@ constexpr int64_t GRANULE = 16;
 
 static char* place_block(Tcm& tcm, int64_t offset, int64_t bytes);
 
+void Tcm::clear() {
+  live.clear();
+#if GPSIMD_CHECKED
+  std::fill_n(state.get(), used, uint8_t(NEVER));
+  freed.clear();
+  cursor = used = GAP_BYTES;
+#endif
+}
+
 void* Tcm::take(int64_t bytes, Place at) {
   const int64_t rounded = (bytes + GRANULE - 1) / GRANULE * GRANULE;
   int64_t offset = 0;
@@ -49,6 +58,7 @@ static char* place_block(Tcm& tcm, int64_t, int64_t bytes) {
     __real_memset(tcm.state.get() + tcm.cursor, NEVER, needed);
     __real_memset(tcm.state.get() + tcm.cursor, LIVE, bytes);
     tcm.cursor += needed;
+    tcm.used = std::max(tcm.used, tcm.cursor);
     return data;
   }
   return nullptr;
@@ -97,7 +107,7 @@ void count_transfer(bool in, size_t bytes) {
 
 #if GPSIMD_CHECKED
 static bool tcm_holds(const void* address, int64_t bytes, bool in, Place at) {
-  const Tcm& tcm = core->tcm;
+  const Tcm& tcm = *core->tcm;
   const char* begin = static_cast<const char*>(address);
   if (const Block* block = tcm.find(address, false)) {
     if (begin >= block->data && begin + bytes <= block->data + block->bytes) return true;
@@ -133,12 +143,12 @@ namespace neuron {
 
 void* tcm_malloc(size_t bytes, gpsimd::Place at) {
   if (!gpsimd::core || gpsimd::core->in_shape) gpsimd::stop("tcm-in-shape", at);
-  return bytes > gpsimd::TCM_BYTES ? nullptr : gpsimd::core->tcm.take(static_cast<int64_t>(bytes), at);
+  return bytes > gpsimd::TCM_BYTES ? nullptr : gpsimd::core->tcm->take(static_cast<int64_t>(bytes), at);
 }
 
 void tcm_free(void* block, gpsimd::Place at) {
   if (!gpsimd::core || gpsimd::core->in_shape) gpsimd::stop("tcm-in-shape", at);
-  gpsimd::core->tcm.give(block, at);
+  gpsimd::core->tcm->give(block, at);
 }
 
 }  // namespace neuron
