@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from nki_mlir.transforms.passes import run_passes
-from nki_mlir.transforms.pipelines import passes_to
+from nki_mlir.transforms.passes import pass_named, run_passes
+from nki_mlir.transforms.pipelines import GRAPH_ON_CPU, is_graph, passes_to
 
 
 def lower_to_isa(module: Any, emit: str, observer: Any) -> str | bytes:
@@ -17,4 +17,6 @@ def lower_to_isa(module: Any, emit: str, observer: Any) -> str | bytes:
 def lower_to_llvm(module: Any) -> str:
     """The LLVM dialect that the JIT compiles."""
     from nki_mlir.targets import cpu
+    if is_graph(module):
+        run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU])
     return cpu.lower_to_llvm(module)

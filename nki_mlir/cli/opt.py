@@ -175,8 +175,8 @@ def parse(text: str, name: str, options: Options) -> Any:
 
 
 def load_stablehlo(context: Any) -> None:
-    from nki_mlir.bindings import load
-    load("_mlir_libs._stablehlo").register_dialect(context, load=True)
+    from nki_mlir.conversion.graph.upstream import load_graph_dialects
+    load_graph_dialects(context)
     context.allow_unregistered_dialects = True      # JAX marks shardings with attributes of a dialect of its own
 
 

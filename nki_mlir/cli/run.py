@@ -117,16 +117,17 @@ class ModuleSource:
 
 
 class StablehloSource:
-    """A StableHLO module whose kernels are linked; it runs on the JIT."""
+    """A StableHLO module whose kernels are linked."""
 
-    executors = ("jit",)
+    executors = ("jit", "isa")
 
     def __init__(self, text: str, positional: list[Any]) -> None:
         self.text, self.positional = text, positional
 
     def run(self, on: str) -> list[tuple[str, Any]]:
         from nki_mlir.frameworks import stablehlo
-        results = stablehlo.run_linked(self.text, self.positional)
+        run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
+        results = run(self.text, self.positional)
         return [(f"result {k}", r) for k, r in enumerate(results)]
 
     def module(self) -> Any:

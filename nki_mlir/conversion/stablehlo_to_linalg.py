@@ -17,7 +17,12 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
-from nki_mlir.conversion.graph.functions import copies_as_structured, insert_kernels, results_as_arguments
+from nki_mlir.conversion.graph.functions import (
+    copies_as_structured,
+    insert_kernels,
+    restore_signs,
+    results_as_arguments,
+)
 from nki_mlir.conversion.graph.rewrites import rewrite_concatenations
 from nki_mlir.conversion.graph.upstream import (
     SIGNLESS,
@@ -41,7 +46,8 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
     def run(self, module: Any) -> None:
         load_graph_dialects(module.context)
         with module.context, ir.Location.unknown():
-            public_function(module)
+            signature = public_function(module).attributes["function_type"].value
+            kinds = [*signature.inputs, *signature.results]
             kernels = set_aside(module, link(module))
             rewrite_concatenations(module)
             ControlFlowToScf().run(module)
@@ -56,6 +62,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             results_as_arguments(main)
             flatten_views(main)
             copies_as_structured(main)
+            restore_signs(main, kinds)
             insert_kernels(main, kernels)
             finish(module, main)
 

@@ -19,6 +19,8 @@ from nki_mlir.frameworks.native_calls import NativeCalls
 from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.transforms.passes import run_passes
+from nki_mlir.transforms.pipelines import passes_to
 from nki_mlir.transforms.safety import check_safe
 
 
@@ -31,7 +33,7 @@ class BadArguments(NkiMlirError, TypeError):
 class LinkedProgram:
     """A linked and compiled module. Call it with arrays; it returns the list of results."""
 
-    def __init__(self, source: str | bytes) -> None:
+    def __init__(self, source: str | bytes, on: str = "") -> None:
         with graph_context(), ir.Location.unknown():
             module = read_graph(source)
             main = public_function(module)
@@ -39,7 +41,7 @@ class LinkedProgram:
             signature = main.attributes["function_type"].value
             self.inputs = [array_type(t) for t in signature.inputs]
             self.outputs = [array_type(t) for t in signature.results]
-            self.run = compiled(module)
+            self.run = simulated(module) if on == "isa" else compiled(module)
 
     @property
     def whole(self) -> bool:
@@ -67,6 +69,23 @@ class LinkedProgram:
 def run_linked(module: str | bytes, arguments: Sequence[Any]) -> list[np.ndarray]:
     """Run a StableHLO module, text or portable artifact, on arrays; the list of its results."""
     return LinkedProgram(module)(*arguments)
+
+
+def simulate_linked(module: str | bytes, arguments: Sequence[Any]) -> list[np.ndarray]:
+    """As ``run_linked``, as one program of the instruction streams on the simulator."""
+    return LinkedProgram(module, "isa")(*arguments)
+
+
+def simulated(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
+    """The module as one program of instruction streams, on the simulator."""
+    from nki_mlir.targets.neuron.emission import emit_module
+    from nki_mlir.targets.neuron.simulator import simulate
+    run_passes(module, passes_to("nisa", module))
+    program = emit_module(module)
+
+    def run(arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        simulate(program, arrays, results)
+    return run
 
 
 def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:

@@ -10,6 +10,8 @@ from nki_mlir.transforms.passes import Pass, pass_named
 
 TO_LINALG = ("split-masked-loops", "nki-to-linalg")
 TO_NISA = (*TO_LINALG, "linalg-to-nisa", "verify-target")
+GRAPH = ("stablehlo-to-linalg", "tile-and-place")           # a graph, to the waist
+GRAPH_ON_CPU = ("stablehlo-to-linalg", "fuse-graph")        # the same for the CPU, whose operations have no size
 PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
 ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 
@@ -28,8 +30,23 @@ def level_of(module: Any) -> Level:
     return Level.NKI
 
 
+def is_graph(module: Any) -> bool:
+    """Whether a module is a StableHLO graph."""
+    found: list[str] = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith(("stablehlo.", "chlo.")):
+            found.append(op.name)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return bool(found)
+
+
 def passes_to(goal: str, module: Any) -> list[Pass]:
     """The passes that bring the module from its level to ``goal`` (linalg or nisa)."""
+    if is_graph(module):
+        return [pass_named(name) for name in (*GRAPH, *PIPELINES[goal][len(TO_LINALG):])]
     start = ORDER.index(level_of(module))
     passes = [pass_named(name) for name in PIPELINES[goal]]
     return [p for p in passes if p.reads is None or ORDER.index(p.reads) >= start]

@@ -83,6 +83,19 @@ def copies_as_structured(function: Any) -> None:
         op.erase()
 
 
+def restore_signs(function: Any, kinds: Sequence[Any]) -> None:
+    """Arguments of the element types that the graph had; inside, its integers have no sign."""
+    block = function.regions[0].blocks[0]
+    for argument, kind in zip(block.arguments, kinds):
+        plain, element = ir.MemRefType(argument.type), ir.RankedTensorType(kind).element_type
+        if plain.element_type != element:
+            argument.set_type(ir.MemRefType.get(plain.shape, element, None, plain.memory_space))
+            with ir.InsertionPoint.at_block_begin(block), function.location:
+                inside = ir.Operation.create("nki.reinterpret", operands=[argument], results=[plain])
+            argument.replace_all_uses_except(inside.result, inside)
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
+
+
 def insert_kernels(function: Any, kernels: Any) -> None:
     """Put the bodies of kernels in place of their calls. ``kernels`` is the module that has their functions."""
     calls = operations_of(function, lambda name: name == "func.call")
@@ -115,7 +128,9 @@ def given(arguments: Sequence[Any], values: list[Any]) -> list[Any]:
     for argument, value in zip(arguments, values):
         if isinstance(value.type, ir.MemRefType):
             value = whole_buffer(value) or copied(value)
-            wanted = ir.MemRefType(argument.type)
+            wanted, origin = ir.MemRefType(argument.type), defining(value)
+            if origin is not None and origin.name == "nki.reinterpret":
+                value = origin.operands[0]
             if wanted.element_type != ir.MemRefType(value.type).element_type:      # a graph's integers have no sign
                 value = ir.Operation.create("nki.reinterpret", operands=[value], results=[wanted]).results[0]
         taken.append(value)

@@ -6,6 +6,7 @@ from typing import Any
 from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
+from nki_mlir.dialects.places import place_of
 
 TO_LINALG = (
     "builtin.module(func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,"
@@ -34,11 +35,17 @@ def graph_context() -> Any:
 
 
 def load_graph_dialects(context: Any) -> None:
-    """StableHLO's dialects in a context, and its passes in the process."""
+    """StableHLO's dialects in a context, and its passes in the process.
+
+    ``chlo`` cannot be asked for by itself: a pass that makes operations of it brings it.
+    """
     load("_mlir_libs._torchMlir")                   # importing it registers the passes to linalg
     stablehlo = load("_mlir_libs._stablehlo")
     stablehlo.register_dialect(context, load=True)
     stablehlo.register_stablehlo_passes()
+    with context, ir.Location.unknown():
+        manager = load("passmanager").PassManager.parse("builtin.module(func.func(convert-torch-to-stablehlo))")
+        manager.run(ir.Module.create().operation)
 
 
 def run_pipeline(module: Any, pipeline: str) -> None:
@@ -51,10 +58,11 @@ def run_pipeline(module: Any, pipeline: str) -> None:
 
 def refuse_leftovers(module: Any) -> None:
     """Operations that the passes to linalg do not know."""
-    found = first_operation(module, ("stablehlo.", "chlo."))
+    found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
     if found:
-        raise Unsupported(feature=f"'{found}' in a linked module",
-                          instead="run this program with jax.jit, where XLA compiles what is around the kernels")
+        raise Unsupported(feature=f"'{found[0].name}' in a linked module",
+                          instead="run this program with jax.jit, where XLA compiles what is around the kernels"
+                          ).located(place_of(found[0]))
 
 
 def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""tile-and-place: operations of a graph, on HBM buffers of any size, as operations on tiles with their copies.
+
+before:  linalg.generic ins(%a, %b) outs(%r) { in + in }            (memrefs in HBM)
+after:   for each box of at most 128 rows:
+           %x = memref.alloc() : memref<128x1024xf32, "sbuf">       linalg.generic ins(%part of %a) outs(%x)
+           ...                                                      linalg.generic ins(%x, %y) outs(%z) { in + in }
+           linalg.generic ins(%z) outs(%part of %r)
+
+Axes that all operands walk as one are one axis. Of an elementwise operation the largest axis goes along the partitions,
+the others are cut so that a tile has at most ``elements`` a partition; what is left over at the ends of axes are boxes
+of their own. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up in a
+second step. Products become matrix products of tiles that add up in PSUM; operands that lie the other way round are
+transposed on chip. Operations that only move data between HBM buffers stay: a DMA has no size.
+"""
+
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.graph.effects import effects_of, has_uses, memory_of
+from nki_mlir.conversion.graph.nests import in_hbm, read_nest
+from nki_mlir.conversion.graph.placement import Placement
+from nki_mlir.conversion.graph.upstream import operations_of
+from nki_mlir.conversion.selection.expressions import Constant
+from nki_mlir.conversion.selection.nest import Nest
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.places import place_of
+from nki_mlir.machine import machine_named
+from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.passes import Pass
+
+
+class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
+    elements: int = 1024        # of a tile in a partition
+
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                placement = Placement(machine_named(kernel.target), self.elements)
+                found = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
+                done: list[Any] = []
+                for op in found:
+                    if op not in done and in_hbm(op) and "nki.mask" not in op.attributes:
+                        place(op, placement, done)
+                for op in done:
+                    op.erase()
+                for op in operations_of(kernel.op, lambda name: name == "memref.load"):
+                    if not has_uses(op.results[0]):
+                        op.erase()
+
+
+def place(op: Any, placement: Placement, done: list[Any]) -> None:
+    """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
+    try:
+        nest = read_nest(op)
+        start: float | int | None = None
+        done.append(op)
+        if isinstance(nest.body, Constant) and not nest.reduced:
+            value = nest.body.value
+            fold = next_operation(op)
+            if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):
+                after = read_nest(fold)
+                if after.reduced and same_output(nest, after):
+                    op, nest, start = fold, after, value
+                    done.append(fold)
+        placement.place(op, nest, start)
+    except NkiMlirError as error:
+        raise error.located(place_of(op)) from None
+
+
+def next_operation(op: Any) -> Any:
+    """The next operation that has to do with the buffer that an operation writes."""
+    block = [other.operation for other in op.block.operations]
+    buffer = memory_of(op.operands[len(op.operands) - 1])
+    return next((other for other in block[block.index(op) + 1:] if effects_of(other).touches(buffer)), None)
+
+
+def same_output(fill: Nest, fold: Nest) -> bool:
+    """Whether a fill writes what a fold adds to."""
+    def walked(nest: Nest) -> Any:
+        o = nest.output
+        return o.handle, o.free, sorted((step, n) for step, n in zip(o.steps, nest.extents) if step and n > 1)
+    return walked(fill) == walked(fold)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Graphs of any size on tiles: values on the simulator against JAX, and the sizes of what is made."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from nki_mlir.bindings import ir  # noqa: E402
+from nki_mlir.conversion.graph.upstream import graph_context, operations_of  # noqa: E402
+from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
+from nki_mlir.transforms.passes import run_passes  # noqa: E402
+from nki_mlir.transforms.pipelines import passes_to  # noqa: E402
+
+pytestmark = pytest.mark.jax
+
+RANDOM = np.random.default_rng(0)
+A, B = RANDOM.standard_normal((2, 200, 300)).astype(np.float32)
+V = RANDOM.standard_normal(10007).astype(np.float32)
+N = RANDOM.integers(-2**31, 2**31, (7, 300), dtype=np.int32)
+
+
+def agrees(function, *arguments, tolerance=1e-5):
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
+    text = jax.jit(function).lower(*arguments).as_text()
+    got = simulate_linked(text, [np.asarray(a) for a in arguments])
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(one.astype(np.float64), np.asarray(other).astype(np.float64), rtol=tolerance,
+                                   atol=tolerance)
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (lambda a, b: a * b + 1, (A, B)),
+    (lambda a, b: a * b[0] + b[:, :1], (A, B)),
+    (lambda v: v * 2 - 1, (V,)),
+    (lambda v: v * 2, (np.float32(3),)),
+    (lambda a: jnp.exp(a.reshape(2, 5, 20, 300)[:, None] + a[:2, None, None, None, :]), (A,)),
+    (lambda a: a.T + 1, (A,)),
+    (lambda a: a.reshape(10, 20, 300).transpose(2, 0, 1), (A,)),
+    (lambda a, b: jnp.concatenate([a.reshape(300, 200)[5:50:3], b.reshape(300, 200)]), (A, B)),
+    (lambda a, b: jnp.where(a > b, a, -b), (A, B)),
+    (lambda a: ((a * 10).astype(jnp.int32), a.astype(jnp.bfloat16), a > 0, (a * 10).astype(jnp.int8)), (A,)),
+    (lambda a: a + jnp.arange(300, dtype=jnp.float32) + jnp.arange(200, dtype=jnp.int32)[:, None], (A,)),
+    (lambda a: jnp.pad(a, ((1, 2), (3, 4)), constant_values=2.0), (A,)),
+    (lambda a: jnp.tril(a) + jnp.floor(a) + jnp.round(a * 3), (A,)),
+], ids=lambda value: "" if not callable(value) else str(value.__code__.co_firstlineno))
+def test_elementwise__and_movement(function, arguments):
+    agrees(function, *arguments)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: a.sum(1), lambda a: a.sum(0), lambda a: a.max(), lambda a: a.min(0), lambda a: a.sum(),
+    lambda a: a.reshape(4, 50, 300).sum((0, 2)), lambda a: (a.prod(1), (a > 0).any(1), (a > -1).all(0)),
+    lambda a: (a * 1000).astype(jnp.int32).sum(1), lambda a: (a * 1000).astype(jnp.int32).max(),
+    lambda a: jax.nn.softmax(a), lambda a: (a - a.mean(1, keepdims=True)) / jnp.sqrt(a.var(1, keepdims=True) + 1e-5),
+], ids=lambda value: str(value.__code__.co_firstlineno))
+def test_reductions(function):
+    agrees(function, A, tolerance=5e-5)
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (lambda a, b: a @ b.T, (A, B)), (lambda a, b: a.T @ b, (A, B)), (lambda a, b: a @ b[0], (A, B)),
+    (lambda a, b: a[0] @ b[0], (A, B)), (lambda a, b: jnp.outer(a[0], b[1]), (A, B)),
+    (lambda a, b: jnp.einsum("bij,bjk->bik", a.reshape(4, 50, 300), b.reshape(4, 300, 50)), (A, B)),
+    (lambda a, b: jnp.einsum("bijk,bljk->bil", a.reshape(2, 20, 15, 100), b.reshape(2, 20, 15, 100)), (A, B)),
+    (lambda a: (a @ jnp.tile(a.T, (1, 4))), (A,)),
+], ids=lambda value: "" if not callable(value) else str(value.__code__.co_firstlineno))
+def test_products(function, arguments):
+    agrees(function, *arguments, tolerance=5e-5)
+
+
+def test_products__of_bfloat16_are_added_in_float32():
+    agrees(lambda a, b: a.astype(jnp.bfloat16) @ b.T.astype(jnp.bfloat16), A, B, tolerance=1e-2)
+
+
+def test_integers__are_exact():
+    """Comparisons, extremes, quotients and remainders over the whole range."""
+    other = np.roll(N, 1)
+    small = (N % 1000).astype(np.int32)
+    agrees(lambda n, m: (n > m, n == m, jnp.maximum(n, m), jnp.minimum(n, m), n + m, n * m, n ^ m), N, other,
+           tolerance=0)
+    agrees(lambda n, m: (n // (m + 1), n % (m + 1), jax.lax.div(n, m - 7), jax.lax.rem(n, m - 1001)), N, small,
+           tolerance=0)
+
+
+def test_tiles__fit_on_chip():
+    with graph_context(), ir.Location.unknown():
+        module = ir.Module.parse(jax.jit(lambda a, b: jax.nn.gelu(a @ b)).lower(
+            np.zeros((1000, 500), np.float32), np.zeros((500, 3000), np.float32)).as_text())
+        run_passes(module, passes_to("linalg", module))
+        kinds = [ir.MemRefType(op.results[0].type) for op in operations_of(module, lambda name: name == "memref.alloc")]
+    on_chip = [k for k in kinds if k.memory_space.value != "hbm"]
+    assert on_chip and all(k.shape[0] <= 128 and np.prod(k.shape[1:]) <= 1024 for k in on_chip)
+    assert all(np.prod(k.shape[1:]) <= 512 for k in on_chip if k.memory_space.value == "psum")

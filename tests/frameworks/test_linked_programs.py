@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Graphs with their kernels as one program: instruction streams on the simulator, fused loops on the CPU, against JAX."""
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from nki_mlir.bindings import ir  # noqa: E402
+from nki_mlir.conversion.fuse_graph import FuseGraph  # noqa: E402
+from nki_mlir.conversion.graph.upstream import graph_context  # noqa: E402
+from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg  # noqa: E402
+from nki_mlir.diagnostics import Unsupported  # noqa: E402
+from nki_mlir.frameworks.stablehlo import LinkedProgram, simulate_linked  # noqa: E402
+
+from . import kernels  # noqa: E402
+
+pytestmark = pytest.mark.jax
+
+A = np.random.default_rng(0).standard_normal((32, 16)).astype(np.float32)
+B = np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32)
+C = np.random.default_rng(2).standard_normal((200, 300)).astype(np.float32)
+
+
+def part(rows, columns, first=0):
+    return np.ascontiguousarray(C[first:first + rows, :columns])
+
+
+def lowered(function, *arguments):
+    return jax.jit(function).lower(*arguments).as_text()
+
+
+def same(got, expected, tolerance):
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(one.astype(np.float64), np.asarray(other).astype(np.float64), rtol=tolerance,
+                                   atol=tolerance)
+
+
+def agrees(function, *arguments, tolerance=1e-4):
+    """Both programs give what JAX gives."""
+    expected = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
+    text, arrays = lowered(function, *arguments), [np.asarray(a) for a in jax.tree_util.tree_leaves(arguments)]
+    same(simulate_linked(text, arrays), expected, tolerance)
+    program = LinkedProgram(text)
+    assert program.whole
+    same(program(*arrays), expected, tolerance)
+
+
+def attention(x, wq, wk, wv):
+    q, k, v = [(x @ w).reshape(32, 4, 16).transpose(1, 0, 2) for w in (wq, wk, wv)]
+    scores = jnp.where(jnp.tril(jnp.ones((32, 32), bool)), jnp.einsum("hqd,hkd->hqk", q, k) / 4, -1e9)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v).transpose(1, 0, 2).reshape(32, 64)
+
+
+def loss(w1, w2, x, y):
+    return jnp.mean((jax.nn.gelu(x @ w1) @ w2 - y) ** 2)
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (lambda a, b: a * b * kernels.add[2](a, b), (A, B)),
+    (lambda a, b: kernels.sum_and_difference(a * 2, b), (A, B)),
+    (lambda a: jax.nn.softmax(kernels.scaled(jnp.tanh(a), 3.0)).sum(), (A,)),
+    (lambda a, b: kernels.add_rows(a, b) + a, (A, B[:8])),
+    (lambda a: kernels.lower_triangle(a[:16]), (A,)),
+    (lambda a: kernels.first_program_doubles[2](a).T, (A,)),
+    (lambda a: kernels.scaled(a.astype(jnp.bfloat16), 2.0) * 3, (A,)),
+    (lambda a: kernels.scaled((a * 10).astype(jnp.int32), 2), (A,)),
+    (lambda a: kernels.scaled((abs(a) * 10).astype(jnp.uint8), 2) + 1, (A,)),
+    (lambda a, b: kernels.product(a @ b, b.T) + 1, (part(32, 40), part(40, 64, 40))),
+    (attention, (part(32, 64), *(part(64, 64, 20 + 40 * k) for k in range(3)))),
+    (jax.grad(loss, argnums=(0, 1)), (part(64, 150), part(150, 20), part(33, 64), part(33, 20))),
+    (lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"),
+     (part(16, 256).reshape(1, 4, 32, 32), part(8, 36).reshape(8, 4, 3, 3))),
+], ids=lambda value: "" if not callable(value) else str(getattr(value, "__code__", None)
+                                                        and value.__code__.co_firstlineno))
+def test_graph_and_kernels__are_one_program(function, arguments):
+    agrees(function, *arguments)
+
+
+def fused_text(function, *arguments):
+    with graph_context(), ir.Location.unknown():
+        module = ir.Module.parse(lowered(function, *arguments))
+        StablehloToLinalg().run(module)
+        FuseGraph().run(module)
+        assert module.operation.verify()
+        return str(module)
+
+
+def test_fusion__graph_around_a_kernel_is_in_its_loops():
+    text = fused_text(lambda a, b: a * b * kernels.add[2](a * 2, b), A, B)
+    assert text.count("linalg.generic") == 1 and text.count("scf.for") == 1 and "memref.copy" not in text
+    agrees(lambda a, b: a * b * kernels.add[2](a * 2, b), A, B)
+
+
+def test_fusion__not_where_a_kernel_stores_only_a_part():
+    function = lambda a: kernels.lower_triangle(a[:16]) * 2
+    assert fused_text(function, A).count("linalg.generic") > 1
+    agrees(function, A)
+
+
+def test_fusion__not_where_the_result_is_needed_twice():
+    def function(a, b):
+        total = kernels.add[2](a, b)
+        return total * 2, total
+    agrees(function, A, B)
+
+
+def test_fusion__not_through_a_result_that_the_kernel_reads():
+    agrees(lambda a, b: kernels.add[2](kernels.add[2](a, b) * a, a + b), A, B)
+
+
+@pytest.mark.parametrize("function, arguments, name", [
+    (lambda a: jnp.sort(a), (A,), "stablehlo.sort"),
+    (lambda a, i: a[i], (A, np.array([1, 5], np.int32)), "a gather"),
+    (lambda a: jax.lax.bitcast_convert_type(a, jnp.int32), (A,), "arith.bitcast")])
+def test_instruction_streams__name_what_they_cannot_do(function, arguments, name):
+    with pytest.raises(Unsupported, match=name):
+        simulate_linked(lowered(function, *arguments), list(arguments))
