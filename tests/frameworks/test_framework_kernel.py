@@ -112,6 +112,31 @@ def test_base_class__takes_numpy_arrays():
     np.testing.assert_array_equal(out, x * 2)
 
 
+@pytest.mark.jax
+def test_jax__arrays_shapes_and_tracers():
+    jax = pytest.importorskip("jax")
+    from nki_mlir.frameworks.jax import JaxKernel
+    kernel = JaxKernel(func=kernels.scaled)
+    config = kernel.dump_config(jax.numpy.ones((8, 8), jax.numpy.bfloat16), 2.0)[0]
+    assert kernel.dump_config(jax.ShapeDtypeStruct((8, 8), jax.numpy.bfloat16), 2.0)[0] == config
+    seen = []
+    jax.eval_shape(lambda x: seen.append(kernel.dump_config(x, 2.0)[0]),
+                   jax.ShapeDtypeStruct((8, 8), jax.numpy.bfloat16))
+    assert seen == [config]
+
+
+@pytest.mark.torch
+def test_torch__tensors_of_any_device():
+    torch = pytest.importorskip("torch")
+    from nki_mlir.frameworks.torch import TorchKernel
+    kernel = TorchKernel(func=kernels.scaled)
+    config = kernel.dump_config(torch.ones(8, 8, dtype=torch.bfloat16), 2.0)[0]
+    assert kernel.dump_config(torch.empty(8, 8, dtype=torch.bfloat16, device="meta"), 2.0)[0] == config
+    assert str(read_config(config).operands[0].dtype) == "bfloat16"
+    with pytest.raises(BadArgument, match="complex64"):
+        kernel.dump_config(torch.ones(8, 8, dtype=torch.complex64), 2.0)
+
+
 def test_error__dtype_that_kernels_do_not_have():
     with pytest.raises(BadArgument, match="a tensor of dtype c64 is passed to a kernel"):
         ArrayKernel(func=kernels.scaled).dump_config(Array((4, 4), "c64"), 2.0)

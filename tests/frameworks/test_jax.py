@@ -161,6 +161,47 @@ def test_vmap__each_shape_of_one_call(axes, executor):
     equal(got, a + (np.moveaxis(b, 1, 0) if axes[1] == 1 else b))
 
 
+def test_vmap__with_a_rule_that_takes_the_grid():
+    """A batch as an axis of the grid: one call for all."""
+    @nki.jit
+    def added(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        n = nl.program_id(0)
+        p, f = kernels.ids(a.shape[1:])
+        nl.store(out[n, p, f], nl.load(a[n, p, f]) + nl.load(b[n, p, f]))
+        return out
+
+    @jax.custom_batching.custom_vmap
+    def add(a, b):
+        return added[1](a[None], b[None])[0]
+
+    @add.def_vmap
+    def rule(size, batched, a, b):
+        a, b = (x if is_batched else jnp.broadcast_to(x, (size, *x.shape)) for x, is_batched in zip((a, b), batched))
+        return added[size](a, b), True
+    a = jnp.stack([A, A * 2, A * 3])
+    equal(add(A, B), A + B)
+    equal(jax.vmap(add, in_axes=(0, None))(a, B), a + B)
+    text = str(jax.make_jaxpr(jax.vmap(add, in_axes=(0, None)))(a, B))
+    assert text.count("nki_call") == 1 and "grid=(3,)" in text and "scan" not in text
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
+def test_transformations__of_low_precision(dtype):
+    """scan, vmap, grad and donation, of elements that NumPy does not name."""
+    x = jnp.asarray(np.arange(64).reshape(8, 8) % 4, dtype)
+    got, _ = jax.lax.scan(lambda carry, _: (kernels.scaled(carry, 2), ()), x, None, length=2)
+    equal(got.astype(jnp.float32), (x.astype(jnp.float32) * 4))
+    equal(jax.vmap(lambda v: kernels.scaled(v, 2))(jnp.stack([x, x])).astype(jnp.float32)[1], x.astype(jnp.float32) * 2)
+    doubled = jax.custom_vjp(lambda v: kernels.scaled(v, 2))
+    doubled.defvjp(lambda v: (doubled(v), ()), lambda saved, g: (kernels.scaled(g, 2),))
+    equal(jax.jit(jax.grad(lambda v: doubled(v).astype(jnp.float32).sum()))(x).astype(jnp.float32), np.full((8, 8), 2))
+    table = x * 1
+    place = table.unsafe_buffer_pointer()
+    updated = jax.jit(kernels.put_rows, donate_argnums=0)(table, x[:2] * 1)
+    assert updated.unsafe_buffer_pointer() == place
+
+
 def test_control_flow__scan_cond_checkpoint():
     def step(carry, x):
         return kernels.add[2](carry, x), ()
@@ -262,8 +303,9 @@ def test_error__missing_argument():
 
 
 def test_error__while_running_has_the_kernels_line_and_ends_nothing(executor):
-    f = jax.jit(kernels.reads_outside)
+    f = jax.jit(kernels.takes_rows)
     for _ in range(2):
-        with pytest.raises(jax.errors.JaxRuntimeError, match=r"kernels.py:\d+:\d+: error: an index is 2 elements"):
-            f(jnp.ones((8, 10))).block_until_ready()
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"kernels.py:\d+:\d+: error: index 80 is out of bounds"):
+            f(jnp.full((8, 10), 10.0)).block_until_ready()
+    equal(f(jnp.ones((8, 10))), np.ones((8, 8)))
     equal(kernels.add[2](jnp.asarray(A), jnp.asarray(B)), A + B)

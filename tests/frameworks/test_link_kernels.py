@@ -14,6 +14,7 @@ from nki_mlir.bindings import ir  # noqa: E402
 from nki_mlir.conversion.custom_call import BadConfig  # noqa: E402
 from nki_mlir.conversion.link_kernels import link  # noqa: E402
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
+from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
 from nki_mlir.frameworks.stablehlo import (  # noqa: E402
     BadArguments,
     BadModule,
@@ -21,7 +22,6 @@ from nki_mlir.frameworks.stablehlo import (  # noqa: E402
     graph_context,
     run_linked,
 )
-from nki_mlir.targets.interpreter.execute import MaskTooWeak  # noqa: E402
 from nki_mlir.transforms.safety import UnsafeInput  # noqa: E402
 
 from . import kernels  # noqa: E402
@@ -167,10 +167,10 @@ def test_run__from_several_threads():
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def test_error__of_a_kernel_while_it_runs(executor):
-    ready = LinkedProgram(lowered(lambda x: kernels.reads_outside(x) + 1, np.ones((8, 10), np.float32)))
+    ready = LinkedProgram(lowered(lambda x: kernels.takes_rows(x) + 1, np.ones((8, 10), np.float32)))
     for _ in range(2):
-        with pytest.raises(MaskTooWeak):
-            ready(np.ones((8, 10), np.float32))
+        with pytest.raises(OutOfBounds):
+            ready(np.full((8, 10), 10, np.float32))
 
 
 @pytest.mark.parametrize("arguments", [[A], [A, B, B], [A, B.astype(np.float64)], [A, B[:8]]])

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
-from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
 from nki_mlir.frameworks.torch import NotOnCpu  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
@@ -231,8 +231,8 @@ def test_error__in_the_kernel_has_its_line():
 
 def test_error__while_running_has_the_kernels_line(executor):
     for _ in range(2):
-        with pytest.raises(OutOfBounds) as error:
-            kernels.reads_outside(torch.ones(8, 10))
+        with pytest.raises(IndirectOutOfBounds) as error:
+            kernels.takes_rows(torch.full((8, 10), 10.0))
         assert error.value.at.file == kernels.__file__
 
 
