@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m nki_mlir [--torch-xla] [--override] SCRIPT.py ...``: run a script that imports the vendor's modules."""
+"""``python -m nki_mlir [OPTION ...] SCRIPT.py ...``: run a script that imports the vendor's modules."""
 
 import runpy
 import sys
@@ -8,18 +8,19 @@ from pathlib import Path
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 
-USAGE = """usage: python -m nki_mlir [--torch-xla] [--override] SCRIPT.py [ARGUMENT ...]
+USAGE = """usage: python -m nki_mlir [--torch-xla] [--neuron-device] [--override] SCRIPT.py [ARGUMENT ...]
 
 Run a script that imports neuronxcc.nki, torch_neuronx or jax_neuronx, unmodified.
 
-  --torch-xla   also stand in for torch_xla where it is not installed
-  --override    use these names even where the vendor's packages are installed
+  --torch-xla       also stand in for torch_xla where it is not installed
+  --neuron-device   give PyTorch a device named neuron
+  --override        use these names even where the vendor's packages are installed
 
 NKI_MLIR_EXECUTOR=eager|interpreter|jit|isa chooses what kernels run on (jit)."""
 
 
 def main(arguments: list[str]) -> int:
-    options = {"--torch-xla": False, "--override": False}
+    options = {"--torch-xla": False, "--neuron-device": False, "--override": False}
     while arguments and arguments[0] in options:
         options[arguments.pop(0)] = True
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -30,6 +31,9 @@ def main(arguments: list[str]) -> int:
         print(f"error: no script {script}", file=sys.stderr)
         return 2
     install(torch_xla=options["--torch-xla"], override=options["--override"])
+    if options["--neuron-device"]:
+        from nki_mlir.frameworks.torch_device import install as install_device
+        install_device()
     sys.argv = arguments
     sys.path[0] = str(script.resolve().parent)
     try:

@@ -93,3 +93,13 @@ for given in (a, A):
     assert got.device == given.device and torch.equal(got.cpu(), A * 4)
 print("done")
 """) == "done\n"
+
+
+def test_scripts__get_it_on_request(child, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import torch, neuronxcc.nki\nprint(torch.ones(2).to('neuron').device)\n")
+    assert child(f"""
+import runpy, sys
+sys.argv = ["nki_mlir", "--neuron-device", {str(script)!r}]
+runpy.run_module("nki_mlir", run_name="__main__")
+""") == "neuron:0\n"

@@ -90,6 +90,12 @@ print(torch.allclose(torch.from_numpy(got), expected, atol=1e-5))
 """).endswith("True\n")
 
 
+def test_operator__of_new_values_passes_the_checks_of_torch():
+    from nki_mlir.frameworks.torch import TorchKernel
+    config = TorchKernel(func=kernels.add_rows).dump_config(A, B[:8])[0]
+    torch.library.opcheck(torch.ops.nki.updated.default, ([A], [B[:8]], config))
+
+
 def test_error__inputs_that_are_updated():
     with pytest.raises(Unsupported, match="updates its inputs or buffers"):
         stablehlo_of(model(lambda a, b: kernels.add_rows(a, b[:8])), A.clone(), B)
