@@ -105,7 +105,7 @@ def key_of(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], tensors: 
     for value in arguments:
         kind = type(value)
         if kind in TENSORS:
-            if not (value.is_cpu and value.is_contiguous()):
+            if not value.is_cpu or value.layout is not torch.strided or not value.is_contiguous() or value.is_neg():
                 return None
             tensors.append(value)
             key.append(value.shape)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.torch
 
 A = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
 B = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+FACTOR = 2.0
 
 
 def equal(got, expected):
@@ -73,6 +74,49 @@ def test_call__tensors_that_are_not_contiguous(executor):
     x = A.t()
     equal(kernels.scaled(x[:, ::2], 2.0), x[:, ::2] * 2)
     equal(kernels.scaled(A.expand(1, 32, 16)[0], 2.0), A * 2)
+
+
+def test_call__tensors_that_are_negated_when_they_are_read():
+    for _ in range(2):
+        equal(kernels.add[2](torch._neg_view(A), B), B - A)
+
+
+def test_call__sees_globals_that_change(monkeypatch):
+    """As on NumPy arrays, a kernel is captured anew when what its Python sees around it is another object."""
+    @nki.jit
+    def scaled(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * FACTOR)
+        return out
+    equal(scaled(A), A * 2)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    for _ in range(2):
+        equal(scaled(A), A * 3)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    equal(scaled(A), A * 2)
+
+
+def test_call__is_seen_by_modes_and_profilers():
+    from torch.utils._python_dispatch import TorchDispatchMode
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+    kernels.add[2](A, B)
+    with Watch():
+        equal(kernels.add[2](A, B), A + B)
+    assert "nki.call.default" in seen
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        kernels.add[2](A, B)
+    assert "nki::call" in {event.key for event in profile.key_averages()}
+
+
+def test_call__results_are_made_on_the_cpu_whatever_the_default_device():
+    with torch.device("meta"):
+        got = kernels.add[2](A, B)
+    equal(got, A + B)
 
 
 def test_call__from_several_threads(executor):
