@@ -45,6 +45,7 @@ fuzz: setup
 
 docs: setup
 	$(BIN)/python tools/export_dialects.py
+	$(BIN)/python tools/coverage.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis lit_tests/Output

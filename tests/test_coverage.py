@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The coverage page has every documented name, says what the kernels show, and every name has a test."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.language import surface_beta
+from tests.language_current import test_names as surface_current
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "coverage.md").read_text()
+TOOL = [sys.executable, str(ROOT / "tools" / "coverage.py")]
+BETA, CURRENT = PAGE.split("## Current generation")
+PREFIX = {"nki": "nki", "language": "nl", "isa": "nisa", "compiler": "ncc", "typing": "nt"}
+CURRENT_NAMES = {
+    "nl": [*surface_current.LANGUAGE, *surface_current.OTHER_LANGUAGE.split()],
+    "nisa": [*surface_current.ISA, *surface_current.OTHER_ISA.split()],
+    "nki.collectives": ["ReplicaGroup", *surface_current.COLLECTIVES], "nki": ["jit", "simulate", "Kernel"],
+}
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Name -> the cells behind it."""
+    found = re.findall(r"^\| `(n[\w.]*)` \| (.*) \|$", text, re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in found}
+
+
+def test_every_name_has_a_row():
+    documented = {f"{PREFIX[module]}.{name}" for module, names in surface_beta.MODULES.items() for name in names}
+    assert rows(BETA).keys() == documented
+    documented = {f"{prefix}.{name}" for prefix, names in CURRENT_NAMES.items() for name in names}
+    assert documented <= rows(CURRENT).keys()
+
+
+def test_no_name_fails_and_limits_say_why_another_executor_runs():
+    for name, cells in (rows(BETA) | rows(CURRENT)).items():
+        assert set(cells[1:4]) <= {"yes", "simulator"}, f"{name}: {cells}"
+        assert ("simulator" in cells[1:4]) == bool("".join(cells[4:])), f"{name}: {cells}"
+
+
+@pytest.mark.parametrize("text", [BETA, CURRENT], ids=["beta", "current"])
+@pytest.mark.parametrize("executor", [1, 2, 3], ids=["interpreter", "jit", "isa"])
+def test_executors_have_nine_names_in_ten(text, executor):
+    states = [cells[executor] for cells in rows(text).values()]
+    assert states.count("yes") >= 0.9 * len(states)
+
+
+TESTS = "\n".join(f.read_text() for folder in ("tests/language_current", "examples") for f in (ROOT / folder).glob("*.py")
+                  if f.name != "test_names.py")
+
+
+@pytest.mark.parametrize("prefix, name", [(p, n) for p, table in (
+    ("nl", surface_current.LANGUAGE), ("nisa", surface_current.ISA), ("ncc", surface_current.COLLECTIVES))
+    for n in table])
+def test_some_test_of_the_current_generation_uses_the_name(prefix, name):
+    assert re.search(rf"\b{prefix}\.{name}\b|[\"']{name}[\"']", TESTS), f"no test uses {prefix}.{name}"
+
+
+@pytest.mark.slow
+def test_page_is_what_the_kernels_show(tmp_path):
+    done = subprocess.run([*TOOL, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([*TOOL, "--check", f"--output={tmp_path / 'other.md'}"], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 1 and done.stderr.endswith("fix: make docs\n")

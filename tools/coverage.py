@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes ``docs/coverage.md``: every documented name of both generations, what it becomes, and where it runs.
+
+Each name has a tiny kernel (``coverage_*.py`` beside this file) that runs on every executor; an executor has the name
+where its results are those of the eager one. ``--check`` writes nothing and exits with status 1 where the file differs.
+"""
+
+import argparse
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import coverage_beta
+import coverage_ranks
+import numpy as np
+
+from nki_mlir.frontend.mlir_builder import MlirBuilder
+from nki_mlir.language.kernel import describe_array, is_array
+from tests.language import surface_beta
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
+EXECUTORS = {"interpreter": "interpreter", "jit": "JIT", "isa": "ISA"}
+TOLERANCE = 1e-4                    # relative: sums and NumPy's transcendentals are not the same to the bit everywhere
+
+
+@dataclass
+class Found:
+    """What running a name's kernel showed: operations of the module, the executors that agree, what the others say."""
+
+    operations: list[str] = field(default_factory=list)
+    runs: dict[str, str] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def watching(module: Any, name: str) -> Iterator[list[str]]:
+    """The operations that are emitted while the function runs; it must be called."""
+    function, emitted, depth, calls = getattr(module, name), [], 0, 0
+    emit = MlirBuilder.emit
+
+    def record(builder: Any, cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        if depth:
+            emitted.append(cls.full_name())
+        return emit(builder, cls, *arguments, **keywords)
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        nonlocal depth, calls
+        depth, calls = depth + 1, calls + 1
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            depth -= 1
+    watched = inspect.isfunction(function)
+    call.__dict__.update(getattr(function, "__dict__", {}))
+    MlirBuilder.emit = record                                   # type: ignore[method-assign]
+    if watched:
+        setattr(module, name, call)
+    try:
+        yield emitted
+        assert calls or not watched, f"the kernel for {name} does not call it"
+    finally:
+        MlirBuilder.emit = emit                                 # type: ignore[method-assign]
+        setattr(module, name, function)
+
+
+def operations(module: Any, name: str, sample: Any) -> list[str]:
+    """The distinct operations of a name, in the order they come in."""
+    with watching(module, name) as emitted:
+        kernel = sample.kernel()
+        spec = kernel.specialize(kernel.bind(sample.arrays, {}, is_array, describe_array))
+    if not emitted and name.endswith(("range", "loop", "scalar")):
+        emitted = re.findall(r"\bscf\.(?:for|while)\b", "\n".join(str(m) for m in spec.modules))[:1]
+    return list(dict.fromkeys(emitted))
+
+
+def flat(result: Any) -> list[np.ndarray]:
+    return [result] if isinstance(result, np.ndarray) else [a for r in result for a in flat(r)]
+
+
+def agree(got: Any, expected: Any) -> bool:
+    pairs = list(zip(flat(got), flat(expected), strict=True))
+    return all(g.shape == e.shape and g.dtype == e.dtype and np.allclose(
+        g.astype(np.float64), e.astype(np.float64), rtol=TOLERANCE, atol=1e-6, equal_nan=True) for g, e in pairs)
+
+
+def run(sample: Any, on: str) -> tuple[Any, list[str]]:
+    """The results on an executor, and its warnings that something else ran."""
+    with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("always")
+        result = sample.kernel().run(tuple(a.copy() for a in sample.arrays), {}, on)
+    return result, [str(w.message) for w in caught if "runs in the" in str(w.message)]
+
+
+def look(module: Any, name: str, sample: Any) -> Found:
+    found = Found()
+    if sample is None:
+        return found
+    expected, _ = run(sample, "eager")
+    if sample.simulated:
+        found.runs = dict.fromkeys(EXECUTORS, "simulator")
+        found.limits.append(sample.simulated)
+        return found
+    for on in EXECUTORS:
+        try:
+            result, elsewhere = run(sample, on)
+        except Exception as error:
+            found.runs[on], text = "no", getattr(error, "headline", str(error))
+            found.limits.append(f"{EXECUTORS[on]}: {text}")
+            continue
+        found.runs[on] = "yes" if agree(result, expected) else "differs"
+        if elsewhere:
+            found.runs[on] = "simulator" if "simulator" in elsewhere[0] else "interpreter"
+            found.limits.append(re.sub(r"^the kernel ", "", elsewhere[0]))
+    if "simulator" not in found.runs.values():
+        found.operations = operations(module, name, sample)
+    return found
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+PREFIX = {"nki": "nki", "language": "nl", "isa": "nisa", "compiler": "ncc", "typing": "nt",
+          "collectives": "nki.collectives"}
+
+
+Section = tuple[list[str], list[Found]]         # lines of the page, and what they say
+
+
+def section(prefix: str, names: dict[str, Any], table: dict[str, Any], module: Any) -> Section:
+    lines = [f"### `{prefix}`", "", "| name | becomes | interpreter | JIT | ISA | limits |",
+             "|---|---|---|---|---|---|"]
+    made = []
+    for name in names:
+        found = look(module, name, table[name])
+        made.append(found)
+        becomes = ", ".join(f"`{o}`" for o in found.operations) or "-"
+        states = " | ".join(found.runs[on] for on in EXECUTORS)
+        limits = "; ".join(dict.fromkeys(found.limits)).replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| `{prefix}.{name}` | {becomes} | {states} | {limits} |")
+    return [*lines, ""], made
+
+
+def generation(title: str, modules: dict[str, dict], tables: dict[str, dict], package: str) -> Section:
+    lines, made = [f"## {title}", ""], []
+    for key, names in modules.items():
+        module = importlib.import_module(f"{package}.{key}")
+        part, found = section(PREFIX[key], names, tables[key], module)
+        lines += part
+        made += found
+    return lines, made
+
+
+def counts(title: str, made: list[Found]) -> str:
+    share = [sum(f.runs[on] == "yes" for f in made) for on in EXECUTORS]
+    return f"| {title} | {len(made)} | " + " | ".join(f"{n} ({100 * n / len(made):.0f} %)" for n in share) + " |"
+
+
+HEAD = """# Coverage
+
+Generated by `tools/coverage.py` (`make docs`): each documented name has a tiny kernel that ran on every executor.
+*Becomes* is what the function emits while a kernel is captured; `-` is a name that shapes a kernel and is no operation
+of its own. *yes*: the results are those of the eager executor; *simulator*, *interpreter*: that executor hands the
+kernel over; *no*: it refuses, with the text under *limits*. Signatures, and values against NumPy, are tested in
+`tests/language` and `tests/language_current`.
+
+| generation | names | interpreter | JIT | ISA |
+|---|---|---|---|---|"""
+
+
+def page() -> str:
+    beta_lines, beta_found = generation("Beta generation (`neuronxcc.nki`)", surface_beta.MODULES,
+                                        coverage_beta.MODULES, "nki_mlir.language.beta")
+    os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn3"
+    current_lines, current_found = generation("Current generation (`nki`)", coverage_ranks.NAMES,
+                                              coverage_ranks.MODULES, "nki_mlir.language.current")
+    del os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"]
+    return "\n".join([HEAD, counts("beta", beta_found), counts("current", current_found), "", *beta_lines,
+                      *current_lines]).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write docs/coverage.md from kernels that run.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with status 1 where the page differs")
+    parser.add_argument("--output", type=Path, default=PAGE, metavar="FILE", help="where it is (docs/coverage.md)")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")             # kernels of older spellings are told of newer ones
+    text = page()
+    same = options.output.is_file() and options.output.read_text() == text
+    if options.check:
+        if not same:
+            print(f"{options.output} differs from what the kernels show. fix: make docs", file=sys.stderr)
+        return 0 if same else 1
+    if not same:
+        options.output.write_text(text)
+        print(f"wrote {options.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
