@@ -2,11 +2,12 @@
 """Which earlier instructions an instruction must come after: read after write, write after read, write after write.
 
 Accesses are noted in program order. An access is forgotten once another implies it: a write that covers it, or an equal
-access of the same engine or queue, which completes later. Memory is cut into buckets, so that only what lies near is
-compared.
+access of the same engine or queue, which completes later. Memory is cut into buckets of several sizes, so that only
+what lies near is compared: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are
+told apart by their columns.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.transforms.kernel_code import Buffer, Step
 from nki_mlir.transforms.regions import Region, nest_of, region_of
 
-BUCKETS = 256                   # a memory is cut into about so many
+BUCKETS = 256                   # of the smallest size, that a memory is cut into
+LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
+COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
 
 
 @dataclass(slots=True, eq=False)
@@ -27,12 +30,17 @@ class Access:
     live: bool = True
 
 
+Entries = tuple[list[Access], list[Access]]     # reads, writes
+
+
 class Dependences:
     """Accesses of straight-line code so far. ``sizes`` gives the bytes of each memory that is written at all."""
 
     def __init__(self, sizes: Mapping[Hashable, int]) -> None:
         self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
-        self.buckets: dict[tuple[Hashable, int], tuple[list[Access], list[Access]]] = {}     # reads, writes
+        self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
+        self.buckets: dict[tuple[Hashable, int, int], dict[int | None, Entries]] = {}       # by strip; None: any
+        self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
         self.latest: dict[tuple, Access] = {}
         self.queries = 0
 
@@ -53,9 +61,33 @@ class Dependences:
         found.discard(node)
         return sorted(found)
 
-    def _bucket_range(self, region: Region) -> range:
-        width = self.widths[region.memory]
-        return range(region.low // width, (region.high - 1) // width + 1)
+    def _buckets_at(self, region: Region, level: int) -> Iterator[tuple[Hashable, int, int]]:
+        width = self.widths[region.memory] * FACTOR ** level
+        return ((region.memory, level, k) for k in range(region.low // width, (region.high - 1) // width + 1))
+
+    def _strips(self, region: Region) -> range | None:
+        """The strips of the matrix that a region keeps to; None where it does not keep to few."""
+        pitch = self.pitches.get(region.memory)
+        if pitch is None or region.symbolic is not None:
+            return None
+        inner = region.nest.extent
+        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
+            inner -= pitch * (region.nest.pairs[0][1] - 1)
+        column, width = region.start % pitch, max(1, pitch // COLUMNS)
+        found = range(column // width, (column + inner - 1) // width + 1)
+        return found if column + inner <= pitch and len(found) <= SPREAD else None
+
+    def _near(self, region: Region) -> Iterator[Entries]:
+        """The accesses that may touch a region."""
+        strips = self._strips(region)
+        for level in self.levels[region.memory]:
+            for key in self._buckets_at(region, level):
+                if (bucket := self.buckets.get(key)) is None:
+                    continue
+                if strips is None:
+                    yield from bucket.values()
+                else:
+                    yield from (bucket[k] for k in (None, *strips) if k in bucket)
 
     def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
         """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
@@ -63,8 +95,8 @@ class Dependences:
             return
         self.queries += 1
         low, high = region.low, region.high
-        for number in self._bucket_range(region):
-            for entries in self.buckets.get((region.memory, number), ())[0 if writes else 1:]:
+        for found_here in self._near(region):
+            for entries in found_here[0 if writes else 1:]:
                 forgotten = False
                 for access in entries:
                     if access.live and access.seen != self.queries:
@@ -86,8 +118,17 @@ class Dependences:
             before.node = node                      # it completes after the one before
             return
         access = self.latest[key] = Access(region, node)
-        for number in self._bucket_range(region):
-            self.buckets.setdefault((region.memory, number), ([], []))[int(writes)].append(access)
+        width, level = self.widths[region.memory], 0
+        while level < LEVELS - 1 and width * FACTOR ** level < region.high - region.low:
+            level += 1
+        self.levels[region.memory].add(level)
+        if region.nest.pairs:
+            self.pitches.setdefault(region.memory, region.nest.pairs[0][0])
+        strips = self._strips(region)
+        for place in self._buckets_at(region, level):
+            bucket = self.buckets.setdefault(place, {})
+            for k in (None,) if strips is None else strips:
+                bucket.setdefault(k, ([], []))[int(writes)].append(access)
 
 
 # -- what steps touch --------------------------------------------------------------------------------------------------
