@@ -11,6 +11,7 @@ from nki_mlir.scalar.dtypes import (
     FLOAT8_E4M3,
     FLOAT8_E4M3FN,
     FLOAT8_E5M2,
+    FLOAT8_E8M0FNU,
     FLOAT16,
     FLOAT32,
     TFLOAT32,
@@ -79,7 +80,24 @@ def _round_bits(e: "Emitter", value: Any, dropped: int) -> Any:
     return e.and_(e.select(e.is_nan(value), e.or_(bits, 0x400000), rounded), mask)
 
 
+def _from_scale(e: "Emitter", value: Any) -> Any:
+    """A byte that is the exponent of a power of two: float32's own, of which the lowest is a denormal."""
+    byte = e.extui(value, "i32")
+    bits = e.select(e.cmp("eq", byte, 0), e.const(byte, 0x400000), e.shl(byte, 23))
+    return e.bitcast(e.select(e.cmp("eq", byte, 0xFF), e.const(byte, 0x7FC00000), bits), "f32")
+
+
+def _to_scale(e: "Emitter", value: Any) -> Any:
+    """The nearest power of two, the larger one half way; zero and what is negative, infinite or NaN have none."""
+    bits = e.bitcast(value, "i32")
+    code = e.minui(e.shrui(e.add(bits, 0x400000), 23), 0xFF)
+    code = e.select(e.cmp("eq", bits, 0x400000), e.const(bits, 0), code)
+    return e.trunci(e.select(e.cmp("sle", bits, 0), e.const(bits, 0xFF), code), "i8")
+
+
 def _from_float8(e: "Emitter", value: Any, frm: DType) -> Any:
+    if frm is FLOAT8_E8M0FNU:
+        return _from_scale(e, value)
     bias, infinity, _ = _FLOAT8[frm]
     byte = e.extui(value, "i32")
     magnitude = e.and_(byte, 0x7F)
@@ -95,6 +113,8 @@ def _from_float8(e: "Emitter", value: Any, frm: DType) -> Any:
 
 
 def _to_float8(e: "Emitter", value: Any, to: DType) -> Any:
+    if to is FLOAT8_E8M0FNU:
+        return _to_scale(e, value)
     bias, infinity, nan = _FLOAT8[to]
     dropped = 23 - to.mantissa
     bits = e.bitcast(value, "i32")

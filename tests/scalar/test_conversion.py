@@ -15,6 +15,7 @@ from nki_mlir.scalar.dtypes import (
     FLOAT8_E4M3,
     FLOAT8_E4M3FN,
     FLOAT8_E5M2,
+    FLOAT8_E8M0FNU,
     FLOAT16,
     FLOAT32,
     INT8,
@@ -52,6 +53,23 @@ def test_expansion__equals_numpy(loops: Loops, frm: DType) -> None:
         wanted = convert(values, to, frm)
         for lanes in (1, VECTOR):
             assert_same(loops(f"{frm}_{to}_{lanes}", values), wanted, values)
+
+
+def test_scales__are_the_casts_of_ml_dtypes() -> None:
+    loops, kind = Loops(), FLOAT8_E8M0FNU
+    every, values = np.arange(256, dtype=np.uint8).view(kind.numpy), of_dtype(FLOAT32, 200_000)
+    edges = np.array([0x400000, 0x400001, 0x3FFFFF, 0x7FFFFF, 0x800000, 1], np.uint32).view(np.float32)
+    for lanes in (1, VECTOR):
+        loops.add(f"to_{lanes}", [FLOAT32], kind, partial(expand_convert, frm=FLOAT32, to=kind), lanes)
+        loops.add(f"from_{lanes}", [kind], FLOAT32, partial(expand_convert, frm=kind, to=FLOAT32), lanes)
+    loops = loops.compile()
+    for given in (values, np.concatenate([edges, -edges, values[:4084]])):
+        with np.errstate(all="ignore"):
+            wanted = given.astype(kind.numpy)
+        for lanes in (1, VECTOR):
+            assert_same(loops(f"to_{lanes}", given), wanted, given)
+    for lanes in (1, VECTOR):
+        assert_same(loops(f"from_{lanes}", every), every.astype(np.float32), every)
 
 
 @pytest.mark.parametrize("to", [FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2], ids=str)
