@@ -28,6 +28,7 @@ from nki_mlir.conversion.graph.upstream import (
     SIGNLESS,
     TO_BUFFERS,
     TO_LINALG,
+    TO_STABLEHLO,
     load_graph_dialects,
     named,
     operations_of,
@@ -49,6 +50,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             signature = public_function(module).attributes["function_type"].value
             kinds = [*signature.inputs, *signature.results]
             kernels = set_aside(module, link(module))
+            run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
             ControlFlowToScf().run(module)
             run_pipeline(module, TO_LINALG)

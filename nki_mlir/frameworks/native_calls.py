@@ -14,11 +14,13 @@ import numpy as np
 
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
+from nki_mlir.conversion.graph.sequential import rewrite_sequential
 from nki_mlir.conversion.graph.upstream import (
     BUFFERS,
     FUSED,
     SIGNLESS,
     TO_LINALG,
+    TO_STABLEHLO,
     named,
     public_function,
     refuse_leftovers,
@@ -56,6 +58,8 @@ class NativeCalls:
     def compile(self, module: Any, linked: list[Linked]) -> Any:
         for one in linked:
             declare(module, one)
+        run_pipeline(module, TO_STABLEHLO)
+        rewrite_sequential(module)
         ControlFlowToScf().run(module)
         run_pipeline(module, TO_LINALG)
         run_pipeline(module, SIGNLESS)

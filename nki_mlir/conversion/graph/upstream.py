@@ -8,9 +8,10 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.places import place_of
 
-TO_LINALG = (
+TO_STABLEHLO = (
     "builtin.module(func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,"
-    "func.func(chlo-legalize-to-stablehlo),func.func(stablehlo-aggressive-simplification,stablehlo-legalize-to-linalg))")
+    "func.func(chlo-legalize-to-stablehlo))")
+TO_LINALG = "builtin.module(inline,func.func(stablehlo-aggressive-simplification,stablehlo-legalize-to-linalg))"
 SIGNLESS = "builtin.module(stablehlo-convert-to-signless)"
 FUSED = "func.func(linalg-fuse-elementwise-ops),canonicalize,cse,"
 BUFFERS = (
