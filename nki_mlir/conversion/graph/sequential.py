@@ -37,8 +37,16 @@ def rewrite_sequential(module: Any) -> None:
 
 
 def outline(module: Any, op: Any, name: str) -> None:
-    """The region of an operation as a function."""
+    """The region of an operation as a function, with the constants that it takes from outside."""
     block = op.regions[0].blocks[0]
+    known: dict[Any, Any] = {}
+    for inner in [one.operation for one in block.operations]:
+        for k, value in enumerate(inner.operands):
+            if not isinstance(value.owner, ir.Block) and value.owner.operation.block != block:
+                if value not in known:
+                    with ir.InsertionPoint.at_block_begin(block):
+                        known[value] = value.owner.operation.clone().operation.results[0]
+                inner.operands[k] = known[value]
     end = block.operations[len(block.operations) - 1].operation
     kind = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in end.operands])
     with op.context, op.location:
