@@ -415,6 +415,29 @@ module {
       %7 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "group" = %7}
     }
+    irdl.operation @gpsimd_call {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      %5 = irdl.any
+      %6 = irdl.any
+      %7 = irdl.any
+      irdl.operands(dst: %0, source0: optional %1, source1: optional %2, source2: optional %3, source3: optional %4, source4: optional %5, source5: optional %6, symbols: variadic %7)
+      %8 = irdl.base "#builtin.array"
+      %9 = irdl.base "#builtin.integer_set"
+      %10 = irdl.base "#builtin.string"
+      %11 = irdl.base "#builtin.string"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      %14 = irdl.base "#builtin.integer"
+      %15 = irdl.base "#builtin.integer"
+      %16 = irdl.base "#builtin.integer"
+      %17 = irdl.base "#builtin.integer"
+      %18 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %8, "mask" = %9, "engine" = %10, "library" = %11, "function" = %12, "numbers" = %13, "busy" = %14, "transfers_in" = %15, "bytes_in" = %16, "transfers_out" = %17, "bytes_out" = %18}
+    }
     irdl.operation @topk {
       %0 = irdl.any
       %1 = irdl.any

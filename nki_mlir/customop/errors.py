@@ -139,6 +139,11 @@ class WrongDtype(NkiMlirError, TypeError):
     fix = "custom operators have {known}"
 
 
+class TooManyTensors(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-TENSORS"
+    message = "{signature} is called in a kernel; the instruction for it has at most {limit} tensors"
+
+
 class NotDifferentiable(NkiMlirError, RuntimeError):
     code = "NKI-CUSTOMOP-GRADIENT"
     message = "operator {name} is differentiated, and a custom operator has no derivative"

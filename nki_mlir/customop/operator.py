@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from nki_mlir.customop.library import Library
 
 
+# Tensors of others: the module that has the class, and ours that calls an operator on them.
+TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
+           ("nki_mlir.frontend.tensor", "View", "kernel_binding"))
+
+
 class Buffer(NamedTuple):
     """A dense array: where it is, the code of its dtype, its shape."""
 
@@ -29,7 +34,7 @@ class Buffer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A custom operator, callable on NumPy arrays, JAX arrays and tracers, and PyTorch tensors.
+    """A custom operator, callable on NumPy arrays, JAX arrays and tracers, PyTorch tensors, and tensors of NKI kernels.
 
     ``parameters`` has a letter for each: T a tensor, S a Scalar, d a double, i an int64_t.
     """
@@ -49,7 +54,7 @@ class Operator:
 
     def __call__(self, *arguments: Any) -> Any:
         self.check_arity(arguments)
-        for module, kind, binding in (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding")):
+        for module, kind, binding in TENSORS:
             loaded = getattr(sys.modules.get(module), kind, None)
             if loaded is not None and any(isinstance(a, loaded) for a in arguments):
                 import importlib

@@ -347,5 +347,6 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nisa.scatter_columns": columns_scattered, "nisa.topk": largest, "nisa.nonzero_with_count": nonzero,
     "nisa.quantize_mx": quantized, "nisa.nc_matmul_mx": mx_product,
     "nisa.nc_matmul_transpose": lambda o, x: np.einsum("km,kn->mn", x["stationary"], x["moving"]),
+    "nisa.gpsimd_call": lambda o, x: 2 * x["source0"].T + sum(x[f"source{k}"] for k in range(1, 6)),
     "nisa.tensor_copy_dynamic_src": dynamic_source, "nisa.tensor_copy_dynamic_dst": dynamic_target,
 }

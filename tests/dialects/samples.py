@@ -17,6 +17,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import new_context, write_op
 from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, DType
 from nki_mlir.targets.interpreter.execute import compile_op
@@ -180,7 +181,13 @@ _GIVEN = [
            {"stationary_element": "float8_e4m3fn", "moving_element": "float8_e5m2"}, ({},)),
     Sample("nisa.nc_matmul_transpose", {"dst": "psum GxPxf32", "stationary": "sbuf PxGxf32", "moving": "sbuf PxPxf32"},
            {}, ({"P": 1, "G": 1}, {"P": 127, "G": 5}, {"P": 128, "G": 128})),
+    Sample("nisa.gpsimd_call",
+           {"dst": "hbm FxPxf32", "source0": "hbm PxFxf32"} | {f"source{k}": "hbm 1xf32" for k in range(1, 6)},
+           {"library": "tests", "function": "turned", "numbers": "[2.0]", "busy": 3000, "transfers_in": 2,
+            "bytes_in": 1 << 33, "transfers_out": 1, "bytes_out": 96}),
 ]
+PROGRAMS["tests", "turned"] = lambda arrays, numbers: arrays[0].astype(np.float32).T * numbers[0] + sum(
+    a.astype(np.float32) for a in arrays[1:])
 SAMPLES = {s.name: s for s in _GIVEN}
 
 

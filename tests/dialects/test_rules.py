@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Access, Constraint, Linear, Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.verifier import Check, verify, verify_bounds
 from nki_mlir.scalar.alu import ALU
@@ -237,6 +237,11 @@ def test_engine_that_cannot_run_it(name: str) -> None:
 # -- rules with their own text -----------------------------------------------------------------------------------------
 P129 = "sbuf 129x4xf32"
 OWN: list[tuple[str, dict[str, Any], str]] = [
+    ("nisa.gpsimd_call", {"numbers": "[1, two]"},
+     "'gpsimd_call': numbers is a list of numbers as JSON, got [1, two]"),
+    ("nisa.gpsimd_call", {"bytes_in": -1}, "'gpsimd_call': cycles, transfers and bytes are not negative"),
+    ("nisa.gpsimd_call", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)},
+     "'gpsimd_call': it has no mask: a program works on whole tensors"),
     ("nki.binary_scalar", {"op": "select"}, "attribute 'op' of 'binary_scalar' is 'select', which must be one of "),
     ("nki.matmul", {"moving": "sbuf 5xFxf32"}, "'matmul': contracts axis 0 of both operands, got [4, 3] and [5, 6]"),
     ("nki.matmul", {"stationary": "sbuf Px129xf32"},

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Custom operators in NKI kernels: a call on tensors in HBM is a ``nisa.gpsimd_call``, one instruction of a program.
+
+Its cost is what the emulated cores count for a call on zeros: transfers, bytes and cycles are those of the shapes,
+unless a kernel's control flow depends on values.
+"""
+
+import json
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.customop import cost
+from nki_mlir.customop.abi import CODES, DTYPES
+from nki_mlir.customop.errors import TooManyTensors
+from nki_mlir.customop.faults import Fault, KernelWarning
+from nki_mlir.customop.library import open_library
+from nki_mlir.customop.operator import Buffer, Operator
+from nki_mlir.customop.settings import Engine, current_engine
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.nisa.gpsimd_call import SOURCES, GpsimdCallOp
+from nki_mlir.dialects.programs import PROGRAMS, Program
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import operations
+from nki_mlir.scalar.dtypes import dtype_of
+
+QUIET = Engine(threads=False, printf_bytes=0)
+
+
+def call(operator: Operator, arguments: Sequence[Any]) -> Any:
+    """The result as a tensor in HBM of the kernel that is being traced or run."""
+    tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
+    for place, tensor in enumerate(tensors):
+        if not isinstance(tensor, View):
+            operator.refuse(place, tensor, "a tensor of the kernel")
+    if len(tensors) > len(SOURCES):
+        raise TooManyTensors(signature=operator.signature, limit=len(SOURCES)).located(user_location())
+    numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
+    kinds = [tensor_kind(operator, place, tensor) for place, tensor in enumerate(tensors)]
+    shape, code = operator.infer(merged(operator, [Buffer(0, *kind) for kind in kinds], numbers))
+    path = str(operator.library.path)
+    PROGRAMS[path, operator.name] = program_of(operator)
+    attributes: dict[str, Any] = measured(operator, tuple(kinds), numbers)
+    return operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
+                              library=path, function=operator.name, numbers=json.dumps(numbers), **attributes)
+
+
+def tensor_kind(operator: Operator, place: int, tensor: View) -> tuple[int, tuple[int, ...]]:
+    """The code of a tensor's dtype, and its shape."""
+    code = CODES.get(np.dtype(tensor.dtype.numpy))
+    if code is None:
+        operator.refuse_dtype(place, tensor.dtype)
+    return code, tuple(tensor.shape)        # type: ignore[return-value]
+
+
+def program(library: str, function: str) -> Program:
+    """A function of a library file as a program of NumPy arrays."""
+    return program_of(open_library(library).operators[function])
+
+
+@cache
+def program_of(operator: Operator) -> Program:
+    def run(arrays: Sequence[np.ndarray], numbers: Sequence[float]) -> np.ndarray:
+        return operator.on_numpy(merged(operator, arrays, numbers), current_engine())
+    return run
+
+
+def merged(operator: Operator, arrays: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+    """Tensors and numbers in the order of the parameters."""
+    tensors, others = iter(arrays), iter(numbers)
+    return [next(tensors) if p == "T" else next(others) for p in operator.parameters]
+
+
+@cache
+def measured(operator: Operator, described: tuple[tuple[int, tuple[int, ...]], ...],
+             numbers: tuple[float, ...]) -> dict[str, int]:
+    """What a call costs, by the attributes of the instruction."""
+    zeros = [np.zeros(shape, DTYPES[code]) for code, shape in described]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KernelWarning)          # each run says it again
+        try:
+            cores = operator.measured(merged(operator, zeros, numbers), QUIET)[1]
+        except Fault:                                           # so will a run, if it is not the zeros' alone
+            return {}
+    names = ("transfers_in", "bytes_in", "transfers_out", "bytes_out")
+    return {"busy": round(cost.cycles(cores))} | {n: sum(getattr(c, n) for c in cores) for n in names}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A program of the GpSimd cores as one instruction: a custom C++ operator in an instruction stream."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
+from nki_mlir.dialects.programs import program
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import DType
+
+SOURCES = tuple(f"source{k}" for k in range(6))
+
+
+class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
+    """dst = function(sources, numbers), a function of a library of programs for the GpSimd cores.
+
+    The cores transfer tensors in from HBM and out to it themselves, through their own memories. How often, how much,
+    and the ``busy`` cycles of the slowest core are what its emulation counted when the program was made.
+    """
+
+    dst: Out
+    source0: In | None
+    source1: In | None
+    source2: In | None
+    source3: In | None
+    source4: In | None
+    source5: In | None
+    library: str
+    function: str
+    numbers: str = "[]"             # scalar arguments as JSON
+    busy: int = 0
+    transfers_in: int = 0           # of all cores
+    bytes_in: int = 0
+    transfers_out: int = 0
+    bytes_out: int = 0
+    destinations = (HBM,)
+
+    def verify(self, check: Any) -> None:
+        for label in ("dst", *SOURCES):
+            check.spaces(label, HBM)
+        check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
+                   f"numbers is a list of numbers as JSON, got {self.numbers}")
+        check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
+                   "cycles, transfers and bytes are not negative")
+        check.rule(not self.mask, "it has no mask: a program works on whole tensors")
+
+    @property
+    def compute(self) -> DType | None:
+        return None
+
+    def iteration(self) -> Iteration:
+        """No loop nest: every tile has axes of its own."""
+        extents: list[int] = []
+        axes: dict[str, tuple[int, ...]] = {}
+        for field, tile in self.operands():
+            axes[field.name] = tuple(range(len(extents), len(extents) + len(tile.shape)))
+            extents += tile.shape
+        return Iteration(tuple(extents), axes, frozenset(range(len(self.dst.shape), len(extents))))
+
+    def reference(self, *sources: np.ndarray) -> np.ndarray:
+        return program(self.library, self.function)(sources, _parsed(self.numbers))
+
+    def lower(self, b: Any) -> None:
+        b.keep(self)
+
+    def cycles(self, machine: Machine) -> float:
+        return max(self.busy, machine.gpsimd_start_cycles)
+
+
+def _parsed(numbers: str) -> list[Any]:
+    """The list that a text is; one that no rule allows where it is none."""
+    try:
+        found = json.loads(numbers)
+    except ValueError:
+        return [None]
+    return found if isinstance(found, list) else [None]
