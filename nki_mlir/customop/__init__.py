@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nki_mlir.customop import faults
 from nki_mlir.customop.build import build_library, recipe
-from nki_mlir.customop.faults import Fault, KernelWarning
+from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import Library, open_library
 from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.settings import captured_printf, engine
 
-__all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "engine", "load", "load_library"]
+__all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "engine", "faults", "load",
+           "load_library"]
 
 
 def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str | Path],

@@ -16,7 +16,7 @@ import numpy as np
 from nki_mlir.customop import cost
 from nki_mlir.customop.abi import CODES, DTYPES
 from nki_mlir.customop.errors import TooManyTensors
-from nki_mlir.customop.faults import Fault, KernelWarning
+from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import open_library
 from nki_mlir.customop.operator import Buffer, Operator
 from nki_mlir.customop.settings import Engine, current_engine

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.customop import abi
-from nki_mlir.customop.faults import Fault, Found, FoundError, KernelWarning
+from nki_mlir.customop.findings import Fault, Found, FoundError, KernelWarning
 from nki_mlir.customop.toolchain import HERE
 
 _shown: dict[Any, Any] = {}                 # which warnings were shown, as Python keeps it for a module

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import faults
-from nki_mlir.customop.faults import Fault, FoundError, KernelWarning, cores_text
+from nki_mlir.customop.findings import Fault, FoundError, KernelWarning, cores_text
 from nki_mlir.customop.toolchain import HERE
 from tests.customop.conftest import SOURCES, marked
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the emulated engine reports of a kernel, as exceptions and warnings with the line of the user's source.
+
+A ``Fault`` is raised: what the device would do is not defined. A ``KernelWarning`` is a Python warning at the C++ line:
+the device runs on, with a result that is not what was meant; ``warnings.simplefilter("error", KernelWarning)`` makes it
+an error. ``faults`` has a class for each kind.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nki_mlir.customop.abi import CORES, DTYPES
+from nki_mlir.customop.errors import line_of
+from nki_mlir.diagnostics import Location, NkiMlirError
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding of the engine in Python: ``values`` are those of its kind, places are (file, line)."""
+
+    kind: str
+    at: tuple[str, int] | None
+    other: tuple[str, int] | None
+    values: tuple[int, ...]
+    text: str
+    count: int
+    cores: int              # a bit for each core
+    of: int                 # how many cores ran
+
+
+class FoundError(NkiMlirError):
+    """Base of the findings. ``fields`` names the values; ``{other}`` is the second place, ``{text}`` a text."""
+
+    kind: ClassVar[str] = ""
+    fields: ClassVar[tuple[str, ...]] = ()
+    classes: ClassVar[dict[str, type["FoundError"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if cls.kind:
+            FoundError.classes[cls.kind] = cls
+
+    @property
+    def headline(self) -> str:
+        found: Found = self.values["found"]
+        times = f"{found.count:,} times" if found.count > 1 else ""
+        said = ", ".join(part for part in (times, cores_text(found.cores, found.of)) if part)
+        return super().headline + (f" ({said})" if said else "")
+
+    def whole(self) -> str:
+        """The text with the place, on its own."""
+        return NkiMlirError.__str__(self)
+
+    @classmethod
+    def of(cls, found: Found) -> "FoundError":
+        """The exception that a finding is."""
+        made = cls.classes[found.kind]
+        values = {name: made.shown(name, value) for name, value in zip(made.fields, found.values)}
+        other = "{}:{}".format(*_place(found.other)) if found.other else "a place that is not known"
+        error = made(**values, other=other, text=found.text, found=found)
+        return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
+
+    @classmethod
+    def shown(cls, name: str, value: int) -> Any:
+        match name.partition("_")[0]:
+            case "dtype":
+                return DTYPES[value].name
+            case "way":
+                return ("read", "write")[value]         # of tightly coupled memory: a transfer in writes there
+            case "what":
+                return ("an element accessor", "a read stream", "a write stream")[value]
+            case "does":
+                return ("reads", "writes")[value]
+            case "distance":
+                return value
+        return f"{value:,}" if abs(value) >= 10_000 else value
+
+
+def _place(place: tuple[str, int]) -> tuple[str, int]:
+    at: Location = line_of(*place)
+    return at.file, at.line
+
+
+def cores_text(mask: int, of: int) -> str:
+    """"cores 0 to 3 and 7"; empty where there is one core only, or none is known."""
+    ids = [k for k in range(CORES) if mask >> k & 1]
+    if of == 1 or not ids:
+        return ""
+    if len(ids) == of:
+        return f"all {of} cores"
+    runs: list[list[int]] = []
+    for k in ids:
+        if runs and runs[-1][-1] == k - 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    parts = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return f"core{'s' * (len(ids) > 1)} {listed}"
+
+
+class Fault(FoundError, RuntimeError):
+    """A kernel did what is not defined. ``others`` are further findings of the same call."""
+
+    others: tuple[FoundError, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(other.whole() for other in self.others)])
+
+
+class KernelWarning(FoundError, UserWarning):
+    """A kernel did what the device lets pass."""
+
+    raised = False
+
+    def __str__(self) -> str:
+        """Without the place, which Python writes before a warning, unless it is raised."""
+        if self.raised or self.at is None:
+            return self.whole()
+        at, self.at = self.at, None
+        try:
+            return super().__str__().removeprefix("error: ")
+        finally:
+            self.at = at
+
+    def whole(self) -> str:
+        return super().whole().replace("error: ", "warning: ", 1)
