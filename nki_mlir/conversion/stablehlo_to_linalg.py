@@ -23,7 +23,7 @@ from nki_mlir.conversion.graph.functions import (
     restore_signs,
     results_as_arguments,
 )
-from nki_mlir.conversion.graph.rewrites import rewrite_concatenations
+from nki_mlir.conversion.graph.rewrites import rewrite_concatenations, rewrite_extremes
 from nki_mlir.conversion.graph.upstream import (
     SIGNLESS,
     TO_BUFFERS,
@@ -52,6 +52,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             kernels = set_aside(module, link(module))
             run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
+            rewrite_extremes(module)
             ControlFlowToScf().run(module)
             run_pipeline(module, TO_LINALG)
             make_signless(module)

@@ -53,15 +53,17 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 def place(op: Any, placement: Placement, done: list[Any]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
     try:
-        nest = read_nest(op)
+        nest, gathers = read_nest(op)
+        for one in gathers:
+            placement.gather(op, one)
         start: float | int | None = None
         done.append(op)
         if isinstance(nest.body, Constant) and not nest.reduced:
             value = nest.body.value
             fold = next_operation(op)
             if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):
-                after = read_nest(fold)
-                if after.reduced and same_output(nest, after):
+                after, before = read_nest(fold)
+                if after.reduced and not before and same_output(nest, after):
                     op, nest, start = fold, after, value
                     done.append(fold)
         placement.place(op, nest, start)

@@ -76,6 +76,15 @@ def test_products__of_bfloat16_are_added_in_float32():
     agrees(lambda a, b: a.astype(jnp.bfloat16) @ b.T.astype(jnp.bfloat16), A, B, tolerance=1e-2)
 
 
+@pytest.mark.parametrize("function", [
+    lambda a, i: a[i], lambda a, i: jax.nn.softmax(a[i.reshape(10, 13)] * 2 + 1),
+    lambda a, i: jnp.take(a, i, axis=0, mode="clip").sum(1), lambda a, i: a[jnp.array([5, 1, 199])] + i[0],
+    lambda a, i: (a.argmax(1), a.argmin(0), (a + i[0]).argmax())],
+    ids=["rows", "embedding", "clipped", "constant", "argmax"])
+def test_gathers__and_places_of_extremes(function):
+    agrees(function, A, RANDOM.integers(-200, 200, 130).astype(np.int32))
+
+
 def test_integers__are_exact():
     """Comparisons, extremes, quotients and remainders over the whole range."""
     other = np.roll(N, 1)

@@ -41,6 +41,7 @@ EXTREMES = {"maxsi": "greater", "minsi": "less", "maxui": "greater", "minui": "l
 LOGIC = {"andi": "minimum", "ori": "maximum", "xori": "not_equal"}          # of truth values, as numbers
 HALFWAY = 12582912.0            # 1.5 * 2^23: adding it rounds a float32 to an integer
 LEAST = -(1 << 31)
+GATHERED = -1000                # inputs from here down are gathered elements
 
 
 def numbers(value: float, dtype: DType) -> Constant:
@@ -79,6 +80,7 @@ class GraphBody(BodyReader):
     def __init__(self, block: Any, inputs: int) -> None:
         super().__init__(block, inputs)
         self.loads: list[tuple[Any, list[Linear]]] = []
+        self.gathers: list[tuple[Any, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
 
     def _read(self, value: Any) -> Node:
         if isinstance(value.owner, ir.Block):
@@ -144,13 +146,40 @@ class GraphBody(BodyReader):
         return converted(computed, result)
 
     def loaded(self, op: Any) -> Node:
-        """An element of a buffer at linear subscripts as one more input."""
+        """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
+        dtype, (first, *rest) = BY_MLIR[str(op.results[0].type)], [*list(op.operands)[1:], None]
         try:
-            subscripts = [self.form(v) for v in list(op.operands)[1:]]
+            others = [self.form(v) for v in rest[:-1]]
+            linear = [self.form(first)] if first is not None else []
         except (Unsupported, ValueError):
-            raise refused(op, "a subscript that is computed from data, as of a gather") from None
-        self.loads.append((op.operands[0], subscripts))
-        return Input(BY_MLIR[str(op.results[0].type)], -len(self.loads))
+            linear = None
+        if linear is not None:
+            self.loads.append((op.operands[0], [*linear, *others]))
+            return Input(dtype, -len(self.loads))
+        try:
+            row = self.position(first)
+            self.gathers.append((op.operands[0], row, [self.form(v) for v in rest[:-1]]))
+        except (Unsupported, ValueError):
+            raise refused(op, "a subscript that is computed from data, other than the first of a gather") from None
+        return Input(dtype, GATHERED - len(self.gathers))
+
+    def position(self, value: Any) -> Node:
+        """An index value that is computed from data, as an int32."""
+        if isinstance(value.owner, ir.Block):
+            raise ValueError
+        op = value.owner.operation
+        match op.name:
+            case "arith.index_cast":
+                return converted(self.value(op.operands[0]), INT32)
+            case "arith.constant":
+                return numbers(op.attributes["value"].value, INT32)
+            case "linalg.index":
+                return Position(Linear(0, (), ((op.attributes["dim"].value, 1),)))
+            case "arith.maxsi" | "arith.minsi" | "arith.addi" | "arith.muli" | "arith.subi":
+                name = op.name.partition(".")[2]
+                fn = ALU_OF.get(name) or f"{name[:3]}imum"
+                return alu(fn, *(self.position(v) for v in op.operands))
+        raise ValueError
 
 
 def refused(op: Any, what: str) -> Unsupported:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads a graph's operations on HBM buffers as loop nests, with bodies that engines can compute."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.graph.bodies import GraphBody
-from nki_mlir.conversion.selection.expressions import Constant, Input, Node, inputs_of, rebuilt
+from nki_mlir.conversion.graph.bodies import GATHERED, GraphBody
+from nki_mlir.conversion.selection.expressions import Input, Node, Position, children, inputs_of, rebuilt
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader
 from nki_mlir.diagnostics import Unsupported
@@ -15,6 +16,10 @@ from nki_mlir.dialects.access import HBM, ZERO, Linear
 
 class GraphNestReader(NestReader):
     """Reads one operation."""
+
+    def __init__(self, operation: Any) -> None:
+        super().__init__(operation)
+        self.gathers: list[Gather] = []
 
     def generic(self) -> Nest:
         op = self.operation
@@ -33,21 +38,71 @@ class GraphNestReader(NestReader):
         found = {k: self.operand(views[k], subscripts[k], extents) for k in memory}
         for number, (buffer, forms) in enumerate(reader.loads, 1):
             found[-number] = self.operand(self.view(buffer), forms, extents)
-        used = sorted(k for k in inputs_of(body) if k in found)
+        pending = [self.gathered(buffer, row, forms, found, extents) for buffer, row, forms in reader.gathers]
+        found |= {GATHERED - number: one.result for number, one in enumerate(pending, 1)}
+        used = sorted(k for k in inputs_of(body).union(*(inputs_of(g.row) for g in pending)) if k in found)
 
         def known(node: Node) -> Node | None:
             if not isinstance(node, Input):
                 return None
             return Input(node.dtype, used.index(node.place)) if node.place in found else reader.value(
                 operands[node.place])
+        inputs_used = tuple(found[k] for k in used)
+        self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
         kinds = [str(kind) for kind in op.attributes["iterator_types"]]
         reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
-        return Nest(extents, reduced, tuple(found[k] for k in used), found[len(operands) - 1], rebuilt(body, known))
+        return Nest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
+
+    def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, Operand],
+                 extents: tuple[int, ...]) -> "Gather":
+        """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
+        view = self.view(buffer)
+        axes = [a for a in range(len(extents)) if any(
+            found[k].moves(a) for k in inputs_of(row) if k in found) or _positions(row, a)]
+        inner = [form.axes[0][0] if form == Linear(0, (), ((form.axes[0][0], 1),)) else -1
+                 for form in forms if form.axes]
+        if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != list(view.sizes[1:]):
+            raise Unsupported(feature="a gather of parts of rows as engine instructions",
+                              instead="gather whole rows, or run this program on the CPU")
+        shape = [extents[a] for a in (*axes, *inner)]
+        kind = ir.MemRefType.get(shape, ir.MemRefType(buffer.type).element_type, None, ir.StringAttr.get(HBM))
+        with ir.InsertionPoint(self.operation), self.operation.location:
+            scratch = ir.Operation.create("memref.alloc", results=[kind], attributes={
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+        steps = [0] * len(extents)
+        for k, a in enumerate((*axes, *inner)):
+            steps[a] = prod(shape[k + 1:])
+        result = Operand(scratch, HBM, tuple(shape), view.dtype, view.dtype, None, ZERO, tuple(steps), None)
+        table = self.operand(view, [Linear(0, (), ((d, 1),)) for d in range(len(view.sizes))], view.sizes)
+        return Gather(replace(table, partition=None, lanes=None), view.sizes, row, tuple(axes), extents, result)
 
 
-def read_nest(op: Any) -> Nest:
-    nest = GraphNestReader(op).read()
-    return replace(nest, inputs=tuple(map(_plain, nest.inputs)), output=_plain(nest.output))
+@dataclass(frozen=True)
+class Gather:
+    """Rows of a table, brought into a buffer of their own (``result``) before the operation that reads them."""
+
+    table: Operand
+    sizes: tuple[int, ...]              # of the table
+    row: Node                           # which row, over the axes of the operation
+    axes: tuple[int, ...]               # those that it depends on
+    extents: tuple[int, ...]            # of the operation
+    result: Operand
+    inputs: tuple[Operand, ...] = ()
+
+
+def read_nest(op: Any) -> tuple[Nest, list[Gather]]:
+    """An operation as a nest, and the gathers that must come before it."""
+    reader = GraphNestReader(op)
+    nest = reader.read()
+    plain = replace(nest, inputs=tuple(map(_plain, nest.inputs)), output=_plain(nest.output))
+    return plain, [replace(g, inputs=plain.inputs) for g in reader.gathers]
+
+
+def _positions(node: Node, axis: int) -> bool:
+    """Whether an expression depends on the position along an axis."""
+    if isinstance(node, Position):
+        return any(a == axis for a, _ in node.form.axes)
+    return any(_positions(child, axis) for child in children(node))
 
 
 def _plain(operand: Operand) -> Operand:
@@ -59,11 +114,6 @@ def in_hbm(op: Any) -> bool:
     """Whether all that an operation works on is in HBM."""
     kinds = [ir.MemRefType(v.type) for v in op.operands if isinstance(v.type, ir.MemRefType)]
     return all(k.memory_space == ir.StringAttr.get(HBM, op.context) for k in kinds)
-
-
-def start_value(nest: Nest) -> float | int | None:
-    """The number that an operation fills its output with."""
-    return nest.body.value if isinstance(nest.body, Constant) and not nest.reduced else None
 
 
 # -- changes of nests --------------------------------------------------------------------------------------------------

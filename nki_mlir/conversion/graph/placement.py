@@ -8,14 +8,16 @@ from math import prod
 from typing import Any
 
 from nki_mlir.conversion.graph.folding import Fold, fold_of
-from nki_mlir.conversion.graph.nests import only_input, split
+from nki_mlir.conversion.graph.nests import Gather, only_input, split
 from nki_mlir.conversion.graph.products import Product, product_of, write_product
 from nki_mlir.conversion.graph.tiles import Tiles
 from nki_mlir.conversion.selection.expressions import Input, Node, Output, alu, children, converted, rebuilt
 from nki_mlir.conversion.selection.nest import Nest
-from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import INT32
 
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 
@@ -35,6 +37,33 @@ class Placement:
         if product is not None:
             return self.product(product, start)
         return self.reduction(nest, fold_of(nest), start)
+
+    def gather(self, op: Any, one: Gather) -> None:
+        """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
+        self.tiles.at(op, ())
+        count = prod(one.extents[a] for a in one.axes)
+        width = prod(one.sizes[1:])
+        rows = self.tiles.buffer((count,), INT32, HBM)
+        steps = [0] * len(one.extents)
+        for k, a in enumerate(one.axes):
+            steps[a] = prod(one.extents[b] for b in one.axes[k + 1:])
+        output = replace(only_input(rows.handle, one.result, tuple(steps), (count,)), base_dtype=INT32, dtype=INT32)
+        extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
+        self.elementwise(Nest(extents, frozenset(), one.inputs, output, one.row))
+        for start in range(0, count, self.machine.partitions):
+            part = min(self.machine.partitions, count - start)
+            index = self.tiles.buffer((part, 1), INT32)
+            self.tiles.copy(index, self.lines(rows, start, part, 1))
+            whole = self.lines(Tile(one.result.handle, HBM, one.result.base_shape, one.result.dtype, Access(
+                one.result.dtype, None, ZERO, ())), start, part, width)
+            table = self.lines(one.table.tile(()), 0, one.sizes[0], width)
+            self.tiles.write(DmaGatherOp(dst=whole, src=table, index=index))
+
+    @staticmethod
+    def lines(tile: Tile, start: int, count: int, width: int) -> Tile:
+        """Rows of an HBM buffer that lies row by row."""
+        free = tile.access.free.plus(Linear(start * width))
+        return replace(tile, access=replace(tile.access, free=free, dims=((width, count), (1, width))))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def boxes(self, nest: Nest, sizes: Sequence[int]) -> Iterator[Nest]:

@@ -13,6 +13,8 @@ from nki_mlir.conversion.writer import Nest as Loops
 from nki_mlir.conversion.writer import Operand as View
 from nki_mlir.conversion.writer import Writer
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.mlir_ops import write_op
+from nki_mlir.dialects.op import NisaOp
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -63,6 +65,11 @@ class Tiles:
         tile = self.buffer(counts, operand.dtype)
         self.copy(tile, operand.tile(counts, axes))
         return tile, axes
+
+    def write(self, op: NisaOp) -> None:
+        """An instruction as it is."""
+        op.engine = op.runs_on.value
+        write_op(op, self.writer.make, self.writer.location, self.writer.place)
 
     def store(self, output: Operand, tile: Tile, axes: tuple[int, ...]) -> None:
         self.copy(output.tile(tile.shape, axes), tile)
