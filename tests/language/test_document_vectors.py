@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Small programs whose results the documents give."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import compiler as ncc
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+from .running import check, floats, run
+
+
+def output(shape, dtype=nl.float32):
+    return nl.ndarray(shape, dtype, buffer=nl.shared_hbm)
+
+
+def test_average_pool(on):
+    @nki.jit
+    def kernel(x):
+        out, tile = output((2, 3, 3)), nl.load(x)
+        c, i, di, j, dj = nl.mgrid[0:2, 0:3, 0:2, 0:3, 0:2]
+        nl.store(out, nl.sum(tile[c, 2 * i + di, 2 * j + dj], axis=[2, 4]) / 4)
+        return out
+    first = np.array([[3.5, 5.5, 7.5], [15.5, 17.5, 19.5], [27.5, 29.5, 31.5]], np.float32)
+    check(on, kernel, np.stack([first, first + 36]), np.arange(72, dtype=np.float32).reshape(2, 6, 6))
+
+
+@pytest.mark.parametrize("buffer, dtype, expected", [
+    (ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,)), nl.bfloat16, [(0, 0), (0, 1024), (0, 0), (0, 1024)]),
+    (ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(2,)), nl.float32, [(0, 0, 0), (1, 0, 0), (0, 0, 0), (1, 0, 0)]),
+    (ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,)), nl.float32, [(0, 64), (0, 2112), (0, 64), (0, 2112)])])
+def test_addresses_in_turn(on, buffer, dtype, expected):
+    seen = []
+    place = buffer.place
+
+    def noted(**block):
+        seen.append(place(**block))
+        return seen[-1]
+
+    @nki.jit
+    def kernel(x):
+        alloc = ncc.psum.alloc if buffer.space == "psum" else ncc.sbuf.alloc
+        out, tiles = output((4, 128, 512)), nl.ndarray((4, nl.par_dim(128), 512), dtype, buffer=alloc(noted))
+        for i in nl.affine_range(4):
+            tiles[i] = nl.load(x[i])
+            nl.store(out[i], tiles[i])
+        return out
+    x = floats(4, 128, 512).round()
+    check(on, kernel, x, x)
+    assert seen[:4] == expected
+
+
+def test_an_allocation_function_gets_each_block(on):
+    seen = []
+
+    def place(idx, pdim_size, fdim_size):
+        seen.append((idx, pdim_size, fdim_size))
+        return 0, sum(idx) * fdim_size
+
+    @nki.jit
+    def kernel(x):
+        out, tiles = output((128, 512)), nl.ndarray((4, nl.par_dim(128), 512), nl.bfloat16, buffer=ncc.sbuf.alloc(place))
+        single = nl.ndarray((128, 8), nl.float32, buffer=ncc.sbuf.alloc(lambda idx, **sizes: (len(idx), 8192)))
+        single[...] = 0.0
+        tiles[3] = nl.load(x)
+        nl.store(out, tiles[3])
+        return out
+    x = floats(128, 512).round()
+    check(on, kernel, x, x)
+    assert seen[:4] == [((k,), 128, 1024) for k in range(4)]
+
+
+def test_iota(on):
+    @nki.jit
+    def kernel(x):
+        down, across = output((128, 1), nl.int32), output((1, 512), nl.int32)
+        nl.store(down, nisa.iota(5 + 2 * nl.arange(128)[:, None], dtype=nl.int32))
+        nl.store(across, nisa.iota(nl.arange(512)[None, :] * -1, dtype=nl.int32))
+        return down, across
+    down, across = run(on, kernel, floats(1, 1))
+    assert down[:, 0].tolist() == list(range(5, 260, 2)) and across[0].tolist() == [-k for k in range(512)]
+
+
+def test_affine_select(on):
+    @nki.jit
+    def kernel(x):
+        out, (ix, iy) = output((128, 128)), nl.mgrid[0:128, 0:128]
+        nl.store(out, nisa.affine_select(pred=(iy < ix), on_true_tile=nl.load(x), on_false_value=nl.fp32.min))
+        return out
+    x = floats(128, 128)
+    check(on, kernel, np.where(np.tri(128, k=-1, dtype=bool), x, np.float32(nl.fp32.min)), x)
+
+
+def test_masked_square(on):
+    @nki.jit
+    def kernel(x):
+        out, (p, f) = output((64, 256)), nl.mgrid[0:128, 0:512]
+        inside = (p < 64) & (f < 256)
+        nl.store(out[p, f], nl.square(nl.load(x[p, f]), mask=inside), mask=inside)
+        return out
+    x = floats(128, 512)
+    check(on, kernel, x[:64, :256] ** 2, x)
+
+
+def test_tiles_of_the_tensor_engine(on):
+    """Four products side by side on the array are four products."""
+    @nki.jit
+    def kernel(a, b):
+        out = output((4, 64, 512))
+        for i in nl.static_range(4):
+            place = ((i % 2) * 64, (i // 2) * 64)
+            product = nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]), tile_position=place, tile_size=(64, 64))
+            nl.store(out[i], product)
+        return out
+    a, b = floats(4, 64, 64), floats(4, 64, 512, seed=1)
+    expected = np.einsum("ikm,ikn->imn", a.astype(np.float64), b).astype(np.float32)
+    check(on, kernel, expected, a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_sum_of_a_product_in_two_steps(on):
+    @nki.jit
+    def kernel(a, b):
+        out, total = output((128, 512)), nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            rows = nl.ds(k * 128, 128)
+            total += nisa.nc_matmul(nl.load(a[rows, :]), nl.load(b[rows, :]))
+        nl.store(out, total)
+        return out
+    a, b = floats(256, 128), floats(256, 512, seed=1)
+    check(on, kernel, (a.astype(np.float64).T @ b).astype(np.float32), a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_sequence_bounds(on):
+    @nki.jit
+    def kernel(ids):
+        out = output((1, 2, 5), nl.int32)
+        nl.store(out, nisa.sequence_bounds(segment_ids=nl.load(ids)))
+        return out
+    check(on, kernel, np.array([[[5, 1, 1, 3, 5], [-1, 3, 3, 4, -1]]], np.int32), np.array([[0, 1, 1, 2, 0]], np.int32))
+
+
+@pytest.mark.parametrize("left, right, expected", [
+    (nl.float16, 1.2, nl.float32), (nl.float16, np.float16(2), nl.float16), (nl.bfloat16, nl.float16, nl.float32),
+    (nl.float16, nl.float32, nl.float32)])
+def test_promotion(on, left, right, expected):
+    seen = []
+
+    @nki.jit
+    def kernel(x):
+        out, tile = output((16, 8)), nl.load(x, dtype=left)
+        other = right if isinstance(right, (float, np.generic)) else nl.load(x, dtype=right)
+        made = nl.add(tile, other)
+        seen.append(made.dtype)
+        nl.store(out, made)
+        return out
+    run(on, kernel, floats(16, 8))
+    assert seen[-1] == expected
+
+
+def test_simulation_returns_arrays_or_fills_them():
+    def returned(x):
+        out = output(x.shape)
+        nl.store(out, nl.load(x) * 2)
+        return out
+
+    def filled(x, out):
+        nl.store(out, nl.load(x) * 3)
+    x, out = floats(16, 8), np.zeros((16, 8), np.float32)
+    np.testing.assert_array_equal(nki.simulate_kernel(nki.jit(returned), x), x * 2)
+    nki.simulate_kernel(nki.trace(filled), x, out)
+    np.testing.assert_array_equal(out, x * 3)
