@@ -40,7 +40,6 @@ NAMES: dict[str, str | None] = {
     "torch_neuronx.xla_impl": None,
     "torch_neuronx.xla_impl.custom_op": "nki_mlir.customop.torch_binding",
     "torch_neuronx.utils": "nki_mlir.frameworks.torch_neuronx",
-    "torch_neuronx.xla_impl": None,
     "torch_neuronx.xla_impl.ops": "nki_mlir.frameworks.torch_neuronx",
     "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
 }

@@ -13,7 +13,6 @@ from nki_mlir.scalar.activation import ACTIVATIONS, Activation
 from nki_mlir.scalar.alu import ALU, AluOp
 
 
-
 class UnknownOperator(KernelError, TypeError):
     code = "NKI-OPERATOR"
     message = "{token} is not {what}; accepted are the language's functions, NumPy's functions and the names {names}"
