@@ -80,7 +80,7 @@ def operations(module: Any, name: str, sample: Any) -> list[str]:
         kernel = sample.kernel()
         spec = kernel.specialize(kernel.bind(sample.arrays, {}, is_array, describe_array))
     if name.endswith(("range", "loop", "scalar")):          # what the function emits besides belongs to the body
-        emitted = re.findall(r"\bscf\.(?:for|while)\b", "\n".join(str(m) for m in spec.modules))[:1]
+        emitted = re.findall(r"\bscf\.(?:for|while)\b", "\n".join(map(str, spec.modules)))[:1] or emitted
     return list(dict.fromkeys(emitted))
 
 
