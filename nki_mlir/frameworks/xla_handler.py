@@ -74,6 +74,7 @@ class Handler:
                 "reconcile-unrealized-casts)").run(module.operation)
             engine = load("execution_engine").ExecutionEngine(module, opt_level=3)
         self.kept.append(engine)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))        # XLA's threads may call it until the process ends
         address = ctypes.c_void_p()
         result = (ctypes.c_void_p * 1)(ctypes.addressof(address))
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup("handler_address"))(result)

@@ -109,6 +109,8 @@ def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
     if not entry:
         raise InternalError("generated code does not link")
     _engines.append(engine)
+    # Nor at exit: threads of other libraries end after Python, and give their memory back with this code.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     table = (ctypes.c_void_p * max(1, len(names)))()
     place = ctypes.c_void_p(ctypes.addressof(table))
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's way: addresses of arguments
