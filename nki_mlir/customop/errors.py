@@ -21,6 +21,7 @@ def shown(file: str | Path) -> str:
 def line_of(file: str, line: int) -> Location:
     """A whole line of a source file, where the column is not known."""
     name = shown(file)
+    linecache.checkcache(name)
     text = linecache.getline(name, line).rstrip("\n")
     return Location(name, line, len(text) - len(text.lstrip()), len(text) or None)
 

@@ -37,10 +37,10 @@ class Compiler:
 
     def kernel_flags(self, checked: bool) -> list[str]:
         """Flags for the user's sources. The instrumentation that the checked build uses is GCC's form of it."""
-        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1"]
-        if not checked:
-            return [*flags, "-O3"]
-        return [*flags, "-O1", *([] if self.is_clang else ["-fsanitize=kernel-address"])]
+        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3"]
+        if checked and not self.is_clang:
+            flags += ["-fsanitize=kernel-address", "-DGPSIMD_INSTRUMENTED=1"]
+        return flags
 
     def link_flags(self, checked: bool) -> list[str]:
         """``-Bsymbolic``: names of the library are its own, also where the process has PyTorch's of the same name."""

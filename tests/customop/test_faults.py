@@ -217,6 +217,23 @@ def test_fast_build__keeps_what_costs_nothing(build, x):
         assert np.array_equal(build("faults", multicore=True, checked=False).cores(x, 8), x)
 
 
+# -- a compiler without the instrumentation ----------------------------------------------------------------------------
+def test_build_without_instrumentation__reports_what_goes_through_functions(tmp_path, monkeypatch, build, x):
+    build("faults")                                             # skips without a compiler
+    monkeypatch.setattr("nki_mlir.customop.toolchain.Compiler.is_clang", True)
+    library = customop.load("plain", [SOURCES / "faults.cpp"], [SOURCES / "faults_shape.cpp"], tmp_path)
+    for name, mark in (("transfer_range", "transfer-range"), ("tcm_freed", "tcm-freed"), ("index", "index")):
+        with pytest.raises(Fault) as raised:
+            misuse(library, x, name)
+        assert place(raised.value) == ("faults.cpp", marked("faults.cpp", mark))
+    with pytest.warns(faults.Unwritten):
+        misuse(library, x, "unwritten_dst")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        misuse(library, x, "unwritten")                         # stores through references are not seen
+        misuse(library, x, "access_range")
+
+
 # -- texts -------------------------------------------------------------------------------------------------------------
 def test_text_of_a_fault__is_complete(one, x):
     with pytest.raises(faults.TransferOutOfBounds) as raised:

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop.abi import CODES, DTYPES
-from nki_mlir.customop.faults import BitwiseType
+from nki_mlir.customop.faults import BitwiseType, LongDim, TooManyDims
 
 UNARY = ["abs", "ceil", "floor", "sin", "cos", "tan", "log", "log2", "log10", "exp", "bitwise_not"]
 BINARY = ["add", "sub", "mul", "div", "pow", "bitwise_and", "bitwise_or"]
@@ -181,6 +181,14 @@ def test_arrays__of_any_layout_and_size(api):
     flat = np.ascontiguousarray(x.transpose(2, 0, 1)).ravel()
     assert np.array_equal(api.streamed(x.transpose(2, 0, 1)).ravel(), 5 * flat)
     assert api.streamed(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def test_arrays__of_too_many_or_too_long_dimensions(api):
+    with pytest.raises(TooManyDims, match="a tensor has 9 dimensions"):
+        api.streamed(np.zeros((1,) * 9, np.float32))
+    with pytest.raises(LongDim, match="a dimension of a tensor of 5 dimensions is 65,536"):
+        api.cast(np.zeros((1, 1, 1, 1, 65536), np.int8), 1)
+    assert api.streamed(np.ones((1,) * 8, np.float32)).shape == (1,) * 8
 
 
 # -- several cores -----------------------------------------------------------------------------------------------------
