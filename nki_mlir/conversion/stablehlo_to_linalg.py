@@ -17,6 +17,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
+from nki_mlir.conversion.graph.carried import keep_in_buffers
 from nki_mlir.conversion.graph.functions import (
     copies_as_structured,
     insert_kernels,
@@ -62,6 +63,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_passes(kernels, [pass_named(name) for name in LOWER])
             main = public_function(module)
             put_in_hbm(main)
+            keep_in_buffers(main)
             results_as_arguments(main)
             flatten_views(main)
             copies_as_structured(main)
