@@ -18,6 +18,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
 from nki_mlir.conversion.graph.carried import keep_in_buffers
+from nki_mlir.conversion.graph.counted import rewrite_counted_loops
 from nki_mlir.conversion.graph.functions import (
     copies_as_structured,
     insert_kernels,
@@ -54,6 +55,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
             rewrite_extremes(module)
+            rewrite_counted_loops(module)
             ControlFlowToScf().run(module)
             run_pipeline(module, TO_LINALG)
             make_signless(module)

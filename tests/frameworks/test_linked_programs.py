@@ -73,6 +73,8 @@ def loss(w1, w2, x, y):
     (lambda a, b: kernels.product(a @ b, b.T) + 1, (part(32, 40), part(40, 64, 40))),
     (attention, (part(32, 64), *(part(64, 64, 20 + 40 * k) for k in range(3)))),
     (jax.grad(loss, argnums=(0, 1)), (part(64, 150), part(150, 20), part(33, 64), part(33, 20))),
+    (lambda a, b: jax.lax.fori_loop(0, 3, lambda i, x: kernels.add[2](x, b) * i, a), (A, B)),
+    (lambda a, b: jax.lax.fori_loop(0, 5, lambda i, x: (x[1], kernels.add[2](x[0], x[1])), (a, b)), (A, B)),
     (lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"),
      (part(16, 256).reshape(1, 4, 32, 32), part(8, 36).reshape(8, 4, 3, 3))),
 ], ids=lambda value: "" if not callable(value) else str(getattr(value, "__code__", None)
