@@ -12,9 +12,7 @@ import torch
 
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
-from nki_mlir.frontend.state import is_bound
-from nki_mlir.frontend.wrapping import underlying
-from nki_mlir.language.arguments import global_names
+from nki_mlir.language.arguments import seen_by
 from nki_mlir.language.kernel import Kernel, default_executor
 
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
@@ -64,16 +62,6 @@ class Launch:
             torch.autograd.graph.increment_version([t for t in (tensors[n] for n in self.updated)
                                                     if not t.is_inference()])
         return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
-
-
-def seen_by(function: Any) -> tuple[list[tuple[dict[str, Any], str, Any]], list[tuple[Any, Any]]]:
-    """The globals and closure cells that a kernel's Python reads: what it was captured with besides its arguments."""
-    inner = underlying(function)
-    if inner is None:
-        return [], []
-    scope = inner.__globals__
-    cells = [(cell, cell.cell_contents) for cell in inner.__closure__ or () if is_bound(cell)]
-    return [(scope, name, scope[name]) for name in global_names(inner.__code__) if name in scope], cells
 
 
 _LAUNCHES: dict[Any, Launch] = {}

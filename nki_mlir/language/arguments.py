@@ -9,14 +9,14 @@ import enum
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from types import CodeType
+from functools import cache, partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.locations import is_library, user_location
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import name_of, underlying
 from nki_mlir.scalar.dtypes import DType
@@ -140,13 +140,53 @@ class Identity:
 
 
 def surroundings(function: Any) -> tuple:
-    """What a function's code sees besides its arguments: closure cells and globals, by value where they have one."""
-    inner = underlying(function)
-    if inner is None:
-        return ()
-    cells = [_plain_key(cell.cell_contents) for cell in inner.__closure__ or () if is_bound(cell)]
-    scope = inner.__globals__
-    return *cells, *[_plain_key(scope[name]) for name in global_names(inner.__code__) if name in scope]
+    """What a function's code and its helpers see besides their arguments, by value where it has one."""
+    found, cells = seen_by(function)
+    return *[_plain_key(value) for _, value in cells], *[_plain_key(value) for _, _, value in found]
+
+
+def seen_by(function: Any) -> tuple[list[tuple[dict[str, Any], str, Any]], list[tuple[Any, Any]]]:
+    """What a kernel is captured with besides its arguments: globals (scope, name, value), closure cells (cell, value).
+
+    These are what its own Python reads, and what the helpers that it sees read, in other modules of the user's too.
+    """
+    found: list[tuple[dict[str, Any], str, Any]] = []
+    cells: list[tuple[Any, Any]] = []
+    pending, visited = [function], set()
+    while pending:
+        inner = underlying(pending.pop())
+        if inner is None or id(inner) in visited:
+            continue
+        visited.add(id(inner))
+        names, scope = global_names(inner.__code__), inner.__globals__
+        near = [(cell, cell.cell_contents) for cell in inner.__closure__ or () if is_bound(cell)]
+        new = [(scope, name, scope[name]) for name in names if name in scope]
+        for _, _, module in new[:]:
+            if type(module) is ModuleType and _is_users(getattr(module, "__file__", None)):
+                new += [(vars(module), name, vars(module)[name]) for name in names if name in vars(module)]
+        found += new
+        cells += near
+        for value in (*(value for _, value in near), *(value for _, _, value in new)):
+            helper = _function_in(value)
+            if helper is not None and _is_users(helper.__code__.co_filename):
+                pending.append(helper)
+    return found, cells
+
+
+def _function_in(value: Any) -> FunctionType | None:
+    """The Python function of a helper: itself, a method's, a partial's, or the one that a kernel was made of."""
+    match value:
+        case FunctionType():
+            return value
+        case MethodType() | partial():
+            return underlying(value)
+    made_of = getattr(value, "func", None) if hasattr(type(value), "__dataclass_fields__") else None
+    return made_of if isinstance(made_of, FunctionType) else None
+
+
+@cache
+def _is_users(file: str | None) -> bool:
+    return file is not None and not is_library(file)
 
 
 def _plain_key(value: Any) -> Any:

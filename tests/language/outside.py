@@ -3,6 +3,12 @@
 
 from nki_mlir.language.beta import language as nl
 
+WEIGHT = 2
+
+
+def weighted(tile):
+    return tile * WEIGHT
+
 
 def double_all(out, x, count):
     for i in nl.affine_range(count):

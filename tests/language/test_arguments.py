@@ -17,6 +17,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
 
+from . import outside
 from .conftest import EXECUTORS
 from .running import check, compare, numbers, run
 
@@ -126,6 +127,34 @@ def test_constants_are_read_at_each_call(on, monkeypatch):
     check(on, kernel, X * 7 + 3, X)
     monkeypatch.setattr("tests.language.test_arguments.FACTOR", 11)
     check(on, kernel, X * 7 + 11, X)
+
+
+def test_constants_of_helpers_are_read_at_each_call(on, monkeypatch):
+    """What a helper reads in its own module counts as the kernel's own: directly, in a closure, or by the module's name."""
+    inner, traced = outside.weighted, nki.jit(outside.weighted)
+
+    @nki.jit
+    def directly(x):
+        return output_of(outside.weighted(nl.load(x)))
+
+    @nki.jit
+    def in_closures(x):
+        return output_of((lambda tile: inner(tile))(nl.load(x)))
+
+    @nki.jit
+    def of_a_module(x):
+        return output_of(nl.load(x) * outside.WEIGHT)
+
+    @nki.jit
+    def of_a_kernel(x):
+        return output_of(traced(nl.load(x)))
+
+    def all_give(factor):
+        for kernel in (directly, in_closures, of_a_module, of_a_kernel):
+            check(on, kernel, X * factor, X)
+    all_give(2)
+    monkeypatch.setattr(outside, "WEIGHT", 5)
+    all_give(5)
 
 
 def test_methods_partials_and_callables(on):
