@@ -24,8 +24,9 @@ from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.torch_launch import Plan, launched, put, remember
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.arguments import BadArgument, constant_key, map_leaves, surroundings
+from nki_mlir.language.arguments import BadArgument, map_leaves
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.surroundings import surroundings
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -80,9 +81,8 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
     """The plan of a call, made once for its shapes and constants."""
     on = kernel.executor or default_executor()
     exporting = torch.compiler.is_exporting()
-    constants = tuple([v if _is_place(v) else constant_key(v) for v in (*positional, *named.values())])
-    around = surroundings(kernel.func)
-    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, constants, tuple(named),
+    around = surroundings(kernel.func, (*positional, *named.values()))
+    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, len(positional), tuple(named),
            kinds, around)
     if key not in _PLANS:
         _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)

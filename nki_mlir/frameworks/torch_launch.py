@@ -12,8 +12,8 @@ import torch
 
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
-from nki_mlir.language.arguments import seen_by
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.surroundings import Surroundings
 
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
 # result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
@@ -40,14 +40,18 @@ class Launch:
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
-        self.globals, self.cells = seen_by(kernel.func)
+        self.kernel_function = kernel.func
+        self.seen = Surroundings(kernel.func)
 
     def holds(self) -> bool:
-        """Whether the kernel's Python still sees the same objects around it."""
-        for scope, name, value in self.globals:
+        """Whether the kernel's Python still sees the same around it."""
+        for scope, name, value in self.seen.globals:
             if scope.get(name) is not value:
                 return False
-        return all(cell.cell_contents is value for cell, value in self.cells) if self.cells else True
+        for cell, value in self.seen.cells:
+            if cell.cell_contents is not value:
+                return False
+        return not self.seen.objects or Surroundings(self.kernel_function).key == self.seen.key
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         made = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])

@@ -23,8 +23,9 @@ from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import raised_at, user_location
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, surroundings
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of
 from nki_mlir.language.results import Traced, assemble, check_written, traced
+from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -163,9 +164,13 @@ class Kernel:
 
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
-        key = (self.grid, self.platform, bound.key, surroundings(self.func))
+        seen = Surroundings(self.func, bound.constants)
+        key = self.grid, self.platform, bound.tensor_key, seen.key
         if key not in self.specializations:
-            self.specializations[key] = self._capture(bound)
+            made = self._capture(bound)
+            if seen.leave_out_changes():
+                key = *key[:-1], Surroundings(self.func, bound.constants).key
+            self.specializations[key] = made
         return self.specializations[key]
 
     def _capture(self, bound: Bound) -> Specialization:

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel's Python sees besides its tensors, as a key: a capture holds as long as all of it stays the same.
+
+These are compile-time arguments, globals and closure cells, those of the helpers that it sees too, with what lists,
+dicts, arrays, objects and classes hold at the time of the call.
+"""
+
+import argparse
+import enum
+import sys
+from collections import deque
+from collections.abc import Iterable
+from functools import cache, partial
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from nki_mlir.frontend.locations import is_library, is_own
+from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.scalar.dtypes import DType
+
+OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
+
+
+class Identity:
+    """Equal to the same object only, which it keeps alive."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def surroundings(function: Any, arguments: Iterable[Any] = ()) -> tuple:
+    """The key of a kernel's function and its compile-time arguments."""
+    return Surroundings(function, arguments).key
+
+
+class Surroundings:
+    """One walk. ``globals`` (scope, name, value) and ``cells`` (cell, value) are where something was seen, ``objects``
+    (object, slots) what may change in place.
+
+    What a kernel's Python changes while it is captured (a list that it appends to) is left out of its later keys.
+    """
+
+    def __init__(self, function: Any, arguments: Iterable[Any] = ()) -> None:
+        self.globals: list[tuple[dict[str, Any], str, Any]] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.objects: list[tuple[Any, dict[Any, Any]]] = []
+        self._numbers: dict[int, int] = {}          # places in ``objects``, by id
+        self._pending: list[FunctionType] = []
+        self._followed: set[int] = set()
+        self._own = _changed_by.setdefault(underlying(function) or type(function), {})
+        self._follow(function, is_kernel=True)
+        key = [self._content(value) for value in (function, *arguments)]
+        expanded = 0
+        while self._pending or expanded < len(self.objects):
+            if self._pending:
+                key += [self._content(value) for value in self._seen_by(self._pending.pop())]
+            else:
+                slots = self.objects[expanded][1]
+                key.append(tuple([(name, self._content(value)) for name, value in slots.items()]))
+                expanded += 1
+        self.key = tuple(key)
+
+    def leave_out_changes(self) -> bool:
+        """Leave what has changed since out of later keys of the same kernel; whether there was something."""
+        before = len(self._own)
+        for scope, name, value in self.globals:
+            if scope.get(name) is not value:
+                self._own[id(scope), name] = scope
+        for cell, value in self.cells:
+            if not is_bound(cell) or cell.cell_contents is not value:
+                self._own[id(cell), None] = cell
+        for owner, slots in self.objects:
+            now = self._slots(owner) or {}
+            for name in now.keys() | slots.keys():
+                if name not in now or name not in slots or not _same(now[name], slots[name]):
+                    self._own[id(owner), name] = owner
+        return len(self._own) > before
+
+    def _follow(self, function: Any, is_kernel: bool = False) -> None:
+        """Look at what a helper sees, too, where it is the user's code."""
+        inner = underlying(function)
+        if inner is not None and id(inner) not in self._followed and (
+                is_kernel or _is_users(inner.__code__.co_filename)):
+            self._followed.add(id(inner))
+            self._pending.append(inner)
+
+    def _seen_by(self, function: FunctionType) -> list[Any]:
+        names, own = global_names(function.__code__), self._own
+        cells = [(cell, cell.cell_contents) for cell in function.__closure__ or ()
+                 if is_bound(cell) and (id(cell), None) not in own]
+        scopes, places = [function.__globals__], []
+        for scope in scopes:                        # grows: names are looked up in the user's modules, too
+            near = [(scope, name, scope[name]) for name in names if name in scope and (id(scope), name) not in own]
+            places += near
+            scopes += [vars(m) for _, _, m in near if type(m) is ModuleType and _is_users(
+                getattr(m, "__file__", None)) and not any(vars(m) is s for s in scopes)]
+        self.cells += cells
+        self.globals += places
+        defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
+        return [*(v for _, v in cells), *(v for _, _, v in places), *defaults]
+
+    def _content(self, value: Any) -> Any:
+        """Immutable values as they are, others by their place in ``objects``."""
+        match value:
+            case None | bool() | int() | str() | bytes():
+                return type(value), value
+            case float() | complex():
+                return type(value), repr(value)     # 0.0 is not -0.0, and nan is nan
+            case FunctionType():
+                self._follow(value)
+                return Identity(value)
+            case ModuleType() | enum.Enum():
+                return Identity(value)
+            case np.generic() | np.dtype() | DType():
+                return type(value), str(value)
+            case tuple() | frozenset():
+                return type(value), tuple([self._content(v) for v in value])
+        if id(value) not in self._numbers:
+            slots = self._slots(value) if len(self.objects) < OBJECTS else None
+            if slots is None:
+                return Identity(value)
+            slots = {name: part for name, part in slots.items() if (id(value), name) not in self._own}
+            self._numbers[id(value)] = len(self.objects)
+            self.objects.append((value, slots))
+        return Identity(value) if isinstance(value, type) else type(value), self._numbers[id(value)]
+
+    def _slots(self, value: Any) -> dict[Any, Any] | None:
+        """What a value holds, by name or in one slot; None where only its identity counts."""
+        match value:
+            case np.ndarray():
+                return {None: (str(value.dtype), value.shape, value.tobytes())}
+            case list() | set() | deque():
+                return {None: tuple(value)}
+            case dict():
+                return dict(value)
+            case MethodType():
+                return {None: (value.__func__, value.__self__)}
+            case partial():
+                return {None: (value.func, value.args, value.keywords)}
+            case type():
+                return self._members(value) if _is_users_class(value) else None     # type: ignore[arg-type]
+        kind: Any = type(value)
+        if not _holds_state(kind):
+            self._follow(getattr(value, "__wrapped__", None))       # of a kernel or a cached function
+            return None
+        slots = {name: getattr(value, name) for name in _slot_names(kind) if hasattr(value, name)}
+        return {"__class__": kind} | slots | getattr(value, "__dict__", {})
+
+    def _members(self, kind: type) -> dict[Any, Any]:
+        """Bases and values of a class of the user's; its methods are followed."""
+        values: dict[Any, Any] = {"__bases__": kind.__bases__}
+        for name, member in vars(kind).items():
+            member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+            if isinstance(member, FunctionType):
+                self._follow(member)
+            elif not name.startswith("__") and not issubclass(kind, enum.Enum):
+                values[name] = member
+        return values
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one is other or (type(one) is type(other) and isinstance(one, (int, str, bytes)) and one == other)
+
+
+# What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
+_changed_by: WeakKeyDictionary[Any, dict[tuple[int, Any], Any]] = WeakKeyDictionary()
+
+
+@cache
+def global_names(code: CodeType) -> tuple[str, ...]:
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return tuple(sorted({*code.co_names, *(name for c in inner for name in global_names(c))}))
+
+
+@cache
+def _is_users(file: str | None) -> bool:
+    return file is not None and not is_library(file)
+
+
+@cache
+def _is_users_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return kind.__module__ != "builtins" and (_is_users(file) or (file is None and kind.__module__ == "__main__"))
+
+
+@cache
+def _holds_state(kind: type) -> bool:
+    """Classes of the user's, data classes and namespaces; others are machinery that is not read for its state."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file is not None and is_own(file):
+        return False
+    return (_is_users_class(kind) or hasattr(kind, "__dataclass_fields__")
+            or issubclass(kind, (SimpleNamespace, argparse.Namespace)))
+
+
+@cache
+def _slot_names(kind: type) -> tuple[str, ...]:
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    return tuple(n for names in slots for n in ((names,) if isinstance(names, str) else names)
+                 if n not in ("__dict__", "__weakref__"))

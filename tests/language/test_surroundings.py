@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel sees besides its tensors counts with the value it has at the call, changed in place or replaced."""
+
+import dataclasses
+import functools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.surroundings import OBJECTS, surroundings
+
+from .running import check, numbers
+from .test_arguments import output_of
+
+X = numbers(16, 8)
+TABLE = {}
+count = 0
+
+
+class Settings:
+    bias = 1
+    __slots__ = ("inner", "scale")
+
+    def __init__(self):
+        self.scale, self.inner = 2, SimpleNamespace(offset=3)
+
+    def total(self):
+        return self.bias + self.inner.offset
+
+
+@dataclasses.dataclass
+class Block:
+    width: int
+    options: dict
+
+
+SETTINGS = Settings()
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    fresh = Settings()
+    monkeypatch.setattr("tests.language.test_surroundings.SETTINGS", fresh)
+    monkeypatch.setattr(Settings, "bias", 1)
+    return fresh
+
+
+def test_containers_and_arrays(on, monkeypatch):
+    @nki.jit
+    def kernel(x):
+        return output_of(nl.load(x) * TABLE["scale"][0] + int(TABLE["offsets"][1]))
+    table = {"scale": [2], "offsets": np.array([1, 2])}
+    monkeypatch.setattr("tests.language.test_surroundings.TABLE", table)
+    check(on, kernel, X * 2 + 2, X)
+    table["scale"][0] = 5
+    check(on, kernel, X * 5 + 2, X)
+    table["offsets"][1] = 7
+    check(on, kernel, X * 5 + 7, X)
+    table["scale"] = [9, 9]
+    check(on, kernel, X * 9 + 7, X)
+
+
+def test_objects_and_classes(on, settings, monkeypatch):
+    @nki.jit
+    def kernel(x):
+        return output_of(nl.load(x) * SETTINGS.scale + SETTINGS.total())
+    check(on, kernel, X * 2 + 4, X)
+    settings.scale = 4
+    check(on, kernel, X * 4 + 4, X)
+    settings.inner.offset = 10
+    check(on, kernel, X * 4 + 11, X)
+    monkeypatch.setattr(Settings, "bias", 5)
+    check(on, kernel, X * 4 + 15, X)
+
+
+def test_objects_of_methods_partials_and_closures(on):
+    class Scaler:
+        def __init__(self, scale):
+            self.scale = scale
+
+        def kernel(self, x):
+            return output_of(nl.load(x) * self.scale)
+
+    def scaled(x, by):
+        return output_of(nl.load(x) * by.scale)
+    scaler = Scaler(2)
+    kernels = [nki.jit(scaler.kernel), nki.jit(functools.partial(scaled, by=scaler)),
+               nki.jit(lambda x: output_of(nl.load(x) * scaler.scale))]
+    for scale in (2, 6):
+        scaler.scale = scale
+        for kernel in kernels:
+            check(on, kernel, X * scale, X)
+
+
+def test_objects_that_are_arguments(on, settings):
+    @nki.jit
+    def kernel(x, settings, block, f=abs):
+        return output_of(nl.load(x) * settings.scale + block.width + f(block.options["shift"]))
+    block = Block(1, {"shift": -2})
+    check(on, kernel, X * 2 + 3, X, settings, block)
+    settings.scale, block.width = 5, 2
+    check(on, kernel, X * 5 + 4, X, settings, block)
+    block.options["shift"] = 1
+    check(on, kernel, X * 5 + 3, X, settings, block)
+    check(on, kernel, X * 5 + 3, X, settings, block, lambda value: settings.scale - 4)
+    settings.scale = 6
+    helper = lambda value: settings.scale * value
+    check(on, kernel, X * 6 + 8, X, settings, block, helper)
+    settings.scale = 7
+    check(on, kernel, X * 7 + 9, X, settings, block, helper)
+
+
+def test_helpers_in_tables(on):
+    factor = [2]
+    helpers = {"scale": [lambda tile: tile * factor[0]]}
+
+    @nki.jit
+    def kernel(x):
+        return output_of(helpers["scale"][0](nl.load(x)))
+    check(on, kernel, X * 2, X)
+    factor[0] = 3
+    check(on, kernel, X * 3, X)
+    helpers["scale"][0] = lambda tile: tile + factor[0]
+    check(on, kernel, X + 3, X)
+
+
+def test_what_the_kernel_itself_changes_does_not_count(on):
+    """A log, a counter and a cache of the kernel's own do not lead to a capture at each call; what is next to them counts."""
+    if on == "eager":
+        pytest.skip("executes without capturing")
+    log, number, config = [], 0, SimpleNamespace(scale=2)
+
+    @nki.jit
+    def kernel(x, offset):
+        nonlocal number
+        global count
+        number, count = number + 1, count + 1
+        log.append(offset)
+        config.double = config.scale * 2
+        return output_of(nl.load(x) * config.double + offset)
+    for offset in (1, 1, 2, 1, 2):
+        check(on, kernel, X * 4 + offset, X, offset)
+    assert (log, number) == ([1, 2], 2)
+    config.scale = 3
+    check(on, kernel, X * 6 + 1, X, 1)
+    assert number == 3
+
+
+def test_key__recursive_and_endless():
+    held = []
+    held.append(held)
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    many = [[n] for n in range(2 * OBJECTS)]
+
+    def kernel():
+        return held, deep, many
+    before = surroundings(kernel)
+    assert hash(before) == hash(surroundings(kernel)) and before == surroundings(kernel)
+    held.append(1)
+    assert surroundings(kernel) != before
+
+
+def test_key__of_values():
+    key = lambda value: surroundings(len, [value])
+    for one, other in ((0.0, -0.0), (1, True), (1, 1.0), ("1", 1), ((1,), [1]), ({"a": 1}, {"a": 2}),
+                       ([1, 2], [2, 1]), (np.zeros(2), np.zeros(3)), (np.int8(1), np.int16(1)), (Block(1, {}), Block(2, {}))):
+        assert key(one) != key(other), (one, other)
+    for make in (lambda: [1, {"a": (2, 3.5)}], lambda: float("nan"), lambda: np.ones(3), lambda: Block(1, {"a": 2}),
+                 lambda: {3, 1}, Settings):
+        assert key(make()) == key(make())
+
+
+def test_torch_calls_that_are_planned(settings):
+    torch = pytest.importorskip("torch")
+
+    @nki.jit
+    def kernel(x):
+        return output_of(nl.load(x) * SETTINGS.scale)
+    x = torch.from_numpy(X)
+    for scale in (2, 2, 2, 5, 5, 2):
+        settings.scale = scale
+        torch.testing.assert_close(kernel(x), x * scale, rtol=0, atol=0)
