@@ -11,9 +11,11 @@ from nki_mlir.diagnostics import Location
 
 PACKAGE = str(Path(__file__).parent.parent) + "/"
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
 
 _positions: dict[tuple[str, CodeType, int], Location] = {}
 _own: dict[str, bool] = {}
+_users: dict[str, bool] = {}
 
 
 def is_own(file: str) -> bool:
@@ -23,9 +25,16 @@ def is_own(file: str) -> bool:
     return _own[file]
 
 
-def is_library(file: str) -> bool:
-    """Whether a file is the toolchain's, Python's or an installed package's: not code to wrap."""
-    return is_own(file) or "site-packages" in file or file.startswith((STANDARD_LIBRARY, "<frozen"))
+def is_users(file: str, scope: dict[str, Any]) -> bool:
+    """Whether code of a file is a user's, given its globals: not the toolchain's, not Python's, and not that of an
+    installed package, unless the module uses NKI: kernels come in packages, too."""
+    if file not in _users:
+        if "site-packages" in file or "dist-packages" in file:
+            names = [getattr(v, "__module__" if callable(v) else "__name__", None) for v in list(scope.values())]
+            _users[file] = not is_own(file) and any(str(name).split(".")[0] in NKI for name in names)
+        else:
+            _users[file] = not is_own(file) and not file.startswith((STANDARD_LIBRARY, "<frozen"))
+    return _users[file]
 
 
 def user_frame() -> FrameType | None:

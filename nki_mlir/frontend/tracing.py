@@ -13,7 +13,7 @@ from typing import Any
 from nki_mlir.frontend.builder import Site, current
 from nki_mlir.frontend.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import is_library, user_location, variables
+from nki_mlir.frontend.locations import is_users, user_location, variables
 from nki_mlir.frontend.state import changes, snapshot
 from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.wrapping import underlying, wrap
@@ -102,8 +102,8 @@ class Runtime:
             return _isinstance
         if function is type:
             return _type
-        if type(function) in _WRAPPED and (inner := underlying(function)) is not None and not is_library(
-                inner.__code__.co_filename):
+        if type(function) in _WRAPPED and (inner := underlying(function)) is not None and is_users(
+                inner.__code__.co_filename, inner.__globals__):
             return wrap(function, False, Runtime)
         return function
 

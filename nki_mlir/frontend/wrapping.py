@@ -9,7 +9,7 @@ import ast
 import inspect
 import itertools
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -120,20 +120,23 @@ def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> Cod
 _codes: dict[tuple[str, CodeType, bool], CodeType | None] = {}
 
 
-def _compiled(function: ast.FunctionDef, code: CodeType, is_kernel: bool) -> CodeType | None:
-    attributes = (n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute))
-    if any(name.startswith("__") and not name.endswith("__") for name in attributes):
-        return None                                     # ``self.__x`` of a method has another name outside its class
+def _compiled(function: ast.FunctionDef, code: CodeType, is_kernel: bool) -> CodeType:
     function.decorator_list = []
     wrapped = Wrapper(function, is_kernel).visit(function)
-    # An outer function makes the free names free again, so that the compiler emits cell accesses for them.
+    # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of
+    # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
+    # cell accesses for them.
+    around = code.co_qualname.split(".")[-2:-1]
+    if around and around[0].isidentifier():
+        wrapped = ast.ClassDef("_____" + around[0], [], [], [wrapped], [])
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
     outer.body = [wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
-    return _nested(_nested(compiled, "outer"), function.name)
+    names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name
+    return reduce(_nested, names, compiled)
 
 
 _FUTURES = 0x1000000            # ``from __future__ import annotations``

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from nki_mlir.frontend.locations import is_library, is_own
+from nki_mlir.frontend.locations import is_own, is_users
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.scalar.dtypes import DType
@@ -92,7 +92,7 @@ class Surroundings:
         """Look at what a helper sees, too, where it is the user's code."""
         inner = underlying(function)
         if inner is not None and id(inner) not in self._followed and (
-                is_kernel or _is_users(inner.__code__.co_filename)):
+                is_kernel or is_users(inner.__code__.co_filename, inner.__globals__)):
             self._followed.add(id(inner))
             self._pending.append(inner)
 
@@ -104,8 +104,8 @@ class Surroundings:
         for scope in scopes:                        # grows: names are looked up in the user's modules, too
             near = [(scope, name, scope[name]) for name in names if name in scope and (id(scope), name) not in own]
             places += near
-            scopes += [vars(m) for _, _, m in near if type(m) is ModuleType and _is_users(
-                getattr(m, "__file__", None)) and not any(vars(m) is s for s in scopes)]
+            scopes += [vars(m) for _, _, m in near if type(m) is ModuleType and _is_users_module(m)
+                       and not any(vars(m) is s for s in scopes)]
         self.cells += cells
         self.globals += places
         defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
@@ -186,16 +186,15 @@ def global_names(code: CodeType) -> tuple[str, ...]:
     return tuple(sorted({*code.co_names, *(name for c in inner for name in global_names(c))}))
 
 
-@cache
-def _is_users(file: str | None) -> bool:
-    return file is not None and not is_library(file)
+def _is_users_module(module: ModuleType | None) -> bool:
+    """Whether a module is the user's; ``__main__`` of an interactive session has no file."""
+    file = getattr(module, "__file__", None)
+    return module is not None and (is_users(file, vars(module)) if file else module.__name__ == "__main__")
 
 
 @cache
 def _is_users_class(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    file = getattr(module, "__file__", None)
-    return kind.__module__ != "builtins" and (_is_users(file) or (file is None and kind.__module__ == "__main__"))
+    return _is_users_module(sys.modules.get(kind.__module__))
 
 
 @cache

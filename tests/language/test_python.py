@@ -4,6 +4,8 @@
 import contextlib
 import dataclasses
 import functools
+import importlib
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from nki_mlir.language.beta.typing import tensor
 
 from . import outside
 from .running import check, numbers, run
+from .test_control_flow import loops_of
 
 X = numbers(4, 16, 8)
 
@@ -379,20 +382,43 @@ def test_decorated_twice_and_wrapped(on):
 
 
 def test_name_mangling(on):
-    class Counter:
+    class Named:
+        def offset(self):
+            return 1
+
+    class _Counter(Named):
         def __init__(self):
             self.__count = 2
 
-        def run(self, out, x):
-            for i in nl.affine_range(4):
-                nl.store(out[i], nl.load(x[i]) * self.__count)
+        def offset(self):
+            return super().offset() + self.__count
 
-    @nki.jit
-    def kernel(x):
-        out = output(x)
-        Counter().run(out, x)
-        return out
-    check(on, kernel, X * 2, X)
+        def run(self, x):
+            out = output(x)
+            for i in nl.affine_range(4):
+                nl.store(out[i], nl.load(x[i]) * self.__count + self.offset())
+            return out
+    kernel = nki.jit(_Counter().run)
+    check(on, kernel, X * 2 + 3, X)
+    assert on == "eager" or loops_of(kernel, X) == 1
+
+
+def test_kernels_of_installed_packages(on, tmp_path, monkeypatch):
+    """A package whose modules use NKI holds kernels and helpers like any file of the user's."""
+    place = tmp_path / "site-packages" / "kernels_of_a_package.py"
+    place.parent.mkdir()
+    place.write_text(
+        "from nki_mlir.language.beta import nki, language as nl\nSCALES = [2]\n"
+        "def scale(out, x):\n    for i in nl.affine_range(4):\n        nl.store(out[i], nl.load(x[i]) * SCALES[0])\n"
+        "@nki.jit\ndef kernel(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n    scale(out, x)\n"
+        "    return out\n")
+    monkeypatch.syspath_prepend(place.parent)
+    monkeypatch.delitem(sys.modules, place.stem, raising=False)
+    package = importlib.import_module(place.stem)
+    check(on, package.kernel, X * 2, X)
+    package.SCALES[0] = 3
+    check(on, package.kernel, X * 3, X)
+    assert on == "eager" or loops_of(package.kernel, X) == 1
 
 
 def test_globals_of_the_module_are_not_touched():
