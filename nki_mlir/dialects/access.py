@@ -8,7 +8,8 @@ All steps and offsets are in elements of the pattern's dtype.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -146,16 +147,42 @@ class Access:
         return {position for form in forms for position, _ in form.symbols}
 
 
-@dataclass(frozen=True, eq=False)
+class Layout:
+    """What tiles that differ in their buffers only have in common; equal ones are one object (``Tile.layout``)."""
+
+    __slots__ = ("is_whole", "row")
+
+    def __init__(self, space: str, base_shape: tuple[int, ...], base_dtype: DType, access: Access) -> None:
+        on_chip = space != HBM
+        extents = base_shape[1:] if on_chip else base_shape
+        self.row = prod(extents) * base_dtype.itemsize // access.dtype.itemsize
+        lanes = not on_chip or access.dims[0][1] == base_shape[0]
+        self.is_whole = lanes and prod([count for _, count in access.free_dims]) == self.row
+
+
+_layout = lru_cache(1 << 16)(Layout)
+
+
+@dataclass(eq=False, slots=True)
 class Tile:
-    """An operand: a base buffer (``handle`` is whatever the holder keeps: an array, an SSA value) and its access."""
+    """An operand: a base buffer (``handle`` is whatever the holder keeps: an array, an SSA value) and its access.
+
+    Immutable. (Not declared so: captures make a great many, and a frozen dataclass is slow to make.)
+    """
 
     handle: Any
     space: str
     base_shape: tuple[int, ...]                 # physical: partitions first on chip
     base_dtype: DType
     access: Access
-    label: str = field(default="", compare=False)   # how messages call it
+    label: str = ""                             # how messages call it
+    _layout: Layout | None = field(default=None, init=False, repr=False)
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = _layout(self.space, self.base_shape, self.base_dtype, self.access)
+        return self._layout
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,13 +208,10 @@ class Tile:
             total *= count
         return total
 
-    @cached_property
+    @property
     def row(self) -> int:
         """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
-        total = 1
-        for extent in self.base_shape[1:] if self.on_chip else self.base_shape:
-            total *= extent
-        return total * self.base_dtype.itemsize // self.dtype.itemsize
+        return self.layout.row
 
     def describe(self) -> str:
         extents = ", ".join(map(str, self.shape))

@@ -10,6 +10,7 @@ MLIR.
 import inspect
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, get_args, get_origin
 
 import numpy as np
@@ -43,11 +44,11 @@ class TileField:
     role: type                  # In, Out or InOut
     optional: bool
 
-    @property
+    @cached_property
     def reads(self) -> bool:
         return self.role is not Out
 
-    @property
+    @cached_property
     def writes(self) -> bool:
         return self.role is not In
 
@@ -79,6 +80,7 @@ class Op:
     tiles: ClassVar[tuple[TileField, ...]] = ()
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
+    initial: ClassVar[dict[str, Any]] = {}      # what fields hold that are not given
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -103,20 +105,31 @@ class Op:
                     if field in owner.__dict__:
                         defaults[field] = owner.__dict__[field]
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles), attributes, defaults
+        cls.initial = {tile.name: None for tile in tiles} | defaults
         cls.has_optional_tiles = any(tile.optional for tile in tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
 
     def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple = (), ranges: Ranges = (),
                  extra: dict[str, Any] | None = None, **fields: Any) -> None:
+        own = self.__dict__
+        own.update(self.initial)
+        own.update(fields)
+        if len(own) != len(self.tiles) + len(self.attributes):
+            known = {*(tile.name for tile in self.tiles), *self.attributes}
+            unknown, missing = [n for n in own if n not in known], ", ".join(n for n in known if n not in own)
+            what = f"has no field {', '.join(unknown)}" if unknown else f"is made without {missing}"
+            raise TypeError(f"{self.full_name()} {what}")
         self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
         self.extra = extra or {}                # discardable attributes, kept by every pass
-        for tile in self.tiles:
-            setattr(self, tile.name, fields.pop(tile.name, None))
-        for attribute in self.attributes:
-            setattr(self, attribute, fields.pop(attribute) if attribute in fields else self.defaults[attribute])
-        if fields:
-            raise TypeError(f"{self.full_name()} has no field {', '.join(fields)}")
+
+    def outline(self) -> tuple:
+        """Equal for operations that differ in their buffers only, and in masks and limits."""
+        own = self.__dict__
+        tiles = [None if (tile := own[f.name]) is None else tile.layout for f in self.tiles]
+        # Numbers that are equal need not be the same: 1 and True, 0.0 and -0.0.
+        values = [v if type(v := own[name]) is str else (type(v), repr(v)) for name in self.attributes]
+        return (type(self), *tiles, *values)
 
     # -- what holds for all ops ----------------------------------------------------------------------------------------
     @classmethod

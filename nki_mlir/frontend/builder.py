@@ -49,6 +49,7 @@ class Builder:
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
+        self.known: dict[tuple, dict[str, Any]] = {}        # by the outline of an operation: what was worked out for it
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
     # -- what builders do ----------------------------------------------------------------------------------------------
@@ -76,8 +77,12 @@ class Builder:
     def iteration(self, site: Site) -> None:
         """One more iteration of an unrolled loop begins; capture counts them against the limit."""
 
-    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
-        """``views`` are those of the operands, ``symbols`` those that their patterns are over."""
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
+                known: dict[str, Any]) -> None:
+        """``views`` are those of the operands, ``symbols`` those that their patterns are over.
+
+        ``known`` is the builder's to keep what it works out; operations with the same one differ in their buffers only.
+        """
         raise InternalError("a builder must perform operations")
 
     def take_back(self, result: View) -> bool:
@@ -130,8 +135,9 @@ class Builder:
             for field in cls.tiles:
                 if not field.writes and field.name in views and views[field.name].shape != shape:
                     views[field.name] = broadcast(views[field.name], shape)
-        used = {f.name: views[f.name].as_tile() for f in cls.tiles if f.name in views}
-        indices = [i for view in used.values() for i in (view.partition, view.free) if i.symbols]
+        present = [f for f in cls.tiles if f.name in views]
+        used = [views[f.name].as_tile() for f in present]
+        indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
         symbols: list[Symbol] = []
         place: dict[Symbol, int] = {}
         if indices or cls.has_linear_attributes:
@@ -139,20 +145,22 @@ class Builder:
             symbols = self.symbols_of([*indices, *linear.values()])
             place = {s: k for k, s in enumerate(symbols)}
             attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
-        fields: dict[str, Any] = {name: tile_of(view, place) for name, view in used.items()}
-        op = cls(**attributes, **fields)
-        operands = op.operands()
-        verify(op, operands)
-        restricted = mask is not None or any([v.limits or v.mask is not None for v in used.values()])
-        if restricted and not self._restrict(op, used, mask, symbols, place):
+        operands = [(f, tile_of(view, place)) for f, view in zip(present, used)]
+        op = cls(**attributes, **{f.name: tile for f, tile in operands})
+        outline = op.outline()
+        known = self.known.get(outline)
+        if known is None:
+            verify(op, operands)
+            known = self.known[outline] = {}
+        if (mask is not None or any([v.limits or v.mask is not None for v in used])) and not self._restrict(
+                op, dict(zip([f.name for f in present], used)), mask, symbols, place):
             return None
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        views_used = list(used.values())
-        for (field, _), view in zip(operands, views_used):
+        for field, view in zip(present, used):
             if field.writes and view.buffer.space == HBM and view.buffer not in self.written:
                 self.written[view.buffer] = user_location()
-        self.perform(op, operands, views_used, symbols)
+        self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
         return op
 

@@ -53,6 +53,7 @@ class FirstUses:
             state = self.whole.get(buffer, True)
             if state is True or state is False:
                 continue
+            # An operation may do without reading what its class says it reads (``sources``).
             read = field.reads and field.name in [name for name, _ in op.sources()]
             read = read or any([f.reads and not f.writes and t.handle is tile.handle for f, t in operands])
             if isinstance(state, Covering):
@@ -75,8 +76,7 @@ class FirstUses:
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
     """What the first operation on a buffer, a write, leaves to be initialised."""
     if buffer.scope is scopes[-1]:
-        return (tile.partitions == tile.base_shape[0] and tile.free_elements == tile.row
-                and not (op.symbols and tile.access.symbols_used()))
+        return tile.layout.is_whole and not (op.symbols and tile.access.symbols_used())
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
         return False                                # under an if, or on some partitions only

@@ -13,7 +13,6 @@ PACKAGE = str(Path(__file__).parent.parent) + "/"
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
 
-_positions: dict[tuple[str, CodeType, int], Location] = {}
 _own: dict[str, bool] = {}
 _users: dict[str, bool] = {}
 
@@ -37,27 +36,46 @@ def is_users(file: str, scope: dict[str, Any]) -> bool:
     return _users[file]
 
 
-def user_frame() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)
+def user_frame(skip: int = 1) -> FrameType | None:
+    """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
+    frame: FrameType | None = sys._getframe(skip)
     while frame is not None and (_own.get(frame.f_code.co_filename) or is_own(frame.f_code.co_filename)):
         frame = frame.f_back
     return frame
 
 
-def _position(code: CodeType, instruction: int, line: int) -> Location:
-    key = code.co_filename, code, instruction       # equal code of two files is equal as an object
-    if key not in _positions:
-        start, _, column, end = list(code.co_positions())[instruction // 2]
-        _positions[key] = Location(code.co_filename, start or line, column or 0, end)
-    return _positions[key]
+class Positions:
+    """The places of one code object's instructions. Long code is read once, and asked for the same ones again."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code                            # keeps its ``id``, by which it is found, from going to another
+        self.all = list(code.co_positions())
+        self.found: dict[int, Location] = {}
+
+    def at(self, instruction: int) -> Location:
+        """That of the instruction at an offset in the bytecode."""
+        if instruction not in self.found:
+            line, _, column, end = self.all[instruction // 2]
+            self.found[instruction] = Location(self.code.co_filename, line or self.code.co_firstlineno, column or 0, end)
+        return self.found[instruction]
 
 
-def user_location() -> Location:
-    """The expression in the kernel that is being executed; 0.2 us when seen before."""
-    frame = user_frame()
+_positions: dict[int, Positions] = {}
+
+
+def _position(code: CodeType, instruction: int) -> Location:
+    known = _positions.get(id(code))                # equal code of two files is equal as an object, but not the same
+    if known is None:
+        known = _positions[id(code)] = Positions(code)
+    return known.at(instruction)
+
+
+def user_location(skip: int = 1) -> Location:
+    """The expression in the kernel that is being executed. About 0.1 us for each frame above it that is not skipped."""
+    frame = user_frame(skip + 1)
     if frame is None:
         return Location("<unknown>", 0, 0)
-    return _position(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return _position(frame.f_code, frame.f_lasti)
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:
@@ -66,7 +84,7 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not is_own(code.co_filename):
-            at = _position(code, traceback.tb_lasti, traceback.tb_lineno)
+            at = _position(code, traceback.tb_lasti)
         traceback = traceback.tb_next
     return at
 

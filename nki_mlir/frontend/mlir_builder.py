@@ -18,7 +18,7 @@ from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.frontend.initialization import FirstUses
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.replay import Trace
+from nki_mlir.frontend.replay import Block, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -35,6 +35,10 @@ class Scope:
     facts: tuple[Index, ...] = ()
     condition: tuple[Index, ...] = ()   # what an enclosing if depends on
     parallel: bool = False
+    end: Any = field(init=False)        # where the next operation goes
+
+    def __post_init__(self) -> None:
+        self.end = ir.InsertionPoint(self.block)
 
 
 @dataclass
@@ -77,7 +81,8 @@ class MlirBuilder(Builder):
         self.taken_back: dict[Buffer, tuple] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
         self.unknown = ir.Location.unknown()
-        self.index_type, self.no_operands = ir.IndexType.get(), ir.DenseI32ArrayAttr.get([0, 0])
+        self.index_type = ir.IndexType.get()
+        self.plain_allocation = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
         self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={
@@ -143,17 +148,19 @@ class MlirBuilder(Builder):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
-        given = {k: self.make.value(v) for k, v in (attributes or {}).items()}
-        named = {"operandSegmentSizes": self.no_operands} | given
-        op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named)
-        buffer.handle = op.results[0]
+        named = self.plain_allocation
+        if attributes:
+            named = named | {k: self.make.value(v) for k, v in attributes.items()}
+        op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named,
+                      skip=3)
+        buffer.handle = op.result
         if not self.replaying:
             self.first_uses.allocated(buffer)
         return buffer
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])
-        named = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "nki.name": self.make.value(name)}
+        named = self.plain_allocation | {"nki.name": self.make.value(name)}
         ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
         op = self._op("memref.alloc", results=[self.make.memref(shape, dtype, "sbuf")], attributes=named, ip=ip)
         buffer.handle = op.results[0]
@@ -200,9 +207,10 @@ class MlirBuilder(Builder):
         return Index(0, {self.programs[axis]: 1})
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol]) -> None:
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
+                known: dict[str, Any]) -> None:
         for view in views:
-            if view.buffer in self.taken_back:
+            if self.taken_back and view.buffer in self.taken_back:
                 self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
                 raise NeedsValue
             if view.buffer.scope not in self.scopes:
@@ -213,10 +221,13 @@ class MlirBuilder(Builder):
                 self.violation.located(user_location())
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, operands, views, self.scopes)
-        values = [t.handle for _, t in operands]
+        attributes = known.get("attributes")
+        if attributes is None:
+            attributes = known["attributes"] = op_attributes(op, self.make, operands)
         if self.properties.get("no_reorder"):
-            op.extra = {**op.extra, "nki.no_reorder": ir.UnitAttr.get()}
-        self._op(op.full_name(), [*values, *op.symbols], attributes=op_attributes(op, self.make, operands))
+            attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
+        values = [t.handle for _, t in operands]
+        self._op(op.full_name(), [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
 
     def out_of_scope(self, buffer: Buffer) -> None:
         """A tensor of a block that has ended is an error; a branch on program ids alone is decided in each program."""
@@ -256,7 +267,7 @@ class MlirBuilder(Builder):
         kind = self.make.value("parallel" if parallel else "sequential")
         op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
-        self.trace.block(block.arguments)
+        self.trace.record(Block(block.arguments))
         symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
         self.scopes.append(Scope(block, op, symbol, parallel=parallel))
@@ -331,16 +342,16 @@ class MlirBuilder(Builder):
         symbol = Symbol(name, first, last, symbols[0].key, self, op.results[0], parents=tuple(symbols))
         return Index(0, {symbol: 1})
 
-    def _op(self, name: str, operands: Any = (), *, results: Any = (), attributes: Any = None, regions: int = 0,
-            ip: Any = None) -> Any:
-        at = user_location()
+    def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Any] = (), attributes: Any = None,
+            regions: int = 0, ip: Any = None, skip: int = 2) -> Any:
+        """``skip`` frames, this one included, are known not to be the kernel's."""
+        at = user_location(skip)
         if (location := self.cache.get(at)) is None:
             location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
-        at_end = ip or ir.InsertionPoint(self.scopes[-1].block)
-        op = ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes,
-                                 regions=regions, loc=location, ip=at_end)
+        op = ir.Operation.create(name, results, operands, attributes, None, regions, location,
+                                 ip or self.scopes[-1].end)
         if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
-            self.trace.record(name, op, operands, attributes, list(op.results) if results else ())
+            self.trace.record(op)
         return op
 
     def _constant(self, value: int) -> Any:

@@ -6,33 +6,25 @@ module, a random generator). Neither alone is enough: a list that only grows cha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(slots=True)
-class Emitted:
-    """One operation, or (without ``op``) the arguments of a block or the place of an operation that was taken back."""
+class Block:
+    """The arguments of a block that was opened."""
 
-    name: str
-    op: Any = None
-    operands: Sequence[Any] = ()
-    attributes: dict | None = None
-    values: Sequence[Any] = ()
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.arguments = list(arguments)
 
 
 class Trace:
-    """Operations in the order they are emitted."""
+    """Operations in the order they are emitted; ``Block`` where a body begins, None where one was taken back.
+
+    Every operation of a capture is recorded, few are looked at: what there is to know of one is read from it then.
+    """
 
     def __init__(self) -> None:
-        self.entries: list[Emitted] = []
-
-    def record(self, name: str, op: Any, operands: Sequence[Any], attributes: dict | None, values: Sequence[Any]
-               ) -> None:
-        self.entries.append(Emitted(name, op, operands, attributes, values))
-
-    def block(self, arguments: Sequence[Any]) -> None:
-        self.entries.append(Emitted("block", values=list(arguments)))
+        self.entries: list[Any] = []
+        self.record = self.entries.append
 
     def erase_last_result(self) -> bool:
         """Erase the last operation and the allocation of its destination just before it, where that is how it was.
@@ -40,13 +32,13 @@ class Trace:
         Index arithmetic may stand behind them: Python computes a value before the subscripts of its target.
         """
         at = len(self.entries) - 1
-        while at >= 0 and self.entries[at].name == "affine.apply":
+        while at >= 0 and is_operation(self.entries[at]) and self.entries[at].name == "affine.apply":
             at -= 1
         if at < 1:
             return False
         allocation, last = self.entries[at - 1:at + 1]
-        if not (allocation.name == "memref.alloc" and allocation.op is not None and last.op is not None
-                and len(last.operands) > 0 and last.operands[0] == allocation.values[0]):
+        if not (is_operation(allocation) and is_operation(last) and allocation.name == "memref.alloc"
+                and len(last.operands) > 0 and last.operands[0] == allocation.result):
             return False
         for place in (at, at - 1):
             self._erase(place)
@@ -54,25 +46,38 @@ class Trace:
 
     def _erase(self, at: int) -> None:
         """Touching an erased operation later would abort the process: none is kept."""
-        self.entries[at].op.erase()
-        self.entries[at] = Emitted("taken back")
+        self.entries[at].erase()
+        self.entries[at] = None
 
     def mark(self) -> int:
         return len(self.entries)
 
-    def segment(self, start: int, end: int) -> list[tuple]:
+    def segment(self, start: int, end: int) -> list[Any]:
         """Names, attributes and operands, with the values made inside replaced by the place that made them."""
         local: dict[Any, tuple[int, int]] = {}
-        canonical = []
+        canonical: list[Any] = []
         for at, entry in enumerate(self.entries[start:end]):
-            canonical.append((entry.name, [local.get(v, v) for v in entry.operands], entry.attributes))
-            for k, value in enumerate(entry.values):
+            values: Sequence[Any] = ()
+            if isinstance(entry, Block):
+                canonical.append(Block)
+                values = entry.arguments
+            elif entry is None:
+                canonical.append(None)
+            else:
+                operands = [local.get(v, v) for v in entry.operands]
+                canonical.append((entry.name, operands, dict(entry.attributes.items())))
+                values = entry.results
+            for k, value in enumerate(values):
                 local[value] = at, k
         return canonical
 
     def erase_from(self, mark: int) -> None:
         """Undo everything emitted since the mark."""
         for at in range(len(self.entries) - 1, mark - 1, -1):
-            if self.entries[at].op is not None:
+            if is_operation(self.entries[at]):
                 self._erase(at)
         del self.entries[mark:]
+
+
+def is_operation(entry: Any) -> bool:
+    return entry is not None and not isinstance(entry, Block)

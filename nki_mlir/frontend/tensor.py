@@ -42,7 +42,7 @@ PARTITIONS = 128
 Change = Callable[[Index], Index]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Buffer:
     """One allocation. ``shape`` is as the kernel wrote it, ``partition_dim`` says which dimension is the partition."""
 
@@ -280,6 +280,11 @@ class View:
         return self.remapped(self.dims, Index.scalar_part) if self.limits or self.mask is not None else self
 
     # -- what an operation needs ---------------------------------------------------------------------------------------
+    @property
+    def is_tile(self) -> bool:
+        """Whether it was an operand before."""
+        return self._tile is not None
+
     def as_tile(self) -> "View":
         """Two dimensions at least, the partition (or the rows of an HBM tensor) first; checks the partition form."""
         if self._tile is not None:

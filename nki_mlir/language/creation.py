@@ -47,7 +47,7 @@ def as_operand(x: Any, name: str = "a language function") -> Any:
     if not isinstance(x, View):
         active(name)
         raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
-    return located(x.as_tile)
+    return x if x.is_tile else located(x.as_tile)
 
 
 class ParDim(int):
@@ -149,13 +149,11 @@ def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
     builder = active(f"nki.{cls.name}")
     for view in views.values():
-        if view is None:
-            continue
-        if not isinstance(view, View):
+        if not (view is None or isinstance(view, View)):
             raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
                               expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
     for field in cls.tiles:
-        if field.writes and (view := views.get(field.name)) is not None:
+        if field.writes and (view := views.get(field.name)) is not None and view.buffer.role == "input":
             check_mutable(view)
     if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
         views = {name: own_partitions(view) for name, view in views.items()}
@@ -172,6 +170,7 @@ def own_partitions(view: Any) -> Any:
 
 
 def check_mutable(view: View) -> None:
-    if view.buffer.role == "input" and active().properties.get("immutable_inputs") and (
-            view.buffer.name not in active().properties.get("mutable", ())):
+    """A write to an input is an error where the kernel's inputs are immutable."""
+    properties = active().properties
+    if properties.get("immutable_inputs") and view.buffer.name not in properties.get("mutable", ()):
         raise ImmutableParameter(name=view.buffer.name).located(user_location())

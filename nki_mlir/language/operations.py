@@ -154,10 +154,10 @@ def result_dtype(op: str, left: Any, right: Any, dtype: Any, boolean: bool) -> D
         return located_dtype(dtype)
     if boolean:
         return BOOL
-    kinds = [x.dtype if isinstance(x, View) else (0 if isinstance(x, Index) else x) for x in (left, right)]
-    if op == "divide" and all(_is_integer(k) for k in kinds):
+    a, b = [x.dtype if isinstance(x, View) else (0 if isinstance(x, Index) else x) for x in (left, right)]
+    if op == "divide" and _is_integer(a) and _is_integer(b):
         return FLOAT32
-    made = promote(*kinds)
+    made = promote(a, b)
     return UINT8 if made is BOOL else made
 
 

@@ -53,6 +53,8 @@ def promote(a: Any, b: Any) -> DType:
     >>> promote(INT8, 2), promote(BFLOAT16, 2), promote(BFLOAT16, 1.0)
     (int32, bfloat16, float32)
     """
+    if a is b and type(a) is DType and a is not BOOL:       # the usual case, quickly
+        return a
     a, b = (UINT8 if d is BOOL else d for d in (operand_dtype(a), operand_dtype(b)))
     if a is b:
         return a

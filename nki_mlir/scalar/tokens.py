@@ -35,7 +35,7 @@ ALIASES = {
 
 def token_name(token: Any) -> str | None:
     """The operator's name in ``token``, or None where it is no token."""
-    if isinstance(token, AluOp | Activation):
+    if isinstance(token, (AluOp, Activation)):
         return token.name
     name = token if isinstance(token, str) else getattr(token, "nki_token", None)
     if name is None and (isinstance(token, np.ufunc) or getattr(token, "__module__", None) == "numpy"):
