@@ -80,7 +80,7 @@ class Op:
     tiles: ClassVar[tuple[TileField, ...]] = ()
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
-    initial: ClassVar[dict[str, Any]] = {}      # what fields hold that are not given
+    blank: ClassVar[dict[str, Any]] = {}      # what fields hold that are not given
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -105,7 +105,7 @@ class Op:
                     if field in owner.__dict__:
                         defaults[field] = owner.__dict__[field]
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles), attributes, defaults
-        cls.initial = {tile.name: None for tile in tiles} | defaults
+        cls.blank = {tile.name: None for tile in tiles} | defaults
         cls.has_optional_tiles = any(tile.optional for tile in tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
@@ -113,7 +113,7 @@ class Op:
     def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple = (), ranges: Ranges = (),
                  extra: dict[str, Any] | None = None, **fields: Any) -> None:
         own = self.__dict__
-        own.update(self.initial)
+        own.update(self.blank)
         own.update(fields)
         if len(own) != len(self.tiles) + len(self.attributes):
             known = {*(tile.name for tile in self.tiles), *self.attributes}

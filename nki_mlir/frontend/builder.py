@@ -146,7 +146,8 @@ class Builder:
             place = {s: k for k, s in enumerate(symbols)}
             attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
         operands = [(f, tile_of(view, place)) for f, view in zip(present, used)]
-        op = cls(**attributes, **{f.name: tile for f, tile in operands})
+        fields: dict[str, Any] = {f.name: tile for f, tile in operands}
+        op = cls(**attributes, **fields)
         outline = op.outline()
         known = self.known.get(outline)
         if known is None:

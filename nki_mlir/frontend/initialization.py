@@ -5,7 +5,7 @@ Kernels accumulate into tensors that were only declared. Most buffers are writte
 them, and need nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +34,15 @@ class FirstUses:
     def __init__(self) -> None:
         # None: not used yet; True: written whole before it is read; False: needs zeros.
         self.whole: dict[Buffer, bool | Covering | None] = {}
+        self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
 
-    @property
-    def buffers(self) -> Iterable[Buffer]:
-        """All buffers whose allocations stand."""
-        return self.whole
-
-    def allocated(self, buffer: Buffer) -> None:
-        self.whole[buffer] = None if buffer.on_chip else True
+    def allocated(self, buffer: Buffer, operation: Any, zeroed: bool = False) -> None:
+        self.allocations[buffer] = operation
+        self.whole[buffer] = False if zeroed else None if buffer.on_chip else True
 
     def forget(self, buffer: Buffer) -> None:
         self.whole.pop(buffer, None)
+        self.allocations.pop(buffer, None)
 
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
@@ -70,7 +68,7 @@ class FirstUses:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
         for buffer, whole in self.whole.items():
             if whole is False:
-                _memset(buffer, make)
+                _memset(buffer, self.allocations[buffer], make)
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
@@ -99,11 +97,10 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool |
     return Covering(inner[0], tile.access, op.symbols) if covered == tile.row else False
 
 
-def _memset(buffer: Buffer, make: Attributes) -> None:
+def _memset(buffer: Buffer, allocation: Any, make: Attributes) -> None:
     shape, free = buffer.physical_shape, 1
     for extent in shape[1:]:
         free *= extent
     access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, free)))
-    allocation = buffer.handle.owner
     tile = Tile(buffer.handle, buffer.space, shape, buffer.dtype, access)
     write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))

@@ -56,7 +56,8 @@ class Positions:
         """That of the instruction at an offset in the bytecode."""
         if instruction not in self.found:
             line, _, column, end = self.all[instruction // 2]
-            self.found[instruction] = Location(self.code.co_filename, line or self.code.co_firstlineno, column or 0, end)
+            line = line or self.code.co_firstlineno
+            self.found[instruction] = Location(self.code.co_filename, line, column or 0, end)
         return self.found[instruction]
 
 

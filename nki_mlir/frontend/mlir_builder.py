@@ -155,7 +155,7 @@ class MlirBuilder(Builder):
                       skip=3)
         buffer.handle = op.result
         if not self.replaying:
-            self.first_uses.allocated(buffer)
+            self.first_uses.allocated(buffer, op)
         return buffer
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
@@ -164,7 +164,7 @@ class MlirBuilder(Builder):
         ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
         op = self._op("memref.alloc", results=[self.make.memref(shape, dtype, "sbuf")], attributes=named, ip=ip)
         buffer.handle = op.results[0]
-        self.first_uses.whole[buffer] = False       # reads as zero
+        self.first_uses.allocated(buffer, op, zeroed=True)
         return buffer
 
     def promote(self, buffer: Buffer) -> None:
@@ -311,8 +311,8 @@ class MlirBuilder(Builder):
     def finish(self, results: Sequence[Buffer]) -> Any:
         """Close the function. Results are named by the argument that holds them."""
         self._op("func.return")
-        for buffer in self.first_uses.buffers:
-            buffer.handle.owner.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
+        for buffer, allocation in self.first_uses.allocations.items():
+            allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
         self.first_uses.fill(self.make)
         block = self.scopes[0].block
         signature = ir.FunctionType.get([a.type for a in block.arguments], [])
