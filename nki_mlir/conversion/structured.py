@@ -43,13 +43,12 @@ class StructuredBuilder:
     def __init__(self) -> None:
         self.writer = Writer()
         self.kept = False
-        self.known: dict[Any, Any] = {}         # what was read before
 
     def convert(self, operation: Any) -> None:
         """Replace one tile operation by what its class says it means."""
         self.writer.at(operation)
         self.kept = False
-        op = shrink(read_op(operation, self.known))
+        op = shrink(read_op(operation))
         try:
             if op is not None:
                 op.lower(self)

@@ -184,6 +184,12 @@ class Tile:
             self._layout = _layout(self.space, self.base_shape, self.base_dtype, self.access)
         return self._layout
 
+    def on(self, handle: Any) -> "Tile":
+        """The same place of another buffer."""
+        made = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
+        made._layout = self._layout
+        return made
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.access.shape

@@ -27,7 +27,7 @@ from nki_mlir.dialects.attributes import (
     read_value,
 )
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
-from nki_mlir.dialects.op import REGISTRY, Op, TileField
+from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds
@@ -58,10 +58,15 @@ def _verify(op: Any) -> bool:
     if any(name not in op.attributes for name in ("access", "mask", *declared.attributes)):
         return True                     # the presence check, which runs after this one, reports it
     try:
-        read = read_op(op)
-        verify(read)
-        _verify_forms(read)
-        _verify_bounds(op, read)
+        known, operands = _recognize(op.operation)
+        tiles = len(known.op.operands())
+        if not known.holds or len(operands) > tiles:
+            read = read_op(op)
+            if not known.holds:
+                verify(read)
+                _verify_forms(read)
+            _verify_bounds(op, read)
+            known.holds = True
     except (KernelError, UnknownSymbol) as error:
         problem = f"{error.headline} [{error.code}]"
     except MalformedAttribute as error:
@@ -188,38 +193,62 @@ def is_tile_op(operation: Any) -> bool:
     return operation.name in REGISTRY
 
 
-def read_op(operation: Any, known: dict[Any, Any] | None = None) -> Op:
-    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols.
+class Known:
+    """What was read of an operation, for all that have its attributes and types: an ``Op`` without handles."""
 
-    ``known``, kept by the caller from one operation to the next, saves reading equal attributes and types again.
-    """
-    known = {} if known is None else known
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.holds = False              # the rules, but for bounds that depend on symbols
+
+
+# Of the context that was asked for last: a process has one for kernels, and a tool has one for its file.
+_known: tuple[Any, dict[tuple, Known]] = (None, {})
+
+
+def _recognize(operation: Any) -> tuple[Known, list[Any]]:
+    """What the operation is, and its operands."""
+    global _known
+    context, operands = operation.context, list(operation.operands)
+    if _known[0] is not context:
+        _known = context, {}
+    try:
+        attributes = operation.attributes.items()
+    except TypeError:                   # the bindings do not give locations
+        raise MalformedAttribute("has an attribute that is a location") from None
+    key = (operation.name, *[value.type for value in operands], *attributes)
+    found = _known[1].get(key)
+    if found is None:
+        found = _known[1][key] = Known(_read(operation.name, dict(attributes), operands))
+    return found, operands
+
+
+def read_op(operation: Any) -> Op:
+    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
     operation = operation.operation
-    cls = REGISTRY[operation.name]
-    attributes, operands = _named(operation.attributes), list(operation.operands)
+    known, operands = _recognize(operation)
+    handles = iter(operands)
+    op = changed(known.op, lambda tile: tile.on(next(handles)), extra=dict(known.op.extra))
+    op.symbols = tuple(handles)
+    op.ranges = tuple([symbol_range(s, operation) for s in op.symbols])
+    return op
+
+
+def _read(name: str, attributes: dict[str, Any], operands: Sequence[Any]) -> Op:
+    """The ``Op`` that the attributes and the operands' types describe."""
+    cls = REGISTRY[name]
     present = _present_tiles(cls, attributes, len(operands))
-    symbols = operands[len(present):]
+    symbols = len(operands) - len(present)
     patterns = attributes["access"]
     if not isinstance(patterns, ir.ArrayAttr) or len(patterns) != len(present):
         count = len(patterns) if isinstance(patterns, ir.ArrayAttr) else patterns
         raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {count}")
-    fields: dict[str, Any] = {}
-    for f, value, pattern in zip(present, operands, elements(patterns)):
-        key = value.type, pattern, len(symbols), f.name
-        if key not in known:
-            known[key] = _read_tile(value, read_access(pattern), len(symbols), f.name)
-        like = known[key]
-        fields[f.name] = Tile(value, like.space, like.base_shape, like.base_dtype, like.access, like.label)
-    for name, kind in cls.attributes.items():
-        fields[name] = read_value(attributes[name], kind, name)
+    fields: dict[str, Any] = {f.name: _read_tile(value.type, read_access(pattern), symbols, f.name)
+                              for f, value, pattern in zip(present, operands, elements(patterns))}
+    for field, kind in cls.attributes.items():
+        fields[field] = read_value(attributes[field], kind, field)
     extra = {name: a for name, a in attributes.items() if name not in STRUCTURAL and name not in cls.attributes}
     limits = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
-    ranges = tuple(symbol_range(s, operation) for s in symbols)
-    mask = attributes["mask"]
-    if mask not in known:
-        known[mask] = read_mask(mask)
-    return cls(mask=known[mask], limits=limits, symbols=tuple(symbols), ranges=ranges, extra=extra,
-               **fields)
+    return cls(mask=read_mask(attributes["mask"]), limits=limits, extra=extra, **fields)
 
 
 def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileField]:
@@ -241,19 +270,11 @@ def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileFi
     return present
 
 
-def _named(attributes: Any) -> dict[str, Any]:
-    """An operation's attributes by name."""
+def _read_tile(of: Any, access: Access, symbols: int, label: str) -> Tile:
     try:
-        return dict(attributes.items())
-    except TypeError:                   # the bindings do not give locations
-        raise MalformedAttribute("has an attribute that is a location") from None
-
-
-def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
-    try:
-        kind = ir.MemRefType(value.type)
+        kind = ir.MemRefType(of)
     except ValueError:
-        raise MalformedAttribute(f"operand '{label}' is a {value.type}, not a memref") from None
+        raise MalformedAttribute(f"operand '{label}' is a {of}, not a memref") from None
     if not kind.has_static_shape or kind.affine_map != ir.AffineMap.get_identity(kind.rank, kind.context):
         raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
     space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
@@ -270,7 +291,7 @@ def _read_tile(value: Any, access: Access, symbols: int, label: str) -> Tile:
     element = str(kind.element_type)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
-    return Tile(value, space, tuple(kind.shape), BY_MLIR[element], access, label)
+    return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
 
 
 # -- symbols -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ MLIR.
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, get_args, get_origin
@@ -177,6 +178,16 @@ class Op:
     def cycles(self, machine: Any) -> float:
         """Cycles its engine is busy, from the documented cost formulas."""
         raise InternalError(f"{self.full_name()} has no cost")
+
+
+def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
+    """A copy of the operation with each tile replaced, and other fields as given."""
+    made = object.__new__(type(op))
+    made.__dict__.update(op.__dict__)
+    for f, old in op.operands():
+        made.__dict__[f.name] = tile(old)
+    made.__dict__.update(fields)
+    return made
 
 
 class NkiOp(Op):

@@ -236,13 +236,3 @@ def reorder(block: Block, order: Callable[[list[Step]], list[Step]]) -> None:
             for inner in sub_blocks(node):
                 reorder(inner, order)
     block.nodes = nodes
-
-
-def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
-    """A copy of the operation with each tile replaced, and other fields as given."""
-    made = object.__new__(type(op))
-    made.__dict__.update(op.__dict__)
-    for f, old in op.operands():
-        made.__dict__[f.name] = tile(old)
-    made.__dict__.update(fields)
-    return made

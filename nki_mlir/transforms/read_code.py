@@ -12,7 +12,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
-from nki_mlir.dialects.op import NisaOp, Op
+from nki_mlir.dialects.op import NisaOp, Op, changed
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.transforms.kernel_code import (
     Block,
@@ -25,7 +25,6 @@ from nki_mlir.transforms.kernel_code import (
     Step,
     Value,
     While,
-    changed,
     compute,
 )
 from nki_mlir.transforms.substitution import with_values

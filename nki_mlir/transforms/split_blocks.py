@@ -22,12 +22,12 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.dialects.op import changed
 from nki_mlir.transforms.kernel_code import (
     Buffer,
     Code,
     Step,
     blocks,
-    changed,
     forget_addresses,
     tiles_of,
 )

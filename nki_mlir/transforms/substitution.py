@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
-from nki_mlir.dialects.op import Op
-from nki_mlir.transforms.kernel_code import Computed, Value, changed, value_range
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.transforms.kernel_code import Computed, Value, value_range
 
 
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:

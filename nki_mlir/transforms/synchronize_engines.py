@@ -37,6 +37,7 @@ from nki_mlir.dialects.isa.instruction import (
 )
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.op import changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.transforms.kernel_code import (
     Block,
@@ -49,7 +50,6 @@ from nki_mlir.transforms.kernel_code import (
     Step,
     Value,
     While,
-    changed,
     sub_blocks,
 )
 from nki_mlir.transforms.levels import Level

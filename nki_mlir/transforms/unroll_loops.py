@@ -20,7 +20,7 @@ from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.isa.instruction import is_dma
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.transforms.kernel_code import (
     Block,
@@ -35,7 +35,6 @@ from nki_mlir.transforms.kernel_code import (
     Value,
     While,
     blocks,
-    changed,
     compute,
     sub_blocks,
     tiles_of,

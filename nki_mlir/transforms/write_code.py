@@ -10,7 +10,7 @@ from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import write_op
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.transforms.kernel_code import (
     Block,
     Branch,
@@ -23,7 +23,6 @@ from nki_mlir.transforms.kernel_code import (
     Step,
     Value,
     While,
-    changed,
 )
 from nki_mlir.transforms.read_code import ADDRESS, ADDRESSES, COMPARISONS, PLACED
 

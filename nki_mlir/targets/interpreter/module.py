@@ -26,6 +26,7 @@ class FunctionCompiler:
     def __init__(self, function: Any) -> None:
         self.slots: dict[Any, int] = {}
         self.steps = steps()
+        self.known: dict[Any, Any] = {}         # runners of tile operations and parts of types, made once
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]
         self.body = self.block(block)
@@ -61,7 +62,10 @@ class FunctionCompiler:
 
     def tile_operation(self, op: Any) -> Step:
         read = read_op(op)
-        run = compile_op(read)
+        key = read.outline(), read.mask, read.limits
+        run = self.known.get(key)
+        if run is None:
+            run = self.known[key] = compile_op(read)
         tiles = [self.slot(t.handle) for _, t in read.operands()]
         symbols = [self.slot(s) for s in read.symbols]
         return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])

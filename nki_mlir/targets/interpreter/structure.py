@@ -47,8 +47,11 @@ def _nothing(code: "FunctionCompiler", op: Any) -> None:
 
 @executes("memref.alloc", "memref.alloca")
 def _allocation(code: "FunctionCompiler", op: Any) -> Step:
-    shape, dtype, _ = memref_parts(op.results[0].type)
-    out = code.slot(op.results[0])
+    result = op.result
+    kind, out = result.type, code.slot(result)
+    if kind not in code.known:
+        code.known[kind] = memref_parts(kind)
+    shape, dtype, _ = code.known[kind]
     return lambda env: env.__setitem__(out, np.zeros(shape, dtype.numpy))
 
 
