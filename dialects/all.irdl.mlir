@@ -486,12 +486,13 @@ module {
       %11 = irdl.base "#builtin.string"
       %12 = irdl.base "#builtin.string"
       %13 = irdl.base "#builtin.string"
-      %14 = irdl.base "#builtin.integer"
+      %14 = irdl.base "#builtin.string"
       %15 = irdl.base "#builtin.integer"
       %16 = irdl.base "#builtin.integer"
       %17 = irdl.base "#builtin.integer"
       %18 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %8, "mask" = %9, "engine" = %10, "library" = %11, "function" = %12, "numbers" = %13, "busy" = %14, "transfers_in" = %15, "bytes_in" = %16, "transfers_out" = %17, "bytes_out" = %18}
+      %19 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %8, "mask" = %9, "engine" = %10, "library" = %11, "function" = %12, "numbers" = %13, "shapes" = %14, "busy" = %15, "transfers_in" = %16, "bytes_in" = %17, "transfers_out" = %18, "bytes_out" = %19}
     }
     irdl.operation @topk {
       %0 = irdl.any

@@ -2,6 +2,7 @@
 """Configuration of the FileCheck tests: run with ``lit lit_tests``."""
 
 import os
+import shutil
 import sys
 
 import lit.formats
@@ -14,6 +15,8 @@ config.test_source_root = os.path.dirname(__file__)  # noqa: F821
 config.test_exec_root = os.path.join(os.path.dirname(__file__), "Output")  # noqa: F821
 root = os.path.dirname(config.test_source_root)  # noqa: F821
 config.environment["PYTHONPATH"] = root  # noqa: F821
+if any(shutil.which(name) for name in ("g++", "c++", "clang++")):
+    config.available_features.add("cxx")  # noqa: F821
 tool = os.path.join(os.path.dirname(sys.executable), "filecheck")
 config.substitutions += [  # noqa: F821
     ("nki-opt", f"{sys.executable} -m nki_mlir.cli.opt"),

@@ -26,6 +26,7 @@ passes
 
 input and output
   --arg VALUE                  an argument of the kernel, repeated: 128x512xf32=random, 2, name=value
+  --load-library=FILE.so       load a library of custom C++ operators that the input calls, repeated
   -o FILE                      write there and not to standard output
   --split-input-file           treat parts separated by // ----- as files of their own
   --verify-diagnostics         check expected-error comments against the errors that come
@@ -48,6 +49,7 @@ class Options:
         self.goal: str | None = None
         self.passes: list[tuple[str, str]] = []
         self.args: list[str] = []
+        self.libraries: list[str] = []
         self.flags: set[str] = set()
         given = iter(arguments)
         for text in given:
@@ -62,6 +64,8 @@ class Options:
                 self.emit = value or next(given, "asm")
             elif key == "--arg":
                 self.args.append(value if equals else next(given, ""))
+            elif key == "--load-library":
+                self.libraries.append(value or next(given, ""))
             elif key == "--pass-pipeline":
                 self.passes += split_pipeline(value or next(given, ""))
             elif text in ("--split-input-file", "--verify-diagnostics", "--mlir-print-ir-after-all",
@@ -122,6 +126,7 @@ def help_text() -> str:
 def run(options: Options) -> int:
     from nki_mlir.cli import source
     from nki_mlir.cli.verify import check_expected
+    source.load_libraries(options.libraries)
     if source.is_kernel(options.file):
         from nki_mlir.cli.arguments import parse_arguments
         modules = captured_modules(options, *parse_arguments(options.args))

@@ -16,6 +16,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", metavar="KERNEL_OR_IR", help="FILE.py:FUNCTION, an MLIR file, or - for standard input")
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
+    p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
+                   help="load a library of custom C++ operators that the source calls, repeated")
     p.add_argument("--on", choices=EXECUTORS, default="jit", help="where it runs (default: jit)")
     p.add_argument("--grid", metavar="N,M", default="", help="launch grid of a kernel, for example 2,4")
     p.add_argument("--target", help="trn1, trn2 or trn3")
@@ -44,6 +46,7 @@ def run(options: Any) -> int:
     from nki_mlir.cli import source
     from nki_mlir.cli.arguments import parse_arguments
     positional, keywords = parse_arguments(options.arg)
+    source.load_libraries(options.load_library)
     if source.is_kernel(options.source):
         runnable: Any = KernelSource(options, positional, keywords)
     else:

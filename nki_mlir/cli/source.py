@@ -24,6 +24,14 @@ class NoKernel(NkiMlirError):
     fix = "it has: {found}"
 
 
+def load_libraries(files: list[str]) -> None:
+    """Load libraries of custom operators: what a module names is not loaded by itself."""
+    if files:
+        from nki_mlir import customop
+        for file in files:
+            customop.load_library(file)
+
+
 @dataclass
 class Diagnostic:
     """One message of the bindings, with the place it points at."""

@@ -3,25 +3,30 @@
 
 The config is base64 of JSON with the documented keys first. Ours, ``nki_mlir``, holds the kernel's modules as text, so
 that another process, or another machine, can compile the kernel from the graph alone. It is checked when it is read.
+A custom C++ operator is such a call, too, of a target of its own; its config only names it (``custom_op``).
 """
 
 import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.argument_effects import Effects, argument_effects, multiply_accumulates
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.dialects.programs import operator_record
 from nki_mlir.transforms.levels import Level, check_level
 from nki_mlir.transforms.safety import check_safe
 
 TARGET = "AwsNeuronCustomNativeKernel"
+OPERATOR_TARGET = "AwsNeuronCustomOp"       # of custom C++ operators
+TARGETS = (TARGET, OPERATOR_TARGET)
 CONFIG_VERSION = 1
 
 Fixed = tuple[tuple[int, int], ...]         # program ids that a module was captured for, as (axis, id)
@@ -70,6 +75,7 @@ class KernelRecord:
     variants: tuple[tuple[Fixed, str], ...]         # the module of each class of programs
     form: CallForm
     output_names: tuple[str, ...]
+    target: ClassVar[str] = TARGET
 
     @cached_property
     def key(self) -> str:
@@ -126,6 +132,11 @@ class KernelRecord:
         """Whether running it has an effect besides its results."""
         return any("nki.device_print" in text for _, text in self.variants)
 
+    @property
+    def program(self) -> Callable[..., None] | None:
+        """``run(inputs, shared)``, where it is not compiled from the modules."""
+        return None
+
     @cached_property
     def config(self) -> str:
         """The ``backend_config``: base64 of the JSON."""
@@ -145,7 +156,6 @@ class KernelRecord:
                 "operands": list(self.form.operands), "results": [list(slot) for slot in self.form.results],
                 "returned": list(self.form.returned),
                 "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
-
 
     def interface(self) -> dict[str, Any]:
         """Names and aliases where tools look for them. There is no file: the config has the kernel in it."""
@@ -173,6 +183,8 @@ def read_record(config: str) -> KernelRecord:
     """The kernel of a config; raises ``BadConfig`` for anything that is not a whole and unchanged one."""
     try:
         fields = json.loads(base64.b64decode(config, validate=True))
+        if "custom_op" in fields:
+            return operator_record(fields["custom_op"])
         own = fields["nki_mlir"]
         if own["version"] != CONFIG_VERSION:
             raise BadConfig(what=f"it has version {own['version']}, and this nki_mlir reads {CONFIG_VERSION}")
@@ -181,10 +193,10 @@ def read_record(config: str) -> KernelRecord:
                         tuple(map(int, own["returned"])))
         record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(own["structure"]),
                               variants, form, tuple(map(str, fields["output_names"])))
+    except NkiMlirError:
+        raise
     except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
         raise BadConfig(what="it is not base64 of JSON") from None
-    except BadConfig:
-        raise
     except KeyError as error:
         raise BadConfig(what=f"it has no {error}") from None
     except (TypeError, ValueError) as error:

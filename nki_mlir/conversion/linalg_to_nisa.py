@@ -91,8 +91,10 @@ class _Block:
     def convert(self) -> None:
         self.structured()
         for op in self.operations:
-            if op.name.startswith("nisa.") and is_tile_op(op) and str(op.attributes["mask"]) != NO_MASK:
-                self.masked(op)
+            if op.name.startswith("nisa.") and is_tile_op(op):
+                _take_bytes(op)
+                if str(op.attributes["mask"]) != NO_MASK:
+                    self.masked(op)
         for op in self.done:
             op.erase()
 
@@ -181,6 +183,17 @@ class _Block:
         if output is None:
             return None
         return replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
+
+
+def _take_bytes(op: Any) -> None:
+    """Operands of an instruction that are other views of a buffer's bytes: the buffer, whose element type is its own.
+
+    The instruction's patterns count elements of their own types.
+    """
+    for k, value in enumerate(op.operands):
+        while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "nki.reinterpret":
+            value = value.owner.operation.operands[0]
+            op.operands[k] = value
 
 
 def _users_through_views(op: Any) -> list[Any]:

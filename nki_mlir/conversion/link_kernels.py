@@ -5,8 +5,9 @@ before:  %2 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%0, %1) {backen
 after:   %2 = call @add(%0, %1)     (and functions @add, on tensors, and @add.program, the kernel's own)
 
 Each custom call carries its kernel, whichever way it was lowered: as the documented string, or as attributes of a typed
-FFI call. ``@add`` goes from tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and comes back.
-Other custom calls stay. A call whose operands or results are not those of its kernel is an error.
+FFI call. A call of a custom C++ operator, ``@AwsNeuronCustomOp``, is linked alike: its kernel is one instruction.
+``@add`` goes from tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and comes back. Other
+custom calls stay. A call whose operands or results are not those of its kernel is an error.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.custom_call import TARGET, BadConfig, Fixed, KernelRecord, read_record
-from nki_mlir.diagnostics import Location
+from nki_mlir.conversion.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.transforms.passes import Pass
@@ -45,7 +46,7 @@ def link(module: Any) -> list[Linked]:
     calls: list[Any] = []
 
     def visit(op: Any) -> Any:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
             calls.append(op)
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
@@ -69,11 +70,11 @@ class Linker:
         try:
             record = read_record(config_of(call))
             check_types(call, record)
-        except BadConfig as error:
+            key = record.key, record.form
+            if key not in self.linked:
+                self.linked[key] = self.insert(record, call.location)
+        except NkiMlirError as error:
             raise error.located(place_of(call)) from None
-        key = record.key, record.form
-        if key not in self.linked:
-            self.linked[key] = self.insert(record)
         with call.context, ir.InsertionPoint(call), call.location:
             callee = ir.FlatSymbolRefAttr.get(self.linked[key].name)
             made = ir.Operation.create("func.call", results=[r.type for r in call.results],
@@ -90,18 +91,19 @@ class Linker:
         self.symbols.add(chosen)
         return chosen
 
-    def insert(self, record: KernelRecord) -> Linked:
+    def insert(self, record: KernelRecord, place: Any) -> Linked:
+        """The functions of a kernel; its text has no places, so ``place`` is that of its operations."""
         name = self.fresh(record.name)
         programs: dict[str, str] = {}               # module text -> the function it became
         parts: list[str] = []
         for _, text in record.variants:
             if text not in programs:
-                programs[text] = self.insert_program(text, f"{name}.program", parts)
+                programs[text] = self.insert_program(text, f"{name}.program", parts, place)
         wrapper = Wrapper(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
         parts += self.append(ir.Module.parse(wrapper.text(), self.module.context))
         return Linked(name, record, tuple(p for p in parts if p != name))
 
-    def insert_program(self, text: str, name: str, parts: list[str]) -> str:
+    def insert_program(self, text: str, name: str, parts: list[str], place: Any) -> str:
         """The functions and globals of a kernel's module, under names of their own; the name of the kernel's."""
         own = ir.Module.parse(text, self.module.context)
         program = ""
@@ -117,6 +119,7 @@ class Linker:
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
 
             def visit(op: Any) -> Any:
+                op.location = place
                 for attribute in ("name", "callee"):
                     if op.name in ("memref.get_global", "func.call") and attribute in op.attributes:
                         op.attributes[attribute] = ir.FlatSymbolRefAttr.get(renamed[op.attributes[attribute].value])

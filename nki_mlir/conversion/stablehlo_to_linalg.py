@@ -39,7 +39,7 @@ from nki_mlir.conversion.graph.upstream import (
     run_pipeline,
 )
 from nki_mlir.conversion.graph.views import flatten_views, in_hbm, put_in_hbm
-from nki_mlir.conversion.link_kernels import Linked, link
+from nki_mlir.conversion.link_kernels import link
 from nki_mlir.transforms.passes import Pass, pass_named, run_passes
 
 LOWER = ("split-masked-loops", "nki-to-linalg")
@@ -51,7 +51,8 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
         with module.context, ir.Location.unknown():
             signature = public_function(module).attributes["function_type"].value
             kinds = [*signature.inputs, *signature.results]
-            kernels = set_aside(module, link(module))
+            link(module)
+            kernels = set_aside(module)
             run_pipeline(module, TO_STABLEHLO)
             rewrite_concatenations(module)
             rewrite_extremes(module)
@@ -74,12 +75,12 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             finish(module, main)
 
 
-def set_aside(module: Any, linked: list[Linked]) -> Any:
+def set_aside(module: Any) -> Any:
     """A module with the kernels' own functions; the graph keeps declarations, which the upstream passes leave alone."""
     kernels = ir.Module.create()
-    for name in dict.fromkeys(part for one in linked for part in one.parts):
-        op = named(module, name)
-        if op.name != "func.func":
+    for op in [one.operation for one in module.body.operations]:
+        if op.name != "func.func" or not any(
+                isinstance(kind, ir.MemRefType) for kind in op.attributes["function_type"].value.inputs):
             continue
         with ir.InsertionPoint(kernels.body):
             op.clone()

@@ -122,6 +122,32 @@ class UnknownOperator(NkiMlirError, AttributeError):      # type: ignore[misc]
     name: str | None = None                 # type: ignore[assignment]      # Python sets it on attribute errors
 
 
+# -- in graphs ---------------------------------------------------------------------------------------------------------
+class NotLoaded(NkiMlirError, LookupError):
+    code = "NKI-CUSTOMOP-NOT-LOADED"
+    message = "operator {operator} is called, and library {library} is not loaded in this process"
+    why = "a module names its libraries; code is only loaded where a program asks for it"
+    fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
+
+
+class GraphAbi(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-GRAPH-ABI"
+    message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine, "
+               "this is version {version}")
+    fix = "make the graph again, with a library that is built again"
+
+
+class OperatorChanged(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-CHANGED"
+    message = "operator {operator} of the loaded library {library} {what} {found}, in the graph it {what} {wanted}"
+    fix = "load the library that the graph was made with, or make the graph again"
+
+
+class OperatorRefuses(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-REFUSES"
+    message = "operator {operator} of the loaded library {library} refuses the operands:\n{what}"
+
+
 # -- calling -----------------------------------------------------------------------------------------------------------
 class WrongArity(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-ARITY"
@@ -142,7 +168,13 @@ class WrongDtype(NkiMlirError, TypeError):
 
 class TooManyTensors(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-TENSORS"
-    message = "{signature} is called in a kernel; the instruction for it has at most {limit} tensors"
+    message = "{signature} is called in a kernel or a linked graph; the instruction for it has at most {limit} tensors"
+
+
+class EmptyTensor(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-EMPTY"
+    message = "{signature} is called in a kernel or a linked graph, and an operand or the result has no elements"
+    why = "an instruction's tensors have elements"
 
 
 class NotDifferentiable(NkiMlirError, RuntimeError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Custom operators on JAX arrays: eagerly, under ``jax.jit`` and ``jax.vmap``.
+"""Custom operators on JAX arrays: eagerly, under ``jax.jit`` and ``jax.vmap``, as nodes of graphs.
 
 For ``jax.grad``, wrap a call in ``jax.custom_vjp``. Tensors are operands, numbers are constants of the program.
 """
@@ -16,16 +16,10 @@ from nki_mlir.customop.settings import current_engine
 
 def call(operator: Operator, arguments: Sequence[Any]) -> Any:
     """The result as a JAX array, or as a tracer where one is given."""
-    places = [k for k, p in enumerate(operator.parameters) if p == "T"]
-    engine = current_engine()                     # of this thread: XLA calls back from another one
-
-    def run(*arrays: Any) -> np.ndarray:
-        given = list(arguments)
-        for place, array in zip(places, arrays):
-            given[place] = np.asarray(array)
-        return operator.on_numpy(given, engine)
-    operands = [arguments[k] for k in places]
-    if not any(isinstance(a, jax.core.Tracer) for a in operands):
-        return jax.numpy.asarray(run(*operands))
-    shape, dtype = operator.shape(*arguments)
-    return jax.pure_callback(run, jax.ShapeDtypeStruct(shape, dtype), *operands, vmap_method="sequential")
+    tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
+    if not any(isinstance(a, jax.core.Tracer) for a in tensors):
+        given = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
+        return jax.numpy.asarray(operator.on_numpy(given, current_engine()))
+    from nki_mlir.customop.graph_binding import callee
+    from nki_mlir.frameworks.jax_primitive import bind
+    return bind(callee(operator, arguments), tensors)[0]

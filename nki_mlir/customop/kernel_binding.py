@@ -15,11 +15,12 @@ import numpy as np
 
 from nki_mlir.customop import cost
 from nki_mlir.customop.abi import CODES, DTYPES
-from nki_mlir.customop.errors import TooManyTensors
+from nki_mlir.customop.errors import EmptyTensor, TooManyTensors
 from nki_mlir.customop.findings import Fault, KernelWarning
-from nki_mlir.customop.library import open_library
+from nki_mlir.customop.library import loaded_library
 from nki_mlir.customop.operator import Buffer, Operator
 from nki_mlir.customop.settings import Engine, current_engine
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.gpsimd_call import SOURCES, GpsimdCallOp
 from nki_mlir.dialects.programs import PROGRAMS, Program
@@ -37,16 +38,27 @@ def call(operator: Operator, arguments: Sequence[Any]) -> Any:
     for place, tensor in enumerate(tensors):
         if not isinstance(tensor, View):
             operator.refuse(place, tensor, "a tensor of the kernel")
-    if len(tensors) > len(SOURCES):
-        raise TooManyTensors(signature=operator.signature, limit=len(SOURCES)).located(user_location())
     numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
     kinds = [tensor_kind(operator, place, tensor) for place, tensor in enumerate(tensors)]
     shape, code = operator.infer(merged(operator, [Buffer(0, *kind) for kind in kinds], numbers))
+    try:
+        check_instruction(operator, [*(s for _, s in kinds), shape])
+    except NkiMlirError as error:
+        raise error.located(user_location()) from None
     path = str(operator.library.path)
     PROGRAMS[path, operator.name] = program_of(operator)
     attributes: dict[str, Any] = measured(operator, tuple(kinds), numbers)
     return operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
-                              library=path, function=operator.name, numbers=json.dumps(numbers), **attributes)
+                              library=path, function=operator.name, numbers=json.dumps(numbers),
+                              shapes=json.dumps([shape for _, shape in kinds]), **attributes)
+
+
+def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Whether one instruction has room for the operands and the result."""
+    if len(shapes) - 1 > len(SOURCES):
+        raise TooManyTensors(signature=operator.signature, limit=len(SOURCES))
+    if any(0 in shape for shape in shapes):
+        raise EmptyTensor(signature=operator.signature)
 
 
 def tensor_kind(operator: Operator, place: int, tensor: View) -> tuple[int, tuple[int, ...]]:
@@ -58,8 +70,8 @@ def tensor_kind(operator: Operator, place: int, tensor: View) -> tuple[int, tupl
 
 
 def program(library: str, function: str) -> Program:
-    """A function of a library file as a program of NumPy arrays."""
-    return program_of(open_library(library).operators[function])
+    """A function of a loaded library's file as a program of NumPy arrays."""
+    return program_of(getattr(loaded_library("", "", library, function), function))
 
 
 @cache

@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from nki_mlir.customop.errors import (
     KernelSignature,
     NoLibraryBlock,
     NotALibrary,
+    NotLoaded,
     RepeatedOperator,
     TooManyOperators,
     UnknownOperator,
@@ -37,6 +39,7 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.build = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         self.dll = opened(path)
         self.multicore = bool(self.dll.gpsimd_multicore())
         self.checked = bool(self.dll.gpsimd_checked())
@@ -142,6 +145,17 @@ def open_library(path: str | os.PathLike) -> Library:
         if identity not in _OPENED:
             _OPENED[identity] = Library(file)
         return _OPENED[identity]
+
+
+def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
+    """The library that a graph names: the very build, else the newest of the same file, else of the same name."""
+    with _LOCK:
+        newest = list(reversed(_OPENED.values()))
+    found = [one for one in newest if one.build == build] or [one for one in newest if str(one.path) == file] or [
+        one for one in newest if one.name == name]
+    if not found:
+        raise NotLoaded(operator=operator, library=name or file, file=shown(file))
+    return found[0]
 
 
 def opened(path: Path) -> ctypes.CDLL:

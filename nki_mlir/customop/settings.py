@@ -57,26 +57,36 @@ def checked_size(given: str) -> int:
 current: ContextVar[Engine | None] = ContextVar("engine", default=None)
 
 
+_open: list[Engine] = []                                # of all threads, the innermost last
+
+
 def current_engine() -> Engine:
-    return current.get() or Engine(threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
+    """This thread's settings; on a thread that has none, as those of XLA, what any other has set."""
+    return current.get() or next(reversed(_open), None) or Engine(
+        threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
+
+
+@contextlib.contextmanager
+def _set(made: Engine) -> Iterator[None]:
+    token = current.set(made)
+    _open.append(made)
+    try:
+        yield
+    finally:
+        _open.remove(made)
+        current.reset(token)
 
 
 @contextlib.contextmanager
 def engine(threads: bool) -> Iterator[None]:
     """Calls inside run the cores on threads, or one after the other: core 0 first, on the calling thread."""
-    token = current.set(replace(current_engine(), threads=threads))
-    try:
+    with _set(replace(current_engine(), threads=threads)):
         yield
-    finally:
-        current.reset(token)
 
 
 @contextlib.contextmanager
 def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
     """Collect what kernels print inside; ``size_bytes`` is the size of each call's buffer, which keeps the newest."""
     output = io.StringIO()
-    token = current.set(replace(current_engine(), printf_bytes=size_bytes, output=output))
-    try:
+    with _set(replace(current_engine(), printf_bytes=size_bytes, output=output)):
         yield output
-    finally:
-        current.reset(token)

@@ -54,6 +54,11 @@ def register(library: Library) -> Library:
     return library
 
 
+def registered() -> dict[str, Operator]:
+    """The operators that are defined now, by their names in PyTorch."""
+    return {name: operator for name, (operator, _) in _REGISTERED.items() if operator is not None}
+
+
 def define(operator: Operator, name: str) -> Any:
     import torch
     record = torch.library.Library(operator.library.name, "FRAGMENT")

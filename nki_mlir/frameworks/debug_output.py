@@ -85,13 +85,13 @@ def write_module(module: Any) -> None:
 def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
     from nki_mlir.bindings import ir
-    from nki_mlir.conversion.custom_call import TARGET
+    from nki_mlir.conversion.custom_call import TARGETS
     from nki_mlir.conversion.graph.upstream import graph_context
     from nki_mlir.conversion.link_kernels import config_of
     context = graph_context()
 
     def visit(op: Any) -> Any:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
             config = config_of(op)
             if "mhlo.backend_config" in op.attributes:
                 del op.attributes["mhlo.backend_config"]

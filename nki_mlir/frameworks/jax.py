@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
@@ -67,6 +67,6 @@ class JaxKernel(FrameworkKernel):
 
 
 def export_checks() -> list[Any]:
-    """``disabled_checks`` of ``jax.export.export`` for functions that call kernels."""
+    """``disabled_checks`` of ``jax.export.export`` for functions that call kernels or custom operators."""
     import jax.export
-    return [jax.export.DisabledSafetyCheck.custom_call(TARGET)]
+    return [jax.export.DisabledSafetyCheck.custom_call(target) for target in TARGETS]

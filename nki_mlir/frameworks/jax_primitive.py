@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
-from nki_mlir.conversion.custom_call import TARGET
+from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.debug_output import write_when_lowered
 from nki_mlir.frameworks.process_state import once
@@ -81,7 +81,7 @@ batching.primitive_batchers[nki_call] = _batch
 def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
     """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
     write_when_lowered(context.module_context.module)
-    rule = jax.ffi.ffi_lowering(TARGET, api_version=2, backend_config=callee.record.config,
+    rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
                                 skip_ffi_layout_processing=True, **_properties(callee))
     return rule(context, *operands)
 
@@ -92,7 +92,7 @@ def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> An
         return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
     registered.publish(callee)
     write_when_lowered(context.module_context.module)
-    rule = jax.ffi.ffi_lowering(TARGET, **_properties(callee))
+    rule = jax.ffi.ffi_lowering(callee.record.target, **_properties(callee))
     # The handler relies on the order: attributes arrive sorted by name.
     return rule(context, *operands, kernel_id=np.int64(callee.number), kernel_key=callee.record.key,
                 kernel_on=callee.on, kernel_record=callee.record.config)
@@ -118,7 +118,8 @@ def _register() -> Handler | None:
         warnings.warn(f"{error}\n  meanwhile: kernels run through jax.pure_callback, which is slower", stacklevel=2)
         return None
     stages = {stage: jax.ffi.pycapsule(made.address) for stage in ("instantiate", "execute")}
-    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    for target in TARGETS:
+        jax.ffi.register_ffi_target(target, stages, platform="cpu")
     atexit.register(_finish, made)
     return made
 

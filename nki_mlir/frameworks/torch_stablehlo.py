@@ -9,18 +9,22 @@ casts to builtin tensors; the casts fold when the upstream pipelines lower every
 """
 
 import operator
+import re
+import sys
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.custom_call import TARGET, KernelRecord
+from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.conversion.link_kernels import tensor_type
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks import torch_operator
 from nki_mlir.frameworks.torch_operator import callee_named
+from nki_mlir.scalar.dtypes import BY_MLIR
 
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
 TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=},"
@@ -111,16 +115,58 @@ def elements(literal: torch.Tensor) -> str:
 
 # -- in PyTorch's dialect ----------------------------------------------------------------------------------------------
 def to_custom_calls(module: Any) -> None:
-    """Replace every operator of a kernel."""
-    found: list[Any] = []
+    """Replace every operator of a kernel, and every custom C++ operator."""
+    found: list[tuple[Any, str]] = []
+    own = custom_operators()
 
     def visit(op: Any) -> Any:
-        if op.name == "torch.operator" and op.attributes["name"].value in ("torch.nki.call", "torch.nki.updated"):
-            found.append(op)
+        if op.name == "torch.operator":
+            found.append((op, op.attributes["name"].value.removeprefix("torch.")))
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    for op in found:
-        replace(op)
+    for op, name in found:
+        if name in ("nki.call", "nki.updated"):
+            replace(op)
+        elif name in own:
+            replace_operator(op, own[name])
+
+
+def custom_operators() -> dict[str, Any]:
+    """The custom C++ operators that are defined in PyTorch, by name as the importer writes it."""
+    binding = sys.modules.get("nki_mlir.customop.torch_binding")
+    return {} if binding is None else {name.replace("::", "."): op for name, op in binding.registered().items()}
+
+
+def replace_operator(op: Any, custom: Any) -> None:
+    """One call of a custom C++ operator. Its numbers are constants of the program."""
+    from nki_mlir.customop.graph_binding import callee
+    arguments = [described(value) if kind == "T" else number(value, custom)
+                 for value, kind in zip(op.operands, custom.parameters)]
+    record = callee(custom, arguments).record
+    with ir.InsertionPoint(op), op.location:
+        result, = custom_call(record, [v for v, kind in zip(op.operands, custom.parameters) if kind == "T"])
+        cast = ir.Operation.create("torch_c.from_builtin_tensor", results=[op.results[0].type], operands=[result])
+        op.results[0].replace_all_uses_with(cast.result)
+    op.erase()
+
+
+class Described(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def described(value: Any) -> Described:
+    """Shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
+    sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
+    return Described(tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy)
+
+
+def number(value: Any, custom: Any) -> float:
+    attributes = None if isinstance(value.owner, ir.Block) else value.owner.attributes
+    if attributes is None or "value" not in attributes:
+        raise Unsupported(feature=f"a computed number as argument of {custom.signature}, as StableHLO",
+                          instead="pass a Python number")
+    return attributes["value"].value
 
 
 def replace(op: Any) -> None:
@@ -148,7 +194,8 @@ def custom_call(record: KernelRecord, operands: list[Any]) -> list[Any]:
     types = [ir.Type.parse(tensor_type(spec)) for spec in record.operands]
     values = [ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
               for kind, value in zip(types, operands)]
-    attributes = {"call_target_name": ir.StringAttr.get(TARGET), "backend_config": ir.StringAttr.get(record.config),
+    attributes = {"call_target_name": ir.StringAttr.get(record.target),
+                  "backend_config": ir.StringAttr.get(record.config),
                   "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)}
     if record.prints:
         attributes["has_side_effect"] = ir.BoolAttr.get(True)

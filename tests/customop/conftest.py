@@ -10,6 +10,7 @@ import pytest
 from nki_mlir import customop
 
 SOURCES = Path(__file__).parent / "sources"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "custom_operators"
 
 
 @pytest.fixture(scope="session")

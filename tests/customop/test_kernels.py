@@ -121,6 +121,18 @@ def test_numbers_and_several_tensors(build):
         assert np.array_equal(twice.on(on)(x), expected)
 
 
+def test_ranks__reach_the_operator_as_they_are(build):
+    api = build("api")
+
+    @nki.jit
+    def ranks(flat, scalar, cube):
+        return api.numbers(flat, 1, 2, 3), api.numbers(scalar, 1, 2, 3), api.numbers(cube, 1, 2, 3), api.cast(flat, 3)
+    flat, scalar, cube = np.arange(4, dtype=np.float32), np.array(1, np.float32), np.zeros((1, 2, 1, 3), np.float32)
+    for on in ("eager", "interpreter", "jit", "isa"):
+        *dims, cast = ranks.on(on)(flat, scalar, cube)
+        assert [d[0] for d in dims] == [1, 0, 4] and np.array_equal(cast, flat.astype(np.int32))
+
+
 def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
     @nki.jit
     def on_chip(x):

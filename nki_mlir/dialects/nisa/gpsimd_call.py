@@ -2,6 +2,7 @@
 """A program of the GpSimd cores as one instruction: a custom C++ operator in an instruction stream."""
 
 import json
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
     library: str
     function: str
     numbers: str = "[]"             # scalar arguments as JSON
+    shapes: str = "[]"              # of the sources as JSON, where the function does not take the tiles' own
     busy: int = 0
     transfers_in: int = 0           # of all cores
     bytes_in: int = 0
@@ -44,6 +46,8 @@ class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
             check.spaces(label, HBM)
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
                    f"numbers is a list of numbers as JSON, got {self.numbers}")
+        check.rule(_fitting(_parsed(self.shapes), [tile.shape for _, tile in self.sources()]),
+                   f"shapes has a shape of as many elements for each source as JSON, got {self.shapes}")
         check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
                    "cycles, transfers and bytes are not negative")
         check.rule(not self.mask, "it has no mask: a program works on whole tensors")
@@ -62,7 +66,8 @@ class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
         return Iteration(tuple(extents), axes, frozenset(range(len(self.dst.shape), len(extents))))
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
-        return program(self.library, self.function)(sources, _parsed(self.numbers))
+        shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources
+        return program(self.library, self.function)(shaped, _parsed(self.numbers)).reshape(self.dst.shape)
 
     def lower(self, b: Any) -> None:
         b.keep(self)
@@ -71,10 +76,18 @@ class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
         return max(self.busy, machine.gpsimd_start_cycles)
 
 
-def _parsed(numbers: str) -> list[Any]:
+def _fitting(shapes: list[Any], tiles: list[tuple[int, ...]]) -> bool:
+    """Whether shapes are those of tiles, but for how the elements are divided."""
+    if shapes and len(shapes) != len(tiles):
+        return False
+    return all(isinstance(shape, list) and all(isinstance(n, int) for n in shape) and prod(shape) == prod(tile)
+               for shape, tile in zip(shapes, tiles))
+
+
+def _parsed(text: str) -> list[Any]:
     """The list that a text is; one that no rule allows where it is none."""
     try:
-        found = json.loads(numbers)
+        found = json.loads(text)
     except ValueError:
         return [None]
     return found if isinstance(found, list) else [None]

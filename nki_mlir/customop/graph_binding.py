@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Custom operators in graphs of JAX and PyTorch: a call is a node ``AwsNeuronCustomOp``, linked as a kernel is.
+
+The node's config says which operator of which library it calls, on which operands; the library's code is not in it. Who
+links or runs the graph has loaded the library: the build that the graph was made with, or else another one with this
+operator, as long as it takes and gives the same.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.conversion.custom_call import OPERATOR_TARGET, CallForm, KernelRecord, Slot
+from nki_mlir.customop import kernel_binding
+from nki_mlir.customop.abi import ABI, CODES, DTYPES
+from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
+from nki_mlir.customop.findings import Fault
+from nki_mlir.customop.library import loaded_library
+from nki_mlir.customop.operator import Buffer, Operator
+from nki_mlir.customop.settings import current_engine
+from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
+from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
+from nki_mlir.language.kernel import Kernel, describe_array
+from nki_mlir.scalar.dtypes import BY_NAME, dtype_of
+
+Kind = tuple[int, tuple[int, ...]]          # code of a dtype, shape
+
+
+@dataclass(frozen=True)
+class Described:
+    """Stands for an array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class OperatorRecord(KernelRecord):
+    """A call of an operator on tensors of given kinds, with given numbers: what a graph says of it.
+
+    Its modules, a kernel of one instruction, are made when it is linked.
+    """
+
+    target = OPERATOR_TARGET
+
+    def __init__(self, operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ...]) -> None:
+        values = kernel_binding.merged(operator, [Buffer(0, *kind) for kind in kinds], numbers)
+        shape, code = operator.infer(values)
+        form = CallForm(tuple(range(len(kinds))), (("shared", 0),), (0,))
+        vars(self).update(operator=operator, kinds=kinds, numbers=numbers, result=(code, shape), name=operator.name,
+                          grid=(), structure="one", form=form, output_names=("result",))
+
+    operator: Operator
+    kinds: tuple[Kind, ...]
+    numbers: tuple[float, ...]
+    result: Kind
+
+    @cached_property
+    def said(self) -> dict[str, Any]:
+        """What the graph says of the call."""
+        library = self.operator.library
+        return {"library": library.name, "operator": self.name, "parameters": self.operator.parameters,
+                "numbers": self.numbers, "operands": [self.text(kind) for kind in self.kinds],
+                "result": self.text(self.result), "abi": ABI, "build": library.build, "file": str(library.path)}
+
+    @staticmethod
+    def text(kind: Kind) -> list[Any]:
+        return [DTYPES[kind[0]].name, *kind[1]]
+
+    @cached_property
+    def key(self) -> str:
+        same = {name: value for name, value in self.said.items() if name != "file"}
+        return hashlib.sha256(json.dumps(same).encode()).hexdigest()
+
+    @cached_property
+    def config(self) -> str:
+        fields = {"kernel_version": 1, "func_name": self.name, "custom_op": self.said}
+        return base64.b64encode(json.dumps(fields).encode()).decode()
+
+    # -- as a kernel ---------------------------------------------------------------------------------------------------
+    @cached_property
+    def inputs(self) -> list[ArgumentSpec]:         # type: ignore[override]
+        return [self.spec("input", place, f"arg{place}", kind) for place, kind in enumerate(self.kinds)]
+
+    @cached_property
+    def shared(self) -> list[ArgumentSpec]:         # type: ignore[override]
+        return [self.spec("shared", 0, "result", self.result)]
+
+    @staticmethod
+    def spec(group: str, place: int, name: str, kind: Kind) -> ArgumentSpec:
+        return ArgumentSpec(group, place, name, kind[1], dtype_of(DTYPES[kind[0]]))
+
+    def starts_from_zero(self, slot: Slot) -> bool:
+        return False
+
+    @property
+    def prints(self) -> bool:               # type: ignore[override]
+        return False
+
+    @cached_property
+    def variants(self) -> tuple:            # type: ignore[override]
+        return self.kernel.variants
+
+    @cached_property
+    def modules(self) -> dict:              # type: ignore[override]
+        return self.kernel.modules
+
+    @cached_property
+    def signature(self) -> KernelFunction:  # type: ignore[override]
+        return the_kernel(next(iter(self.modules.values())))
+
+    @cached_property
+    def kernel(self) -> KernelRecord:
+        """The operator in a kernel that does nothing else, captured."""
+        operator, numbers = self.operator, self.numbers
+        kernel_binding.check_instruction(operator, [shape for _, shape in (*self.kinds, self.result)])
+
+        def call(*tensors: Any) -> Any:
+            return operator(*kernel_binding.merged(operator, tensors, numbers))
+        call.__name__ = operator.name
+        kernel = Kernel(call)
+        arrays = tuple(Described(shape, DTYPES[code]) for code, shape in self.kinds)
+        bound = kernel.bind(arrays, {}, lambda value: isinstance(value, Described), describe_array)
+        return record_of(kernel.specialize(bound), PlainResults())
+
+    @property
+    def program(self) -> Callable[..., None]:
+        """The operator itself, from arrays into an array."""
+        def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+            arrays = [Buffer(a.ctypes.data, *kind) for a, kind in zip(inputs, self.kinds)]
+            target = Buffer(shared[0].ctypes.data, *self.result)
+            self.operator.run(kernel_binding.merged(self.operator, arrays, self.numbers), target, current_engine())
+        return run
+
+
+@cache
+def record(operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ...]) -> OperatorRecord:
+    """The call's record; raises what the shape function finds wrong."""
+    return OperatorRecord(operator, kinds, numbers)
+
+
+def callee(operator: Operator, arguments: Sequence[Any]) -> Callee:
+    """The call as frameworks bind it; tensors are anything with shape and dtype."""
+    values = operator.values(arguments, lambda tensor: 0)
+    kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, Buffer))
+    made = record(operator, kinds, tuple(v for v in values if not isinstance(v, Buffer)))
+    found = Callee(made, "gpsimd", lambda: made.program)
+    return callees().setdefault(found.key, found)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def record_from(said: dict[str, Any]) -> OperatorRecord:
+    """The record of a graph's call in this process; raises errors where library or operator is not the graph's."""
+    library, name = str(said["library"]), str(said["operator"])
+    if said["abi"] != ABI:
+        raise GraphAbi(operator=name, library=library, found=said["abi"], version=ABI)
+    found = loaded_library(library, str(said["build"]), str(said["file"]), name)
+    operator = found.operators.get(name) or getattr(found, name)
+    if operator.parameters != said["parameters"]:
+        raise OperatorChanged(operator=name, library=library, what="takes", found=operator.parameters,
+                              wanted=said["parameters"])
+    try:
+        made = record(operator, tuple(map(kind_from, said["operands"])), tuple(map(float, said["numbers"])))
+    except Fault as fault:
+        raise OperatorRefuses(operator=name, library=library, what=fault.whole()) from None
+    if made.result != kind_from(said["result"]):
+        raise OperatorChanged(operator=name, library=library, what="gives", found=made.text(made.result),
+                              wanted=said["result"])
+    return made
+
+
+def kind_from(text: list[Any]) -> Kind:
+    name, *shape = text
+    return CODES[BY_NAME[name].numpy], tuple(map(int, shape))
