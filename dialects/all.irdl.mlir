@@ -353,6 +353,132 @@ module {
       %13 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "op0" = %9, "op1" = %10, "imm0" = %11, "reduce_cmd" = %12, "reduce_op" = %13}
     }
+    irdl.operation @core_barrier {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(data: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "cores" = %5}
+    }
+    irdl.operation @sendrecv {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "send_to" = %6, "receive_from" = %7, "pipe" = %8}
+    }
+    irdl.operation @all_reduce {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "groups" = %6, "over" = %7, "op" = %8}
+    }
+    irdl.operation @all_gather {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "groups" = %6, "over" = %7, "dim" = %8}
+    }
+    irdl.operation @reduce_scatter {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "groups" = %6, "over" = %7, "op" = %8}
+    }
+    irdl.operation @all_to_all {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "groups" = %6, "over" = %7}
+    }
+    irdl.operation @ring_permute {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, other: optional %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "groups" = %7, "over" = %8, "op" = %9}
+    }
+    irdl.operation @permute {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "pairs" = %6}
+    }
+    irdl.operation @varying_exchange {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, metadata: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.integer"
+      %10 = irdl.base "#builtin.integer"
+      %11 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "groups" = %7, "over" = %8, "to_all" = %9, "counts_known" = %10, "displaced" = %11}
+    }
+    irdl.operation @rank_id {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(dst: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "groups" = %5, "steps" = %6}
+    }
     irdl.operation @dma_compute {
       %0 = irdl.any
       %1 = irdl.any

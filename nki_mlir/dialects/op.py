@@ -89,6 +89,8 @@ class Op:
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
+    queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
+    acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
 
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
                           opcode: int = 0, **kw: Any) -> None:
@@ -96,6 +98,7 @@ class Op:
         if not name:
             return                              # a family's base class
         cls.name, cls.engines, cls.mnemonic, cls.opcode = name, engines, mnemonic, opcode
+        cls.queued = cls.queued or name.startswith("dma_")
         tiles, attributes, defaults = [], {}, {}
         for owner in reversed(cls.__mro__):
             for field, kind in inspect.get_annotations(owner).items():
@@ -168,7 +171,10 @@ class Op:
         raise InternalError(f"{self.full_name()} has no loop form")
 
     def reference(self, *sources: np.ndarray) -> Any:
-        """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out (several: a tuple)."""
+        """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out.
+
+        Several destinations: a tuple. None leaves one as it is.
+        """
         raise InternalError(f"{self.full_name()} has no reference")
 
     def lower(self, b: Any) -> None:

@@ -66,6 +66,8 @@ class Machine:
     gpsimd_start_cycles: int = 150
     dma_fixed_ns: float = 2000.0
     dma_issue_ns: float = 600.0
+    core_signal_ns: float = 1000.0          # a semaphore of another core and its answer: an assumption
+    collective_hop_ns: float = 1500.0       # from a rank to the next: documented as 1 to 2 microseconds
 
     @property
     def psum_bytes_per_partition(self) -> int:

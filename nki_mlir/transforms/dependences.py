@@ -134,7 +134,7 @@ class Dependences:
 # -- what steps touch --------------------------------------------------------------------------------------------------
 Place = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
 Touched = tuple[list[Region], list[Region]]     # read, written
-OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # what has its effect elsewhere: prints stay in order
+OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
 
 
 def own_memory(buffer: Buffer) -> Place:
@@ -158,7 +158,8 @@ def touched(step: Step, place: Callable[[Buffer], Place]) -> Touched:
         return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
 
     written = [region(t) for _, t in op.targets()]
-    return [region(t) for _, t in op.sources()], written or [OUTSIDE]
+    outside = [OUTSIDE] if op.acts_outside or not written else []
+    return [region(t) for _, t in op.sources()], written + outside
 
 
 def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:

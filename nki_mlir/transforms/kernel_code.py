@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.isa.instruction import ARITHMETIC
+from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
@@ -211,6 +212,11 @@ def blocks(block: Block) -> Iterator[Block]:
     for node in block.nodes:
         for inner in sub_blocks(node):
             yield from blocks(inner)
+
+
+def meets(code: Code) -> bool:
+    """Whether the program meets others, so that each needs a core of its own."""
+    return any(isinstance(node, Step) and isinstance(node.op, Meeting) for b in blocks(code.body) for node in b.nodes)
 
 
 def forget_addresses(code: Code) -> None:

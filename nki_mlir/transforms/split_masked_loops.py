@@ -194,7 +194,7 @@ class _Function:
 
     def accepts(self, op: Op) -> bool:
         """Whether an engine can run an instruction of the kernel; for what is not one yet it is too early to say."""
-        return op.dialect != "nisa" or op.name.startswith("dma_") or all(
+        return op.dialect != "nisa" or op.queued or all(
             starts_legally(self.machine, tile) for _, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:

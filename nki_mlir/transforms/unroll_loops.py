@@ -13,6 +13,7 @@ these are small.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -36,6 +37,7 @@ from nki_mlir.transforms.kernel_code import (
     While,
     blocks,
     compute,
+    meets,
     sub_blocks,
     tiles_of,
     variables_of,
@@ -61,8 +63,13 @@ class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
 
 
 def with_grid(code: Code) -> Code:
-    """The code with loops over the grid round its body, in place of program ids."""
+    """The code with loops over the grid round its body, in place of program ids. Of programs that meet, it is one."""
     body = code.body
+    if meets(code) and prod(code.grid) > 1:
+        if code.programs:
+            raise Unsupported(feature="one instruction stream for programs that meet",
+                              instead="lower the kernel as a whole, which gives each program its streams")
+        return Code(code.name, code.machine, code.globals, body, notes=code.notes)
     for axis in reversed(range(len(code.grid))):
         variable = next((p for p in code.programs if p.axis == axis), None)
         if variable is None:

@@ -69,7 +69,8 @@ class NotOnTarget(KernelError):
     fix = "{instead}"
 
 
-SINCE = {"range_select": 3, "activate2": 4, "exponential": 4, "quantize_mx": 4, "nc_matmul_mx": 4}
+SINCE = {"range_select": 3, "core_barrier": 3, "sendrecv": 3, "activate2": 4, "exponential": 4, "quantize_mx": 4,
+         "nc_matmul_mx": 4}
 ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))
 
 
@@ -101,7 +102,7 @@ def _instructions(function: Any) -> list[Any]:
 def check(op: Any, machine: Machine) -> None:
     """All rules for one instruction; raises the error of the first that is broken."""
     _generation(op, machine)
-    if op.name.startswith("dma_"):
+    if op.queued:
         return
     engine = op.runs_on
     for field, tile in op.operands():

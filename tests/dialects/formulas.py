@@ -39,6 +39,18 @@ REDUCED: dict[str, Callable] = {
     "logical_and": lambda a, **k: np.all(a != 0, **k), "logical_or": lambda a, **k: np.any(a != 0, **k)}
 
 
+def exchanged(op: Op, x: dict) -> tuple:
+    """Of a rank by itself: what it sends to itself, and how much."""
+    (count,), (start,), *rest = x["metadata"]
+    at = int(rest[1][0]) if op.displaced else 0
+    dst, counts = x["dst"].copy(), x["metadata"].copy()
+    for k in range(int(count)):
+        dst[at + k] = x["src"][int(start) + k]
+    if not op.counts_known:
+        counts[2] = count
+    return dst, counts
+
+
 def apply(name: str, a: Any, b: Any, reverse: bool = False) -> Any:
     """One step of a two-step instruction."""
     if name in UNARY:
@@ -347,6 +359,10 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nisa.scatter_columns": columns_scattered, "nisa.topk": largest, "nisa.nonzero_with_count": nonzero,
     "nisa.quantize_mx": quantized, "nisa.nc_matmul_mx": mx_product,
     "nisa.nc_matmul_transpose": lambda o, x: np.einsum("km,kn->mn", x["stationary"], x["moving"]),
+    "nisa.core_barrier": lambda o, x: (), "nisa.rank_id": lambda o, x: np.zeros((1, 1)),
+    **{f"nisa.{n}": lambda o, x: x["src"] for n in ("sendrecv", "all_reduce", "all_gather", "reduce_scatter",
+                                                    "all_to_all", "permute")},
+    "nisa.ring_permute": lambda o, x: x["src"] + x.get("other", 0), "nisa.varying_exchange": exchanged,
     "nisa.gpsimd_call": lambda o, x: 2 * x["source0"].T + sum(x[f"source{k}"] for k in range(1, 6)),
     "nisa.tensor_copy_dynamic_src": dynamic_source, "nisa.tensor_copy_dynamic_dst": dynamic_target,
 }

@@ -185,6 +185,18 @@ _GIVEN = [
            {"dst": "hbm FxPxf32", "source0": "hbm PxFxf32"} | {f"source{k}": "hbm 1xf32" for k in range(1, 6)},
            {"library": "tests", "function": "turned", "numbers": "[2.0]", "busy": 3000, "transfers_in": 2,
             "bytes_in": 1 << 33, "transfers_out": 1, "bytes_out": 96}),
+    Sample("nisa.core_barrier", {"data": "hbm PxFxf32"}, {"cores": (0,)}),
+    Sample("nisa.sendrecv", {"dst": A, "src": A}, {"send_to": 0, "receive_from": 0, "pipe": 3}),
+    Sample("nisa.all_reduce", {"dst": A, "src": A}, {"op": "add", "groups": "[[0]]"}),
+    Sample("nisa.all_gather", {"dst": A, "src": A}, {"dim": 1, "groups": "[[0]]"}),
+    Sample("nisa.reduce_scatter", {"dst": A, "src": A}, {"op": "maximum", "groups": "[[0]]"}),
+    Sample("nisa.all_to_all", {"dst": "hbm PxFxf32", "src": "hbm PxFxf32"}, {"groups": "[[0], [2, 1]]"},
+           ({"P": 2, "F": 1}, {"P": 128, "F": 512})),
+    Sample("nisa.ring_permute", {"dst": A, "src": A, "other": A}, {"groups": "[[0]]"}),
+    Sample("nisa.permute", {"dst": "hbm PxFxf32", "src": "hbm PxFxf32"}, {"pairs": (0, 0)}),
+    Sample("nisa.varying_exchange", {"dst": "hbm Kxf32", "src": "hbm Kxf32", "metadata": "hbm 3x1xui32"},
+           {"to_all": False, "groups": "[[0]]"}, ({"K": 8}, {"K": 512})),
+    Sample("nisa.rank_id", {"dst": "sbuf 1x1xi32"}, {"steps": 1, "groups": "[[0]]"}, ({"P": 1},)),
 ]
 PROGRAMS["tests", "turned"] = lambda arrays, numbers: arrays[0].astype(np.float32).T * numbers[0] + sum(
     a.astype(np.float32) for a in arrays[1:])

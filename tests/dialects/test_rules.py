@@ -236,6 +236,8 @@ def test_engine_that_cannot_run_it(name: str) -> None:
 
 # -- rules with their own text -----------------------------------------------------------------------------------------
 P129 = "sbuf 129x4xf32"
+COLLECTIVES = {name: SAMPLES[f"nisa.{name}"].tiles["dst"].split()[0] for name in (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring_permute", "permute", "varying_exchange")}
 OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.gpsimd_call", {"numbers": "[1, two]"},
      "'gpsimd_call': numbers is a list of numbers as JSON, got [1, two]"),
@@ -245,6 +247,28 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.gpsimd_call", {"bytes_in": -1}, "'gpsimd_call': cycles, transfers and bytes are not negative"),
     ("nisa.gpsimd_call", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)},
      "'gpsimd_call': it has no mask: a program works on whole tensors"),
+    *((f"nisa.{name}", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)}, f"'{name}': it has no mask")
+      for name in (*COLLECTIVES, "core_barrier", "sendrecv", "rank_id")),
+    *((f"nisa.{name}", {"dst": "hbm PxFxf32" if space == "sbuf" else "sbuf PxFxf32"},
+       f"'{name}': operands are all in HBM or all in SBUF") for name, space in COLLECTIVES.items()),
+    *((f"nisa.{name}", {"groups": groups}, f"'{name}': groups are lists of different numbers as JSON, got {groups}")
+      for name in (*COLLECTIVES, "rank_id") if name != "permute" for groups in ("[[0, 1], [1]]", "0, 1", "[[-1]]")),
+    *((f"nisa.{name}", {"dst": f"{space} Px1xf32"}, f"'{name}': dst[4, 1] does not fit src[4, 6] between 1 members")
+      for name, space in COLLECTIVES.items() if name not in ("permute", "varying_exchange")),
+    *((f"nisa.{name}", {"groups": "[[0, 1, 2]]"} | change, f"'{name}': src[4, 6] has no 3 equal parts along axis 0")
+      for name, change in (("all_to_all", {}), ("reduce_scatter", {"dst": "sbuf Px2xf32"}))),
+    ("nisa.core_barrier", {"cores": (1, 1)}, "'core_barrier': cores are different numbers from 0, got (1, 1)"),
+    ("nisa.sendrecv", {"send_to": -1}, "'sendrecv': cores are numbers from 0"),
+    ("nisa.all_reduce", {"op": "multiply"},
+     "attribute 'op' of 'all_reduce' is 'multiply', which must be one of add, minimum, maximum"),
+    ("nisa.all_reduce", {"over": "cores"},
+     "attribute 'over' of 'all_reduce' is 'cores', which must be one of programs, ranks"),
+    ("nisa.all_gather", {"groups": "[[0, 1]]"}, "'all_gather': dst[4, 6] does not fit src[4, 6] between 2 members"),
+    ("nisa.all_gather", {"dim": 2}, "'all_gather': dim is an axis of src[4, 6], got 2"),
+    ("nisa.permute", {"pairs": (0, 1, 2, 1)},
+     "'permute': pairs are two ranks each, with different targets, got (0, 1, 2, 1)"),
+    ("nisa.varying_exchange", {"displaced": True}, "'varying_exchange': metadata[3, 1] is not 4 x 1"),
+    ("nisa.rank_id", {"dst": "sbuf 1x2xi32"}, "'rank_id': dst is one element, got [1, 2]"),
     ("nki.binary_scalar", {"op": "select"}, "attribute 'op' of 'binary_scalar' is 'select', which must be one of "),
     ("nki.matmul", {"moving": "sbuf 5xFxf32"}, "'matmul': contracts axis 0 of both operands, got [4, 3] and [5, 6]"),
     ("nki.matmul", {"stationary": "sbuf Px129xf32"},

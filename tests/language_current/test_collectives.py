@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
@@ -17,7 +17,7 @@ PARTS = [numbers(8, 6, seed=k) for k in range(4)]
 GROUP = ncc.ReplicaGroup([[0, 1, 2, 3]])
 
 
-def exchanged(exchange, shape, parts=PARTS):
+def exchanged(on, exchange, shape, parts=PARTS):
     """What each rank has after ``exchange(src, dst)`` of HBM tensors."""
     def kernel(x):
         src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="src")
@@ -27,39 +27,39 @@ def exchanged(exchange, shape, parts=PARTS):
         exchange(src, dst)
         nisa.dma_copy(out, dst)
         return out
-    return simulate_ranks(nki.jit(kernel), [(p,) for p in parts])
+    return simulate_ranks(nki.jit(kernel), [(p,) for p in parts], executor=on)
 
 
-def test_all_reduce():
-    for got in exchanged(lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.add), (8, 6)):
+def test_all_reduce(on):
+    for got in exchanged(on, lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.add), (8, 6)):
         np.testing.assert_array_equal(got, sum(PARTS))
     pairs = ncc.ReplicaGroup([[0, 1], [2, 3]])
-    made = exchanged(lambda s, d: ncc.all_reduce([s], [d], pairs, nl.maximum), (8, 6))
+    made = exchanged(on, lambda s, d: ncc.all_reduce([s], [d], pairs, nl.maximum), (8, 6))
     np.testing.assert_array_equal(made[1], np.maximum(PARTS[0], PARTS[1]))
     np.testing.assert_array_equal(made[2], np.maximum(PARTS[2], PARTS[3]))
 
 
-def test_gather_scatter_and_all_to_all():
-    for got in exchanged(lambda s, d: ncc.all_gather([s], [d], GROUP, 0), (32, 6)):
+def test_gather_scatter_and_all_to_all(on):
+    for got in exchanged(on, lambda s, d: ncc.all_gather([s], [d], GROUP, 0), (32, 6)):
         np.testing.assert_array_equal(got, np.concatenate(PARTS))
-    made = exchanged(lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 6))
+    made = exchanged(on, lambda s, d: ncc.reduce_scatter([s], [d], GROUP, 0, nl.add), (2, 6))
     np.testing.assert_array_equal(np.concatenate(made), sum(PARTS))
-    made = exchanged(lambda s, d: ncc.all_to_all([s], [d], GROUP, 0), (8, 6))
+    made = exchanged(on, lambda s, d: ncc.all_to_all([s], [d], GROUP, 0), (8, 6))
     np.testing.assert_array_equal(made[1], np.concatenate([p[2:4] for p in PARTS]))
 
 
-def test_permutations():
-    made = exchanged(lambda s, d: ncc.collective_permute([s], [d], [(0, 2), (2, 1)]), (8, 6))
+def test_permutations(on):
+    made = exchanged(on, lambda s, d: ncc.collective_permute([s], [d], [(0, 2), (2, 1)]), (8, 6))
     np.testing.assert_array_equal(made[2], PARTS[0])
     np.testing.assert_array_equal(made[1], PARTS[2])
     assert not made[0].any() and not made[3].any()
-    made = exchanged(lambda s, d: ncc.collective_permute_implicit([s], [d], GROUP), (8, 6))
+    made = exchanged(on, lambda s, d: ncc.collective_permute_implicit([s], [d], GROUP), (8, 6))
     np.testing.assert_array_equal(made[0], PARTS[3])
-    made = exchanged(lambda s, d: ncc.collective_permute_implicit_reduce([s], [s], [d], GROUP, nl.add), (8, 6))
+    made = exchanged(on, lambda s, d: ncc.collective_permute_implicit_reduce([s], [s], [d], GROUP, nl.add), (8, 6))
     np.testing.assert_array_equal(made[1], 2 * PARTS[0])
 
 
-def test_ranks():
+def test_ranks(on):
     def kernel(x):
         out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
         t = nl.ndarray((1, 2), nl.int32)
@@ -67,11 +67,11 @@ def test_ranks():
         nisa.register_store(t[:, 1:2], ncc.collective_permute_implicit_current_processing_rank_id(1, GROUP))
         nl.store(out, t)
         return out
-    made = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS])
+    made = simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on)
     assert [m.tolist() for m in made] == [[[0, 3]], [[1, 0]], [[2, 1]], [[3, 2]]]
 
 
-def test_parts_of_different_sizes():
+def test_parts_of_different_sizes(on):
     counts = np.array([[1, 2, 0, 3], [2, 2, 2, 2], [0, 1, 4, 1], [3, 0, 1, 0]])
     sent = [np.arange(20, dtype=np.float32) + 100 * r for r in range(4)]
     tables = []
@@ -89,7 +89,7 @@ def test_parts_of_different_sizes():
         nisa.dma_copy(outs[0], dst)
         nisa.dma_copy(outs[1], held)
         return outs
-    made = simulate_ranks(nki.jit(kernel), list(zip(sent, tables)))
+    made = simulate_ranks(nki.jit(kernel), list(zip(sent, tables)), executor=on)
     for r in range(4):
         expected = np.zeros(20, np.float32)
         for s in range(4):
@@ -99,20 +99,93 @@ def test_parts_of_different_sizes():
         np.testing.assert_array_equal(made[r][1][2], counts[:, r])
 
 
-def test_what_collectives_refuse():
+def test_tiles_on_chip(on):
+    def kernel(x):
+        out, got = nl.ndarray((8, 24), x.dtype, buffer=nl.shared_hbm), nl.ndarray((8, 24), x.dtype)
+        tile = nl.load(x)
+        ncc.all_reduce([tile], [tile], GROUP, nl.maximum)
+        ncc.all_gather([tile], [got], GROUP, 1)
+        nl.store(out, got)
+        return out
+    for got in simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on):
+        np.testing.assert_array_equal(got, np.concatenate([np.max(PARTS, 0)] * 4, 1))
+
+
+def test_several_tensors_and_integers(on):
+    def kernel(x):
+        sums, least = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        held = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
+        nisa.dma_copy(held[0], x)
+        nisa.dma_copy(held[1], x)
+        ncc.all_reduce(held[:2], held[2:], GROUP, nl.add)
+        ncc.all_reduce(held[:1], held[3:], GROUP, nl.minimum)
+        nisa.dma_copy(sums, held[2])
+        nisa.dma_copy(least, held[3])
+        return sums, least
+    parts = [(np.arange(12, dtype=np.int32).reshape(4, 3) + (1 << 24) + r,) for r in range(4)]      # not in float32
+    for sums, least in simulate_ranks(nki.jit(kernel), parts, executor=on):
+        np.testing.assert_array_equal(sums, sum(p for p, in parts))
+        np.testing.assert_array_equal(least, parts[0][0])
+
+
+def test_a_ring_adds_up_what_passes(on):
+    """Each step sends on what came, and adds it: after a round everyone has the sum."""
+    def kernel(x):
+        held = [nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(4)]
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(held[0], x)
+        total = nl.load(x)
+        for step in range(3):
+            ncc.collective_permute_implicit([held[step]], [held[step + 1]], GROUP)
+            total = nl.add(total, nl.load(held[step + 1]))
+        nl.store(out, total)
+        return out
+    for got in simulate_ranks(nki.jit(kernel), [(p,) for p in PARTS], executor=on):
+        np.testing.assert_array_equal(got, sum(PARTS))
+
+
+def test_ranks_of_two_cores(on):
+    """Each core reduces its rows over the ranks, then the cores of a rank exchange theirs."""
+    def kernel(x):
+        out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+        mine, theirs = nl.load(x[4 * i:4 * i + 4]), nl.ndarray((4, 6), x.dtype)
+        ncc.all_reduce([mine], [mine], GROUP, nl.add)
+        nisa.sendrecv(mine, theirs, send_to_rank=1 - i, recv_from_rank=1 - i, pipe_id=0)
+        nl.store(out[4 * i:4 * i + 4], theirs)
+        return out
+    total = sum(PARTS)
+    for got in simulate_ranks(nki.jit(kernel)[2], [(p,) for p in PARTS], executor=on):
+        np.testing.assert_array_equal(got, np.concatenate([total[4:], total[:4]]))
+
+
+def test_ranks_that_do_not_make_the_same_exchanges(on):
+    def kernel(x, group):
+        held = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(held, x)
+        ncc.all_reduce([held], [held], ncc.ReplicaGroup([list(range(group))]), nl.add)
+        nisa.dma_copy(out, held)
+        return out
+    with pytest.raises(NkiMlirError, match=r"rank 0 waits in nisa.all_reduce for rank 1 \(.*rank 1 waits in .* rank 0 "):
+        simulate_ranks(nki.jit(kernel), [(PARTS[0], 2), (PARTS[1], 3)], executor=on)
+    with pytest.raises(NkiMlirError, match=r"rank 1 is in none of the groups \[\[0\]\]"):
+        simulate_ranks(nki.jit(kernel), [(PARTS[0], 1), (PARTS[1], 1)], executor=on)
+
+
+def test_what_collectives_refuse(on):
     def alone(x):
         ncc.all_reduce([x], [x], GROUP, nl.add)
     with pytest.raises(Unsupported, match="simulate_ranks"):
-        nki.simulate(alone)(PARTS[0])
+        nki.jit(alone).on(on)(PARTS[0])
     with pytest.raises(AssertionError, match="overlap"):
         ncc.ReplicaGroup([[0, 1], [1, 2]])
     with pytest.raises(AssertionError, match="collective_dim 1"):
-        exchanged(lambda s, d: ncc.all_gather([s], [d], GROUP, 1), (8, 24))
+        exchanged(on, lambda s, d: ncc.all_gather([s], [d], GROUP, 1), (8, 24))
     with pytest.raises(AssertionError, match=r"nl\.add, nl\.minimum or nl\.maximum"):
-        exchanged(lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.multiply), (8, 6))
+        exchanged(on, lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.multiply), (8, 6))
 
 
-def test_one_rank_by_itself():
+def test_one_rank_by_itself(on):
     def kernel(x):
         src, dst = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm), nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
@@ -120,4 +193,4 @@ def test_one_rank_by_itself():
         ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add)
         nisa.dma_copy(out, dst)
         return out
-    np.testing.assert_array_equal(nki.simulate(kernel)(PARTS[0]), PARTS[0])
+    np.testing.assert_array_equal(nki.jit(kernel).on(on)(PARTS[0]), PARTS[0])

@@ -3,10 +3,12 @@
 
 import dataclasses
 import enum
+import re
 
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -107,12 +109,12 @@ def exchange(x):
     return out
 
 
-def test_cores_exchange_tiles():
+def test_cores_exchange_tiles(on):
     x = numbers(32, 8)
-    np.testing.assert_array_equal(nki.simulate(nki.jit(exchange)[2])(x), np.concatenate([x[16:], x[:16]]))
+    np.testing.assert_array_equal(run(on, exchange, x, cores=2), np.concatenate([x[16:], x[:16]]))
 
 
-def test_a_barrier_makes_writes_of_the_other_core_visible():
+def test_a_barrier_makes_writes_of_the_other_core_visible(on):
     def kernel(x):
         out = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm)
         held = nl.ndarray((2, 8), x.dtype, buffer=nl.shared_hbm, name="held")
@@ -122,23 +124,63 @@ def test_a_barrier_makes_writes_of_the_other_core_visible():
         nl.store(out[i:i + 1], nl.load(held[1 - i:2 - i]))
         return out
     x = numbers(2, 8)
-    np.testing.assert_array_equal(nki.simulate(nki.jit(kernel)[2])(x), x[::-1] * 2)
+    np.testing.assert_array_equal(run(on, kernel, x, cores=2), x[::-1] * 2)
 
 
-def test_captured_cores_that_meet_run_in_the_simulator():
-    x = numbers(32, 8)
-    with pytest.warns(UserWarning, match="runs in the simulator"):
-        made = nki.jit(exchange)[2].on("interpreter")(x)
-    np.testing.assert_array_equal(made, np.concatenate([x[16:], x[:16]]))
+def test_a_barrier_in_a_loop_counts_its_iterations(on):
+    """Each core adds what the other has, again and again: one that runs ahead would read an old value."""
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        held = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="held")
+        i = nl.program_id(0)
+        mine = nl.load(x[i:i + 1])
+        for _ in range(5):
+            nl.store(held[i:i + 1], mine)
+            nisa.core_barrier(held, (0, 1))
+            mine = nl.add(mine, nl.load(held[1 - i:2 - i]))
+            nisa.core_barrier(held, (0, 1))
+        nl.store(out[i:i + 1], mine)
+        return out
+    x = numbers(2, 8)
+    expected = x.copy()
+    for _ in range(5):
+        expected = expected + expected[::-1]
+    np.testing.assert_array_equal(run(on, kernel, x, cores=2), expected)
 
 
-def test_a_barrier_that_only_one_core_reaches():
+def test_a_barrier_that_only_one_core_reaches(on):
     def kernel(x):
         if nl.program_id(0) == 0:
             nisa.core_barrier(x, (0, 1))
         return doubled(x)
-    with pytest.raises(AssertionError, match="waits for something that no other core does"):
-        nki.simulate(nki.jit(kernel)[2])(numbers(4, 4))
+    with pytest.raises(NkiMlirError) as caught:
+        run(on, kernel, numbers(4, 4), cores=2)
+    assert re.search(r"core 0 waits in nisa.core_barrier for core 1 \(.*test_kernels.py:\d+:\d+\); core 1 has ended",
+                     caught.value.headline)
+    assert caught.value.at.file == __file__
+
+
+def test_cores_that_come_to_different_meetings(on):
+    def kernel(x):
+        held, tile = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.load(x)
+        if nl.program_id(0) == 0:
+            nisa.core_barrier(held, (0, 1))
+        else:
+            nisa.sendrecv(tile, tile, send_to_rank=0, recv_from_rank=0, pipe_id=0)
+        nl.store(held, tile)
+        return held
+    with pytest.raises(NkiMlirError, match=r"core 0 waits in nisa.core_barrier .*core 1 waits in nisa.sendrecv"):
+        run(on, kernel, numbers(4, 4), cores=2)
+
+
+def test_cores_that_do_not_send_to_each_other(on):
+    def kernel(x):
+        out, tile, got = doubled(x), nl.load(x), nl.ndarray(x.shape, x.dtype)
+        nisa.sendrecv(tile, got, send_to_rank=nl.program_id(0), recv_from_rank=1 - nl.program_id(0), pipe_id=0)
+        nl.store(out, got)
+        return out
+    with pytest.raises(NkiMlirError, match=r"core (\d) receives from core (\d), which sends to core \2"):
+        run(on, kernel, numbers(4, 4), cores=2)
 
 
 def test_inputs_are_updated_in_place(on):

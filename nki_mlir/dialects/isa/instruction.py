@@ -164,7 +164,7 @@ class Instruction:
 
 def is_dma(cls: type[Op]) -> bool:
     """Whether the operation is a transfer, which an engine puts into a queue."""
-    return cls.name.startswith("dma_")
+    return cls.queued
 
 
 @cache

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
+from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.programs import program
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import DType
 
 SOURCES = tuple(f"source{k}" for k in range(6))
 
 
-class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
+class GpsimdCallOp(Whole, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
     """dst = function(sources, numbers), a function of a library of programs for the GpSimd cores.
 
     The cores transfer tensors in from HBM and out to it themselves, through their own memories. How often, how much,
@@ -52,25 +52,9 @@ class GpsimdCallOp(NisaOp, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
                    "cycles, transfers and bytes are not negative")
         check.rule(not self.mask, "it has no mask: a program works on whole tensors")
 
-    @property
-    def compute(self) -> DType | None:
-        return None
-
-    def iteration(self) -> Iteration:
-        """No loop nest: every tile has axes of its own."""
-        extents: list[int] = []
-        axes: dict[str, tuple[int, ...]] = {}
-        for field, tile in self.operands():
-            axes[field.name] = tuple(range(len(extents), len(extents) + len(tile.shape)))
-            extents += tile.shape
-        return Iteration(tuple(extents), axes, frozenset(range(len(self.dst.shape), len(extents))))
-
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources
         return program(self.library, self.function)(shaped, _parsed(self.numbers)).reshape(self.dst.shape)
-
-    def lower(self, b: Any) -> None:
-        b.keep(self)
 
     def cycles(self, machine: Machine) -> float:
         return max(self.busy, machine.gpsimd_start_cycles)

@@ -4,29 +4,32 @@
 Ranks run in one process with ``simulate_ranks``; a kernel that runs by itself is the only rank of its group.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from nki_mlir.diagnostics import Unsupported
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location
+from nki_mlir.dialects.nisa.collectives import (
+    FOLDS,
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    PermuteOp,
+    RankIdOp,
+    ReduceScatterOp,
+    RingPermuteOp,
+    VaryingOp,
+)
+from nki_mlir.dialects.op import Op
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import NkiValidationError, invalid, reported, require
+from nki_mlir.language.current.errors import NkiValidationError, reported, require
 from nki_mlir.language.current.instruction import alu, generation_from
-from nki_mlir.language.current.isa_register import register_alloc
 from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, UINT32
-
-Values = list[list[np.ndarray]]         # of each rank, in the order of the group, the values of its tensors
+from nki_mlir.scalar.dtypes import UINT32
 
 
 @dataclass(eq=False)
@@ -40,41 +43,10 @@ class ReplicaGroup(NKIObject):
         if len(flat) != len(set(flat)):
             raise NkiValidationError(f"the groups {self.groups} overlap")
 
-    def of(self, rank: int) -> list[int]:
-        """The ranks of the group that a rank is in."""
-        for group in self.groups:
-            if rank in list(group):
-                return [int(r) for r in group]
-        return invalid(f"rank {rank} is in none of the groups {self.groups}")
-
-
-def own_rank() -> int:
-    return int(active("a collective").properties.get("rank", 0))
-
-
-def exchange(op: str, members: Sequence[int], values: Any) -> list[Any]:
-    """The values of all members, in their order."""
-    builder: Any = active(f"ncc.{op}")
-    if len(members) == 1:
-        return [values]
-    world = builder.properties.get("world")
-    if world is None:
-        raise Unsupported(feature=f"ncc.{op} between {len(members)} ranks in a kernel that runs by itself",
-                          instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks"
-                          ).located(user_location())
-    return world.exchange(own_rank(), members, op, values, f"ncc.{op}")
-
-
-def contents(op: str, srcs: Any) -> list[np.ndarray]:
-    """The elements of tensors, which are known in simulation only."""
-    made = []
-    for source in srcs:
-        value = low.concrete_value(low.reading(source))
-        if value is None:
-            raise Unsupported(feature=f"ncc.{op} in a captured kernel", instead="run the kernel with nki.simulate"
-                              ).located(user_location())
-        made.append(value)
-    return made
+    @property
+    def text(self) -> str:
+        """The lists as JSON."""
+        return json.dumps([[int(r) for r in group] for group in self.groups or ()])
 
 
 def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hbm: bool = False) -> None:
@@ -92,32 +64,18 @@ def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hb
         require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
-def write(dst: NkiTensor, value: np.ndarray) -> None:
-    """dst = the elements of an array."""
-    held = low.core_view(dst)
-    flat = np.ndarray(tuple(dst.shape), dst.dtype.numpy, dst.storage.buffer.handle, dst.offset * dst.itemsize,
-                      tuple(s * dst.itemsize for s in dst.strides))
-    require(value.size == dst.size,
-            f"a collective gives {value.size} elements to {dst.name} of shape {list(dst.shape)}")
-    flat[...] = convert(np.ascontiguousarray(value).reshape(dst.shape), dst.dtype)
-    active().written.setdefault(held.buffer, user_location())
+def folding(op: str, token: Any) -> str:
+    """The name of the operator that members' values are folded with."""
+    name = alu(token, f"{op} op")
+    require(name in FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum")
+    return name
 
 
-def folded(op: str, name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    require(name in ("add", "minimum", "maximum"), f"{op} op is nl.add, nl.minimum or nl.maximum")
-    total = arrays[0].astype(FLOAT32.numpy)
-    for a in arrays[1:]:
-        total = ALU[name].numpy(total, a.astype(FLOAT32.numpy))
-    return total
-
-
-def run(op: str, srcs: Any, dsts: Any, group: Any, result: Callable[[int, Values, int], np.ndarray]) -> None:
-    """dsts[k] = result(place of this rank, everyone's values, k)."""
-    members = group.of(own_rank())
-    values = exchange(op, members, contents(op, srcs))
-    place = members.index(own_rank())
-    for k, dst in enumerate(dsts):
-        write(dst, result(place, values, k))
+def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **attributes: Any) -> None:
+    """dst = what everyone's sources give."""
+    with low.writing(dst, what) as out:
+        views = {label: low.core_view(low.reading(t)) for label, t in zip(("src", "other"), sources)}
+        emit(cls, {"dst": low.core_view(out), **views}, **attributes)
 
 
 @reported
@@ -125,8 +83,9 @@ def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: int 
                name: str | None = None) -> None:
     """Each dst = the reduction of everyone's src."""
     check("all_reduce", srcs, dsts, priority)
-    fold = alu(op, "all_reduce op")
-    run("all_reduce", srcs, dsts, replica_group, lambda place, v, k: folded("all_reduce", fold, [r[k] for r in v]))
+    fold = folding("all_reduce", op)
+    for src, dst in zip(srcs, dsts):
+        transfer("all_reduce", AllReduceOp, dst, src, op=fold, groups=replica_group.text)
 
 
 def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
@@ -140,7 +99,8 @@ def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
     """Each dst = everyone's src, one after the other."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
-    run("all_gather", srcs, dsts, replica_group, lambda place, v, k: np.concatenate([r[k] for r in v], collective_dim))
+    for src, dst in zip(srcs, dsts):
+        transfer("all_gather", AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group.text)
 
 
 @reported
@@ -149,9 +109,9 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
-    fold = alu(op, "reduce_scatter op")
-    run("reduce_scatter", srcs, dsts, replica_group, lambda place, v, k: np.split(
-        folded("reduce_scatter", fold, [r[k] for r in v]), len(v), collective_dim)[place])
+    fold = folding("reduce_scatter", op)
+    for src, dst in zip(srcs, dsts):
+        transfer("reduce_scatter", ReduceScatterOp, dst, src, op=fold, groups=replica_group.text)
 
 
 @reported
@@ -160,8 +120,8 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
     """Each dst = this rank's part of everyone's src, one after the other."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
-    run("all_to_all", srcs, dsts, replica_group,
-        lambda place, v, k: np.concatenate([np.split(r[k], len(v), 0)[place] for r in v], 0))
+    for src, dst in zip(srcs, dsts):
+        transfer("all_to_all", AllToAllOp, dst, src, groups=replica_group.text)
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------
@@ -171,18 +131,7 @@ def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
-    pairs = [(int(a), int(b)) for a, b in source_target_pairs]
-    members = sorted({r for pair in pairs for r in pair} | {own_rank()})
-    values = exchange(op, members, contents(op, srcs))
-    for a, b in pairs:
-        if b == own_rank():
-            write(dsts[0], values[members.index(a)][0])
-
-
-def ring(replica_group: Any, back: int) -> tuple[list[int], int]:
-    """(the ring, the place that many steps before this rank)."""
-    members = replica_group.of(own_rank())
-    return members, (members.index(own_rank()) - back) % len(members)
+    transfer(op, PermuteOp, dsts[0], srcs[0], pairs=tuple(int(r) for pair in source_target_pairs for r in pair))
 
 
 def channels(op: str, lists: Sequence[Any], channel_ids: Sequence[int]) -> None:
@@ -203,10 +152,8 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
     channels(op, (srcs, dsts), channel_ids)
     check(op, srcs, dsts, priority)
-    members, before = ring(replica_group, 1)
-    values = exchange(op, members, contents(op, srcs))
-    for k, dst in enumerate(dsts):
-        write(dst, values[before][k])
+    for src, dst in zip(srcs, dsts):
+        transfer(op, RingPermuteOp, dst, src, groups=replica_group.text)
 
 
 @reported
@@ -218,58 +165,33 @@ def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: 
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
     channels(kind, (left, right, dsts), channel_ids)
     check(kind, left, dsts, priority)
-    members, before = ring(replica_group, 1)
-    fold = alu(op, f"{kind} op")
-    sums = [folded(kind, fold, pair) for pair in zip(contents(kind, left), contents(kind, right))]
-    values = exchange(kind, members, sums)
-    for k, dst in enumerate(dsts):
-        write(dst, values[before][k])
+    fold = folding(kind, op)
+    for first, second, dst in zip(left, right, dsts):
+        transfer(kind, RingPermuteOp, dst, first, second, op=fold, groups=replica_group.text)
 
 
 @reported
 def collective_permute_implicit_current_processing_rank_id(iteration_id: int, replica_group: Any, channel_id: int = 0,
                                                            name: str | None = None) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
-    members, place = ring(replica_group, int(iteration_id))
-    return register_alloc(members[place])
+    made = VirtualRegister()
+    emit(RankIdOp, {"dst": made.state}, groups=replica_group.text, steps=int(iteration_id))
+    return made
 
 
 def rank_id(name: str | None = None) -> VirtualRegister:
     """This rank's number in a register."""
-    return register_alloc(own_rank())
+    made = VirtualRegister()
+    emit(RankIdOp, {"dst": made.state})
+    return made
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
-def counts_of(op: str, metadata: Any, ranks: int, has_rdispls: bool) -> np.ndarray:
-    """(rows, ranks) of the metadata: send counts, send displacements, receive counts, receive displacements."""
+def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, **attributes: Any) -> None:
     require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
-    rows = 4 if has_rdispls else 3
-    value, = contents(op, [metadata])
-    require(value.size == rows * ranks, f"{op} metadata_tensor has shape {list(metadata.shape)}, which must be "
-                                        f"{rows} x {ranks}")
-    return value.reshape(rows, ranks).astype(np.int64)
-
-
-def varying(op: str, srcs: Any, dsts: Any, group: Any, metadata: Any, counts_known: bool, has_rdispls: bool,
-            to_all: bool) -> None:
-    members = group.of(own_rank())
-    place, ranks = members.index(own_rank()), len(members)
-    table = counts_of(op, metadata, ranks, has_rdispls)
-    values = exchange(op, members, (contents(op, srcs)[0].reshape(-1), table))
-    made, = contents(op, dsts)
-    flat = made.reshape(-1).copy()
-    slot = prod(dsts[0].shape) // ranks
-    received = np.zeros(ranks, np.int64)
-    for s, (data, theirs) in enumerate(values):
-        column = 0 if to_all else place
-        count, start = int(theirs[0, column]), int(theirs[1, column])
-        at = int(table[3, s]) if has_rdispls else s * slot
-        flat[at:at + count] = data[start:start + count]
-        received[s] = count
-    write(dsts[0], flat)
-    if not counts_known:
-        table[2] = received
-        write(metadata, table.reshape(metadata.shape).astype(np.uint32))
+    with low.writing(dst, op) as out:
+        views = {label: low.core_view(low.reading(t)) for label, t in (("src", src), ("metadata", metadata))}
+        emit(VaryingOp, {"dst": low.core_view(out), **views}, **attributes)
 
 
 @reported
@@ -278,7 +200,8 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
-    varying("all_gather_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, False, True)
+    varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group.text, to_all=True,
+            counts_known=bool(recv_counts_known))
 
 
 @reported
@@ -286,4 +209,5 @@ def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
                  has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
-    varying("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, False)
+    varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group.text, to_all=False,
+            counts_known=bool(recv_counts_known), displaced=bool(has_rdispls))

@@ -65,12 +65,7 @@ class Kernel(CoreKernel):
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         if on == "eager":
             return simulator.simulate(self, arguments, keywords, self.simulation_target)
-        from nki_mlir.language.current.isa_cores import CoresMeet
-        try:
-            return super().run(arguments, keywords, on)
-        except CoresMeet as error:
-            warn(f"the kernel runs in the simulator: {error.headline}")
-            return simulator.simulate(self, arguments, keywords, self.platform)
+        return super().run(arguments, keywords, on)
 
     def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
         """Part of the calling kernel."""

@@ -6,20 +6,23 @@ launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.arguments import leaves_of, map_leaves
-from nki_mlir.language.current.mesh import Mesh
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
+from nki_mlir.targets.mesh import Mesh, run_programs
 
 
 def sentinel(dtype: DType) -> float:
@@ -31,10 +34,10 @@ class Core(EagerBuilder):
     """One core of a launch. Tensors in shared HBM are the same memory on all: by name, or by the order they are made
     in."""
 
-    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, mesh: Mesh,
-                 common: dict[Any, np.ndarray]) -> None:
+    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray]
+                 ) -> None:
         super().__init__(grid, point, target=target, fill=sentinel)
-        self.mesh, self.common = mesh, common
+        self.common = common
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0,
@@ -93,16 +96,14 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place."""
     grid = kernel.grid
     count = grid[0] if grid else 1
-    mesh = Mesh(range(count))
     common: dict[Any, np.ndarray] = {}
     given = [leaf for _, leaf in leaves_of((arguments, keywords), is_array)]
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
-    def body(number: int) -> Callable[[], Any]:
-        core = Core(grid, (number,) if grid else (), target, mesh, common)
-        return lambda: _run(kernel, core, arguments, keywords, used)
-    results = mesh.run({n: body(n) for n in range(count)})
+    def body(number: int) -> Any:
+        return _run(kernel, Core(grid, (number,) if grid else (), target, common), arguments, keywords, used)
+    results = run_programs(body, count)
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
@@ -133,20 +134,16 @@ def _run(kernel: Any, core: Core, arguments: tuple, keywords: dict[str, Any], ar
         current.reset(token)
 
 
-def simulate_ranks(kernel: Any, arguments: Sequence[tuple], target: str | None = None) -> list[Any]:
-    """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns."""
-    from nki_mlir.language.current.regions import target as default_target
-    world = Mesh(range(len(arguments)))
-    chosen = target or default_target()
+def simulate_ranks(kernel: Any, arguments: Sequence[tuple], target: str | None = None, executor: str = "eager"
+                   ) -> list[Any]:
+    """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.
 
-    def body(rank: int) -> Callable[[], Any]:
-        core = Core((), (), chosen, Mesh([0]), {})
-        core.properties.update(rank=rank, world=world)
-        arrays = [np.ascontiguousarray(to_numpy(a)) for _, a in leaves_of((arguments[rank], {}), is_array)]
-
-        def run() -> Any:
-            made = _run(kernel, core, arguments[rank], {}, arrays)
-            return map_leaves(made, lambda v: isinstance(v, NkiTensor), lambda t: t.sim_value)
-        return run
-    results = world.run({r: body(r) for r in range(len(arguments))})
-    return [results[r] for r in range(len(arguments))]
+    ``executor`` is eager, interpreter, jit or isa.
+    """
+    chosen = kernel if target is None else replace(kernel, target=target)
+    given = [map_leaves(a, is_array, to_numpy) for a in arguments]
+    if executor != "eager":                 # compiled before the ranks run side by side
+        for one in given:
+            chosen.specialize(chosen.bind(one, {}, is_array, chosen.describe)).program(executor)
+    bodies = [partial(chosen.run, one, {}, executor) for one in given]
+    return Mesh(bodies, RANKS, parallel=executor == "jit").run()

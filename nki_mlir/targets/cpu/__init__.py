@@ -17,11 +17,13 @@ from nki_mlir.diagnostics import Unsupported
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``: a ``CompiledKernel``, which has a native entry too.
 
+    Programs that meet are run from Python, on a thread each.
     What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
     """
     from nki_mlir.targets.cpu.kernel import CompiledKernel
     try:
-        return CompiledKernel(captured, grid)
+        kernel = CompiledKernel(captured, grid)
+        return kernel.on_threads if kernel.hosts.meets else kernel
     except Unsupported as error:
         from nki_mlir.targets import interpreter
         program = interpreter.load(captured, grid)

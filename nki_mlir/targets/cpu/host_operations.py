@@ -6,6 +6,7 @@ worker pool: the callback needs Python's lock, which a waiting caller may hold.
 """
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.execute import compile_op
 
@@ -25,7 +27,8 @@ class HostOperations:
     """The operations of one kernel by site, the function that runs them, and what they raised."""
 
     runners: dict[int, Callable[[int], None]] = field(default_factory=dict)
-    failures: dict[int, BaseException] = field(default_factory=dict)
+    failures: dict[tuple[int, int], BaseException] = field(default_factory=dict)       # by thread and site
+    meets: bool = False                     # whether programs of the kernel meet others
     callback: Any = None
 
     @property
@@ -38,6 +41,7 @@ class HostOperations:
     def add(self, site: int, operation: Any) -> list[Any]:
         """Take over an operation; returns the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
+        self.meets |= isinstance(op, Meeting)
         run, at = compile_op(op), place_of(operation)
         tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in op.operands()]
         count = 1 + len(tiles) + len(op.symbols)
@@ -58,8 +62,14 @@ class HostOperations:
             self.runners[site](words)
             return 0
         except BaseException as error:      # it must not end in compiled frames; the caller raises it
-            self.failures[site] = error
+            self.failures[threading.get_ident(), site] = error
             return site
+
+    def failure(self, site: int) -> BaseException | None:
+        """What an operation raised: in this thread, or in any where the kernel was called by another."""
+        own = threading.get_ident(), site
+        key = own if own in self.failures else next((k for k in self.failures if k[1] == site), own)
+        return self.failures.pop(key, None)
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

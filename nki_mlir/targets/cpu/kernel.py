@@ -19,6 +19,7 @@ from nki_mlir.targets.cpu.machine import machine, thunk
 from nki_mlir.targets.cpu.program import Assembly
 from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.cpu.structured import Reader
+from nki_mlir.targets.mesh import run_programs
 
 PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
 
@@ -84,6 +85,16 @@ class CompiledKernel:
         if status:
             raise self.error(status)
 
+    def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        """Each program on a thread of its own: what runs kernels whose programs meet."""
+        data = self.pack(*map(address_of, inputs), *map(address_of, shared))
+
+        def one(number: int) -> None:
+            status = machine().launch_one(self.where, ctypes.addressof(data), number)
+            if status:
+                raise self.error(status)
+        run_programs(one, int(self.record[0]), parallel=True)
+
     def error(self, status: int) -> BaseException:
         """The exception of a status."""
         site, excess = status & ((1 << SITE_BITS) - 1), status >> SITE_BITS
@@ -91,7 +102,7 @@ class CompiledKernel:
             return OutOfMemory(bytes=self.bytes)
         if excess:
             return self.sites.error(site, excess)
-        return self.hosts.failures.pop(site, None) or InternalError(f"a kernel returned the unknown status {status}")
+        return self.hosts.failure(site) or InternalError(f"a kernel returned the unknown status {status}")
 
 
 def address_of(array: np.ndarray) -> int:

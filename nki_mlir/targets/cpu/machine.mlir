@@ -208,6 +208,18 @@ llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   llvm.return %result : i32
 }
 
+// One program of the grid.
+llvm.func internal @nki_launch_one(%kernel: !llvm.ptr, %data: !llvm.ptr, %number: i64) -> i32 {
+  %two = arith.constant 2 : i64
+  %argument = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
+  %a1 = llvm.getelementptr %argument[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  llvm.store %kernel, %argument : !llvm.ptr, !llvm.ptr
+  llvm.store %data, %a1 : !llvm.ptr, !llvm.ptr
+  %status = llvm.call @program(%argument, %number) : (!llvm.ptr, i64) -> i64
+  %result = arith.trunci %status : i64 to i32
+  llvm.return %result : i32
+}
+
 // -- loops and branches -----------------------------------------------------------------------------------------------
 
 // (slot, value): frame[slot] = value

@@ -55,6 +55,8 @@ def compile_op(op: Op) -> Runner:
         result = reference(*sources)
         results = result if isinstance(result, tuple) else (result,)
         for (at, place, dtype), value in zip(store, results):
+            if value is None:
+                continue
             at(arrays[place], values)[...] = convert(np.asarray(value), dtype, _made(value, compute))
     return run
 

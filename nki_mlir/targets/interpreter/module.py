@@ -2,7 +2,6 @@
 """Executes a module with NumPy: each function is compiled once to closures over slots, then run."""
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
+from nki_mlir.targets.mesh import run_programs
 
 
 class NamedStructuredOp(Exception):
@@ -111,9 +111,6 @@ def _compile_generalized(kernel: KernelFunction) -> FunctionCompiler:
 
 def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], inputs: Sequence[np.ndarray],
              shared: Sequence[np.ndarray]) -> None:
-    """Every program of the grid, one after the other."""
-    if prod(grid) == 1:
-        program((0,) * len(grid))((0,) * len(grid), inputs, shared)
-        return
-    for point in np.ndindex(*grid):
-        program(point)(point, inputs, shared)
+    """Every program of the grid, one after the other unless they meet."""
+    points = list(np.ndindex(*grid))
+    run_programs(lambda number: program(points[number])(points[number], inputs, shared), len(points))

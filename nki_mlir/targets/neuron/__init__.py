@@ -15,13 +15,17 @@ __all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_c
 
 
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-    """A captured kernel as ``run(inputs, shared)``: one program for the whole grid, simulated from its binary."""
+    """A captured kernel as ``run(inputs, shared)``, simulated from its binary.
+
+    One program for the whole grid; where its programs meet, each has one, for a core of its own.
+    """
     from nki_mlir.targets.neuron.container import decode_program, encode_program
-    from nki_mlir.targets.neuron.simulator import simulate
-    program = decode_program(encode_program(compile_captured(captured, grid)))
+    from nki_mlir.targets.neuron.emission import emit_cores
+    from nki_mlir.targets.neuron.simulator import simulate_cores
+    programs = [decode_program(encode_program(p)) for p in emit_cores(lowered(captured), grid)]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        simulate(program, inputs, shared)
+        simulate_cores(programs, inputs, shared)
     return run
 
 

@@ -3,12 +3,13 @@
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.transforms.allocate_on_chip import MemoryFull, allocate
-from nki_mlir.transforms.kernel_code import Block, Code, Loop, LoopVariable, blocks
+from nki_mlir.transforms.kernel_code import Block, Code, Loop, LoopVariable, blocks, meets
 from nki_mlir.transforms.read_code import read_code
 from nki_mlir.transforms.schedule_instructions import schedule
 from nki_mlir.transforms.split_blocks import split_blocks
@@ -55,10 +56,13 @@ def arrange(code: Code, reorder: bool) -> None:
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-def emit_variants(variants: dict[tuple, Any], grid: tuple[int, ...], options: Emission = Emission()) -> Program:
+Variants = dict[tuple, Any]         # nisa-level module by the (axis, id) pairs that it is for
+
+
+def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> Program:
     """The program of a kernel that was captured once for each combination of some program ids.
 
-    ``variants``: nisa-level module by the ``(axis, id)`` pairs that it is for. Programs come in row-major order.
+    Programs of the grid come in row-major order.
     """
     codes: dict[int, Code] = {}
     first: Code | None = None
@@ -71,11 +75,32 @@ def emit_variants(variants: dict[tuple, Any], grid: tuple[int, ...], options: Em
         return emit_code(with_grid(first), options)
     programs = []
     for point in product(*(range(n) for n in grid)):
-        module = next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
-        code = codes[id(module)]
-        body = Block([Loop(LoopVariable("program", 0, 0), range(1), code.body)])
-        for variable in code.programs:
-            assert variable.axis is not None
-            body = Block([Loop(variable, range(point[variable.axis], point[variable.axis] + 1), body)])
-        programs += body.nodes
+        code = codes[id(module_at(variants, point))]
+        programs += body_at(code, point).nodes
     return emit_code(Code(first.name, first.machine, first.globals, Block(programs)), options)
+
+
+def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> list[Program]:
+    """A program for each core: one, which runs the whole grid, but as many as there are where these meet."""
+    modules = {id(m): m for m in variants.values()}.values()
+    if prod(grid) == 1 or not any(meets(read_code(the_kernel(m))) for m in modules):
+        return [emit_variants(variants, grid, options)]
+    made = []
+    for point in product(*(range(n) for n in grid)):
+        code = read_code(the_kernel(module_at(variants, point)))
+        body = body_at(code, point)
+        made.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
+    return made
+
+
+def module_at(variants: Variants, point: tuple[int, ...]) -> Any:
+    return next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
+
+
+def body_at(code: Code, point: tuple[int, ...]) -> Block:
+    """A program's body with its ids."""
+    body = Block([Loop(LoopVariable("program", 0, 0), range(1), code.body)])
+    for variable in code.programs:
+        assert variable.axis is not None
+        body = Block([Loop(variable, range(point[variable.axis], point[variable.axis] + 1), body)])
+    return body

@@ -9,8 +9,9 @@ internal HBM start as 0xFF bytes, which are NaN in every float type.
 """
 
 import random
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +33,15 @@ from nki_mlir.dialects.isa.instruction import (
     Update,
 )
 from nki_mlir.dialects.isa.program import Program, Variable
+from nki_mlir.dialects.meeting import PLACES, PROGRAMS
+from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 
 POISON = 0xFF
+Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
 
 
 class Deadlock(NkiMlirError):
@@ -63,18 +68,31 @@ class WrongArrays(NkiMlirError):
     message = "{what}"
 
 
-class Transfer(NamedTuple):
-    """A DMA that was triggered: what to run on which arrays, and what to signal."""
+@dataclass(eq=False)
+class Transfer:
+    """A DMA that was triggered: what to run on which arrays, and what to signal. It may wait for other cores."""
 
     instruction: Instruction
     starts: list[int]
+    meeting: "Waits | None" = None
+
+
+class Waits(Exception):
+    """An instruction meets other cores that are not there yet."""
+
+    def __init__(self, exchange: Exchange, what: str) -> None:
+        self.exchange, self.what = exchange, what
 
 
 class Core:
-    """One core's state, and a step of each engine and queue. ``memory`` is by on-chip space or HBM variable."""
+    """One core's state, and a step of each engine and queue. ``memory`` is by on-chip space or HBM variable.
 
-    def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        self.program = program
+    ``exchanges`` are those with the other cores, None for a core alone.
+    """
+
+    def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], number: int = 0,
+                 exchanges: Exchanges | None = None) -> None:
+        self.program, self.number, self.exchanges = program, number, exchanges
         machine = machine_named(program.target)
         self.memory: dict[Any, np.ndarray] = {space: new_memory(space, machine, POISON) for space in (SBUF, PSUM)}
         for kind, given in (("input", inputs), ("output", outputs)):
@@ -92,11 +110,14 @@ class Core:
         self.queues: list[list[Transfer | Update]] = [[] for _ in program.queues]     # an Update: moved, not reported
         self.executors = Executors()
         self.executed = 0
+        self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait for other cores
 
     # -- engines -------------------------------------------------------------------------------------------------------
     def ready(self, engine: Engine) -> bool:
         """Whether the engine's next instruction can start."""
         at, stream = self.pc[engine], self.streams[engine]
+        if engine in self.meetings:
+            return self.meetings[engine][0].exchange.complete
         return at < len(stream) and all(self.semaphores[w.semaphore] >= w.value for w in stream[at].waits)
 
     def step(self, engine: Engine) -> None:
@@ -116,7 +137,13 @@ class Core:
             if instruction.queue is not None:
                 self.queues[instruction.queue].append(Transfer(instruction, starts))
                 return
-            self.operation(op, starts, instruction.location)
+            try:
+                self.operation(op, starts, instruction.location)
+            except Waits as meeting:
+                self.meetings[engine] = meeting, instruction.location
+                self.pc[engine] -= 1
+                return
+            self.meetings.pop(engine, None)
         if instruction.update is not None:
             self.update(instruction.update)
 
@@ -125,10 +152,24 @@ class Core:
 
     def operation(self, op: Op, starts: list[int], location: Location | None) -> None:
         arrays = [self.array(tile) for _, tile in op.operands()]
+        token = None
+        if self.exchanges is not None and isinstance(op, Meeting):
+            token = PLACES[PROGRAMS].set(self)
         try:
             self.executors.run(op, arrays, starts)
-        except KernelError as error:
+        except NkiMlirError as error:
             raise error.located(location) from None
+        finally:
+            if token is not None:
+                PLACES[PROGRAMS].reset(token)
+
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+        """An exchange with other cores, by an instruction that is tried again when all have come to it."""
+        assert self.exchanges is not None
+        exchange = self.exchanges.give(self.number, members, key, value)
+        if not exchange.complete:
+            raise Waits(exchange, what)
+        return self.exchanges.take(self.number, key, exchange)
 
     def control(self, op: Control, engine: Engine) -> None:
         registers = self.registers[engine]
@@ -159,20 +200,30 @@ class Core:
 
     # -- queues --------------------------------------------------------------------------------------------------------
     def move(self, queue: int, place: int) -> None:
-        """Move the data of one waiting transfer; report all transfers at the head that are done."""
+        """Move the data of a transfer, if all it needs is there; report all transfers at the head that are done."""
         entries = self.queues[queue]
         transfer = entries[place]
         assert isinstance(transfer, Transfer)
         op, update = transfer.instruction.op, transfer.instruction.update
         assert isinstance(op, Op) and update is not None
-        self.operation(op, transfer.starts, transfer.instruction.location)
+        try:
+            self.operation(op, transfer.starts, transfer.instruction.location)
+        except Waits as meeting:
+            transfer.meeting = meeting
+            return
         entries[place] = update
         while entries and isinstance(entries[0], Update):
             self.update(entries.pop(0))             # type: ignore[arg-type]
 
     def movable(self, queue: int) -> list[int]:
-        """The transfers of a queue whose data have not been moved."""
-        return [k for k, entry in enumerate(self.queues[queue]) if isinstance(entry, Transfer)]
+        """The transfers of a queue whose data can be moved."""
+        return [k for k, entry in enumerate(self.queues[queue]) if isinstance(entry, Transfer)
+                and (entry.meeting is None or entry.meeting.exchange.complete)]
+
+    def agents(self) -> list[Agent]:
+        """The engines and queues that can go on."""
+        found: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
+        return found + [(self.number, q) for q, entries in enumerate(self.queues) if entries and self.movable(q)]
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     @property
@@ -180,8 +231,10 @@ class Core:
         return all(self.pc[e] >= len(s) for e, s in self.streams.items()) and not any(self.queues)
 
     def waiting(self) -> str:
-        """Who waits for what."""
-        lines = []
+        """Who waits for what: other cores, or else semaphores."""
+        lines = [waiting_text(meeting.exchange, meeting.what, location) for meeting, location in self.absent()]
+        if lines:
+            return " and ".join(lines)
         for engine, stream in self.streams.items():
             if (at := self.pc[engine]) < len(stream):
                 unmet = [f"S[{w.semaphore}] ({self.program.semaphores[w.semaphore].name})>={w.value}, which is "
@@ -189,6 +242,12 @@ class Core:
                          if self.semaphores[w.semaphore] < w.value]
                 lines.append(f"{engine.asm} waits at {at:04d} for {' and '.join(unmet)}")
         return "; ".join(lines)
+
+    def absent(self) -> list[tuple[Waits, Location | None]]:
+        """The instructions that wait for other cores."""
+        transfers = [t for entries in self.queues for t in entries if isinstance(t, Transfer)]
+        found = [*self.meetings.values(), *((t.meeting, t.instruction.location) for t in transfers if t.meeting)]
+        return [(meeting, location) for meeting, location in found if not meeting.exchange.complete]
 
 
 def signed(value: int) -> int:
@@ -204,14 +263,11 @@ def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
 
 
 # -- schedulers --------------------------------------------------------------------------------------------------------
-Agent = Engine | int                # an engine, or a queue by its number
-
-
 class RoundRobin:
     """Each in turn takes one step; queues move their oldest transfer."""
 
     def __init__(self) -> None:
-        self.last = -1
+        self.last = -1, 0
 
     def choose(self, agents: list[Agent]) -> Agent:
         chosen = next((a for a in agents if _order(a) > self.last), agents[0])
@@ -225,8 +281,9 @@ class RoundRobin:
 _PLACE = {engine: place for place, engine in enumerate(Engine)}
 
 
-def _order(agent: Agent) -> int:
-    return len(_PLACE) + agent if isinstance(agent, int) else _PLACE[agent]
+def _order(agent: Agent) -> tuple[int, int]:
+    core, own = agent
+    return core, len(_PLACE) + own if isinstance(own, int) else _PLACE[own]
 
 
 class Adversary:
@@ -255,18 +312,41 @@ def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[n
 
     ``seed`` None is the plain order; any number is an adversarial one.
     """
-    core = Core(program, inputs, outputs)
+    return simulate_cores([program], inputs, outputs, seed, step_limit)[0]
+
+
+def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
+                   seed: int | None = None, step_limit: int = 100_000_000) -> list[Core]:
+    """Run a program on each core. Inputs and outputs are in HBM that all of them share."""
+    exchanges = Exchanges() if len(programs) > 1 else None
+    cores = [Core(p, inputs, outputs, number, exchanges) for number, p in enumerate(programs)]
+    run(cores, seed, step_limit)
+    return cores
+
+
+def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
+    """Let all cores run to their end."""
     scheduler = RoundRobin() if seed is None else Adversary(seed)
-    while not core.ended:
-        agents: list[Agent] = [e for e in core.streams if core.ready(e)]
-        agents += [q for q, entries in enumerate(core.queues) if entries]
+    running = [core for core in cores if not core.ended]
+    while running:
+        agents = [agent for core in running for agent in core.agents()]
         if not agents:
-            raise Deadlock(waiting=core.waiting())
-        agent = scheduler.choose(agents)
+            raise stuck(cores)
+        chosen = scheduler.choose(agents)
+        core, agent = cores[chosen[0]], chosen[1]
         if isinstance(agent, int):
             core.move(agent, scheduler.place(core.movable(agent)))
         else:
             core.step(agent)
         if core.executed > step_limit:
             raise StepLimit(steps=step_limit)
-    return core
+        if core.ended:
+            running.remove(core)
+
+
+def stuck(cores: Sequence[Core]) -> NkiMlirError:
+    """The error where no core can go on."""
+    absent = [found for core in cores for found in core.absent()]
+    if not absent:
+        return Deadlock(waiting="; ".join(filter(None, (core.waiting() for core in cores))))
+    return no_meeting(PROGRAMS, ["has ended" if core.ended else core.waiting() for core in cores], absent[0][1])

@@ -15,7 +15,8 @@ from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.assembly import instruction_text, operation_text, print_program
 from nki_mlir.targets.neuron.container import decode_program, encode_program
 from nki_mlir.targets.neuron.parser import parse_program
-from nki_mlir.targets.neuron.simulator import Core, RoundRobin
+from nki_mlir.targets.neuron.simulator import Core
+from nki_mlir.targets.neuron.simulator import run as run_cores
 from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Step
 from nki_mlir.transforms.synchronize_engines import synchronized
 from tests.dialects.samples import SAMPLES, arrays_of, run
@@ -56,11 +57,7 @@ def test_instruction__computes_what_its_class_says(name):
     for key, buffer in buffers.items():
         if buffer.address:
             window(core, buffer)[...] = arrays[key]
-    while not core.ended:
-        ready = [e for e in core.streams if core.ready(e)]
-        agents = [*ready, *(q for q, entries in enumerate(core.queues) if entries)]
-        agent = RoundRobin().choose(agents)
-        core.step(agent) if agent in ready else core.move(agent, 0)
+    run_cores([core])
     inputs = {v.name: core.memory[v] for v in program.variables}
     for key, buffer in buffers.items():
         found = window(core, buffer) if buffer.address else inputs[key]

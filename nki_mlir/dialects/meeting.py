@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Where a program stands among others: the programs of its launch, and the ranks that run it.
+
+Operations at which several of them meet ask for their own place here. Whoever runs several programs gives each its
+place; a program that was given none is alone.
+"""
+
+from collections.abc import Hashable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from nki_mlir.diagnostics import Unsupported
+
+PROGRAMS, RANKS = "programs", "ranks"
+
+
+class Place(Protocol):
+    """One of several that run, by number."""
+
+    number: int
+
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+        """What each of the members gave at this occurrence of ``key`` between them, in their order.
+
+        The value must not change any more.
+        """
+
+
+class Alone:
+    """The only one that runs."""
+
+    number = 0
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+        if members == (0,):
+            return [value]
+        raise Unsupported(feature=f"{what} between {len(members)} in a kernel that runs by itself",
+                          instead=self.instead)
+
+
+ONE_PROGRAM = Alone("launch the kernel on several cores: kernel[2](...)")
+ONE_RANK = Alone("run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
+PLACES: dict[str, ContextVar[Place]] = {PROGRAMS: ContextVar(PROGRAMS, default=ONE_PROGRAM),
+                                        RANKS: ContextVar(RANKS, default=ONE_RANK)}

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Collective instructions: transfers and reductions between the ranks of a group, or the programs of a launch.
+
+``groups`` are lists of members' numbers as JSON: a member exchanges with those that it is in one list with.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, SBUF, Tile
+from nki_mlir.dialects.meeting import PLACES, PROGRAMS, RANKS
+from nki_mlir.dialects.nisa.meeting import ANY, Meeting
+from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.op import In, InOut, Out
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+
+FOLDS = ("add", "minimum", "maximum")
+
+
+class NotInGroup(KernelError):
+    code = "NKI-GROUP"
+    message = "{kind} {number} is in none of the groups {groups}"
+    fix = "let the groups contain every rank that runs the instruction"
+
+
+class BadCounts(KernelError, IndexError):
+    code = "NKI-COUNTS"
+    message = "{what}"
+    fix = "let counts and displacements stay in the tensors"
+
+
+def parsed(groups: str) -> list[list[int]]:
+    """The lists of members; empty where the text is none."""
+    try:
+        found = json.loads(groups)
+    except ValueError:
+        return []
+    valid = isinstance(found, list) and all(isinstance(g, list) and all(type(r) is int for r in g) for g in found)
+    return found if valid else []
+
+
+def group_of(groups: str, own: int, kind: str) -> list[int]:
+    for group in parsed(groups):
+        if own in group:
+            return group
+    raise NotInGroup(kind=kind.removesuffix("s"), number=own, groups=groups)
+
+
+def check_groups(check: Any, groups: str) -> None:
+    flat = [r for g in parsed(groups) for r in g]
+    check.rule(len(flat) > 0 and min(flat) >= 0 and len(flat) == len(set(flat)),
+               f"groups are lists of different numbers as JSON, got {groups}")
+
+
+class Collective(Meeting):
+    """Operands are all in HBM or all in SBUF. A queue's transfer that the cores for collectives carry out."""
+
+    destinations = (HBM, SBUF)
+    queued = True
+
+    def verify(self, check: Any) -> None:
+        tiles = [(f.name, t) for f, t in self.operands()]
+        for label, _ in tiles:
+            check.spaces(label, HBM, SBUF)
+        spaces = {t.space for label, t in tiles if label != "metadata"}
+        check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF")
+        check.rule(not self.mask, "it has no mask")
+
+    def hops(self, members: int) -> int:
+        """Steps from member to member, one after the other."""
+        return members - 1
+
+    def largest_group(self) -> int:
+        return 2
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]
+
+    def transfer_ns(self, machine: Machine) -> float:
+        """How long it is under way, beside the engines."""
+        moved = max(t.partitions * t.free_elements * t.dtype.itemsize for _, t in self.operands())
+        return self.hops(self.largest_group()) * machine.collective_hop_ns + moved / machine.hbm_bytes_per_ns
+
+
+class Grouped(Collective):
+    """Between the members of a group. ``over``: ranks, or programs of a launch."""
+
+    groups: str
+    over: str = RANKS
+    if TYPE_CHECKING:
+        dst: Tile
+        src: Tile
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.one_of("over", (PROGRAMS, RANKS))
+        check_groups(check, self.groups)
+
+    @property
+    def between(self) -> str:
+        return self.over
+
+    def members(self, own: int) -> Sequence[int]:
+        return group_of(self.groups, own, self.over)
+
+    def largest_group(self) -> int:
+        return max(map(len, parsed(self.groups)))
+
+    def elements(self, check: Any, whole: str = "") -> None:
+        """dst and src are of one size, or ``whole`` holds as many of the other as there are members."""
+        for n in map(len, parsed(self.groups)):
+            sizes = {label: _size(getattr(self, label)) * (n if whole and label != whole else 1)
+                     for label in ("dst", "src")}
+            check.rule(sizes["dst"] == sizes["src"],
+                       f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members")
+
+    def divides(self, check: Any) -> None:
+        """Axis 0 of src has a part for each member."""
+        for n in map(len, parsed(self.groups)):
+            check.rule(self.src.shape[0] % n == 0, f"src{list(self.src.shape)} has no {n} equal parts along axis 0")
+
+
+class Folding:
+    """Mixin: members' values are folded in float32, integers of 32 bits in their own dtype."""
+
+    @property
+    def compute(self) -> DType | None:
+        dtype: DType = self.src.dtype                               # type: ignore[attr-defined]
+        return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
+
+    def folded(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        total = values[0]
+        for value in values[1:]:
+            total = ALU[self.op].numpy(total, value)                # type: ignore[attr-defined]
+        return total
+
+
+def _size(tile: Tile) -> int:
+    return int(np.prod(tile.shape, dtype=np.int64))
+
+
+SYNC = (Engine.SYNC, Engine.GPSIMD)
+
+
+class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="CC_ALL_REDUCE", opcode=0x82):
+    """dst = the fold of everyone's src."""
+
+    dst: Out
+    src: In
+    op: str
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        if self.over == RANKS:
+            check.one_of("op", FOLDS)
+        else:
+            check.alu("op", 2)
+        self.elements(check)
+
+    def hops(self, members: int) -> int:
+        return 2 * (members - 1)                # parts are folded round the ring, and sent round it
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        return self.folded([v for v, in values]).reshape(self.dst.shape)
+
+
+class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GATHER", opcode=0x83):
+    """dst = everyone's src, one after the other along ``dim``."""
+
+    dst: Out
+    src: In
+    dim: int = 0
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}")
+        self.elements(check, whole="dst")
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        return np.concatenate([v for v, in values], self.dim).reshape(self.dst.shape)
+
+
+class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mnemonic="CC_REDUCE_SCATTER",
+                      opcode=0x84):
+    """dst = this member's part, along axis 0, of the fold of everyone's src."""
+
+    dst: Out
+    src: In
+    op: str
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.one_of("op", FOLDS)
+        self.elements(check, whole="src")
+        self.divides(check)
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        parts = np.split(self.folded([v for v, in values]), len(members))
+        return parts[members.index(own)].reshape(self.dst.shape)
+
+
+class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_ALL", opcode=0x85):
+    """dst = this member's part of everyone's src, one after the other along axis 0."""
+
+    dst: Out
+    src: In
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        self.elements(check)
+        self.divides(check)
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        parts = [np.split(v, len(members))[members.index(own)] for v, in values]
+        return np.concatenate(parts).reshape(self.dst.shape)
+
+
+class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemonic="CC_RING_PERMUTE", opcode=0x86):
+    """dst = src of the member before this one in the group, or src folded with ``other`` there."""
+
+    dst: Out
+    src: In
+    other: In | None
+    op: str = "add"
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.one_of("op", FOLDS)
+        self.elements(check)
+        check.same_shape("src", "other")
+
+    @property
+    def compute(self) -> DType | None:
+        return None if self.other is None else super().compute
+
+    def hops(self, members: int) -> int:
+        return 1
+
+    def given(self, *sources: np.ndarray) -> Any:
+        return super().given(self.folded(sources))
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        value, = values[members.index(own) - 1]
+        return value.reshape(self.dst.shape)
+
+
+class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE", opcode=0x87):
+    """dst of b = src of a for each pair (a, b) of ranks; a rank that is no target keeps its dst."""
+
+    dst: InOut
+    src: In
+    pairs: tuple            # a, b, a, b, ...
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.same_shape("dst", "src")
+        check.rule(len(self.pairs) % 2 == 0 and len(set(self.pairs[1::2])) == len(self.pairs) // 2
+                   and min(self.pairs, default=0) >= 0, f"pairs are two ranks each, with different targets, "
+                                                        f"got {self.pairs}")
+
+    @property
+    def between(self) -> str:
+        return RANKS
+
+    def members(self, own: int) -> Sequence[int]:
+        return sorted(set(self.pairs))
+
+    def hops(self, members: int) -> int:
+        return 1
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        if own not in self.pairs[1::2]:
+            return None
+        source = self.pairs[2 * self.pairs[1::2].index(own)]
+        return values[members.index(source)][1]
+
+
+class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VARYING", opcode=0x88):
+    """Parts of src, of a size that ``metadata`` has, to all members (``to_all``) or to each member its own.
+
+    Rows of the metadata: counts that are sent, where they begin in src, counts that are received (written unless
+    ``counts_known``), and with ``displaced`` where they go in dst; else a sender has its slot, dst's size over the
+    number of members.
+    """
+
+    dst: InOut
+    src: In
+    metadata: InOut
+    to_all: bool
+    counts_known: bool = False
+    displaced: bool = False
+
+    def verify(self, check: Any) -> None:
+        super().verify(check)
+        check.dtype("metadata", UINT32)
+        check.dtype("dst", self.src.dtype)
+        rows = 4 if self.displaced else 3
+        for group in parsed(self.groups):
+            check.rule(_size(self.metadata) == rows * len(group),
+                       f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}")
+
+    def given(self, *sources: np.ndarray) -> Any:
+        return super().given(*sources[1:]) + [sources[0].copy()]
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        place, n = members.index(own), len(members)
+        tables = [table.reshape(-1, n).astype(np.int64) for _, table, _ in values]
+        made = values[place][2].copy()
+        flat, table = made.reshape(-1), tables[place].copy()
+        for s, ((data, *_), theirs) in enumerate(zip(values, tables)):
+            column = 0 if self.to_all else place
+            count, start = int(theirs[0, column]), int(theirs[1, column])
+            at = int(table[3, s]) if self.displaced else s * (flat.size // n)
+            if start + count > data.size or at + count > flat.size:
+                raise BadCounts(what=f"member {members[s]} sends {count} elements from {start} of {data.size} to {at} "
+                                     f"of {flat.size}")
+            flat[at:at + count] = data.reshape(-1)[start:start + count]
+            table[2, s] = count
+        return made, None if self.counts_known else table.reshape(self.metadata.shape).astype(np.uint32)
+
+
+class RankIdOp(Whole, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x89):
+    """dst = this rank's number, or that of the rank ``steps`` before it in the ring of its group."""
+
+    dst: Out
+    groups: str = "[]"
+    steps: int = 0
+
+    def verify(self, check: Any) -> None:
+        check.on_chip("dst")
+        check.dtype("dst", INT32)
+        check.rule(_size(self.dst) == 1, f"dst is one element, got {list(self.dst.shape)}")
+        check.rule(not self.mask, "it has no mask")
+        if self.steps:
+            check_groups(check, self.groups)
+
+    def reference(self, *sources: np.ndarray) -> np.ndarray:
+        own = PLACES[RANKS].get().number
+        if self.steps:
+            group = group_of(self.groups, own, RANKS)
+            own = group[(group.index(own) - self.steps) % len(group)]
+        return np.full(self.dst.shape, own, np.int32)
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.minimum_interval_cycles

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Base of instructions at which several programs meet, and those of the cores of one launch: barrier, exchange.
+
+Each gives values and gets those of all. They keep their order in a program, and nothing orders them against those of
+others but the meeting itself.
+"""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.meeting import PLACES, PROGRAMS
+from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.op import In, Out
+from nki_mlir.machine import ENGINES, Engine, Machine
+
+ANY = (Engine.GPSIMD, *(e for e in ENGINES if e is not Engine.GPSIMD))
+
+
+class WrongPartner(KernelError):
+    code = "NKI-PARTNER"
+    message = "core {own} receives from core {partner}, which sends to core {to}"
+    fix = "let send_to_rank of each core be the one that receives from it"
+
+
+class Meeting(Whole):
+    """A subclass says who meets (``members``), and what it makes of everyone's values (``made``)."""
+
+    acts_outside = True
+
+    @property
+    def between(self) -> str:
+        """Programs of a launch, or ranks."""
+        return PROGRAMS
+
+    @abstractmethod
+    def members(self, own: int) -> Sequence[int]:
+        """The numbers of those that meet, for the member ``own``."""
+
+    def occasion(self) -> Hashable:
+        """Exchanges between the same members that are told apart."""
+        return self.full_name()
+
+    def given(self, *sources: np.ndarray) -> Any:
+        """What this member gives; the memory may be written again before the others have taken it."""
+        return [s.copy() for s in sources]
+
+    @abstractmethod
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        """The results, None for a tile that stays as it is."""
+
+    def reference(self, *sources: np.ndarray) -> Any:
+        here = PLACES[self.between].get()
+        members = tuple(self.members(here.number))
+        if here.number not in members:
+            return None
+        occasion = (self.occasion(), 0 if self.between == PROGRAMS else PLACES[PROGRAMS].get().number)
+        values = here.exchange(members, occasion, self.given(*sources), self.full_name())
+        return self.made(here.number, members, values)
+
+
+class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80):
+    """Wait for the other cores. What was written to ``data`` before is seen by all after.
+
+    An engine tells the other cores' that it is here, and goes on when they have told it the same. To instructions
+    around it the barrier reads and writes ``data``.
+    """
+
+    data: In
+    cores: tuple
+
+    def verify(self, check: Any) -> None:
+        check.in_hbm("data")
+        check.rule(len(self.cores) == len(set(self.cores)) and min(self.cores, default=-1) >= 0,
+                   f"cores are different numbers from 0, got {self.cores}")
+        check.rule(not self.mask, "it has no mask")
+
+    def targets(self) -> list[tuple[str, Tile]]:
+        return [("data", self.data)]
+
+    def members(self, own: int) -> Sequence[int]:
+        return sorted(self.cores)
+
+    def given(self, *sources: np.ndarray) -> Any:
+        return None
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        return None
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.core_signal_ns * machine.clocks[self.runs_on]
+
+
+class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_SENDRECV", opcode=0x81):
+    """Send src to the core ``send_to``, and let dst be what the core ``receive_from`` sends.
+
+    A transfer to the other core's SBUF: it begins when both cores have come to it, and is complete when dst is written.
+    Exchanges of one ``pipe`` match by their order.
+    """
+
+    dst: Out
+    src: In
+    send_to: int
+    receive_from: int
+    pipe: int = 0
+    destinations = (SBUF,)
+    queued = True
+
+    def verify(self, check: Any) -> None:
+        check.spaces("dst", SBUF)
+        check.spaces("src", SBUF)
+        check.same_shape("dst", "src")
+        check.dtype("dst", self.src.dtype)
+        check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0")
+        check.rule(not self.mask, "it has no mask")
+
+    def members(self, own: int) -> Sequence[int]:
+        return sorted({own, self.send_to, self.receive_from})
+
+    def occasion(self) -> Hashable:
+        return self.full_name(), self.pipe
+
+    def given(self, *sources: np.ndarray) -> Any:
+        return self.send_to, sources[0].copy()
+
+    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+        to, value = values[members.index(self.receive_from)]
+        if to != own:
+            raise WrongPartner(own=own, partner=self.receive_from, to=to)
+        return value
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.dma_issue_ns * machine.clocks[self.runs_on]

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Several programs in one process that meet: what they gave each other, and threads that wait for each other.
+
+By default they take turns: each runs until it ends or has to wait for others, so that what they share needs no locks
+and runs are repeatable. Where none waits, all of them run in the calling thread. ``parallel`` ones run at once.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.meeting import ONE_RANK, PLACES, PROGRAMS, RANKS
+
+NAMES = {"programs": "core", "ranks": "rank"}
+
+
+class NoMeeting(NkiMlirError):
+    code = "NKI-NO-MEETING"
+    message = "{waiting}"
+    why = "each waits for something that no other does"
+    fix = "let all members make the same exchanges, in the same order"
+
+
+class Missing(NkiMlirError):
+    """One of those that wait; it gets the place of the instruction."""
+
+    def __init__(self, exchange: "Exchange", what: str, kind: str) -> None:
+        super().__init__()
+        self.exchange, self.what, self.kind = exchange, what, kind
+
+    @property
+    def headline(self) -> str:
+        return waiting_text(self.exchange, self.what, self.at, self.kind)
+
+
+@dataclass(eq=False)
+class Exchange:
+    """One occurrence of an exchange: what the members have given, and how many have taken it all."""
+
+    members: tuple[int, ...]
+    values: dict[int, Any] = field(default_factory=dict)
+    taken: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return len(self.values) == len(self.members)
+
+
+class Exchanges:
+    """The exchanges between some programs that are under way."""
+
+    def __init__(self) -> None:
+        self.open: dict[Hashable, Exchange] = {}
+        self.counts: dict[Hashable, int] = {}           # how often a member has passed an exchange
+
+    def give(self, member: int, members: tuple[int, ...], key: Hashable, value: Any) -> Exchange:
+        """The member's next occurrence, with its value. Giving again before it is taken changes nothing."""
+        exchange = self.open.setdefault(self._key(member, members, key), Exchange(members))
+        exchange.values.setdefault(member, value)
+        return exchange
+
+    def take(self, member: int, key: Hashable, exchange: Exchange) -> list[Any]:
+        """The values of all members of a complete exchange."""
+        place = self._key(member, exchange.members, key)
+        counted = key, exchange.members, member
+        self.counts[counted] = self.counts.get(counted, 0) + 1
+        exchange.taken += 1
+        if exchange.taken == len(exchange.members):
+            del self.open[place]
+        return [exchange.values[m] for m in exchange.members]
+
+    def _key(self, member: int, members: tuple[int, ...], key: Hashable) -> Hashable:
+        return key, members, self.counts.get((key, members, member), 0)
+
+
+@dataclass(eq=False)
+class Member:
+    """One program's place in a mesh."""
+
+    mesh: "Mesh"
+    number: int
+
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+        return self.mesh.exchange(self.number, members, key, value, what)
+
+
+class Mesh:
+    """Programs 0, 1, ... with a function each."""
+
+    def __init__(self, bodies: Sequence[Callable[[], Any]], kind: str = PROGRAMS, parallel: bool = False) -> None:
+        self.bodies, self.kind, self.parallel = bodies, kind, parallel
+        self.changed = threading.Condition()
+        self.exchanges = Exchanges()
+        self.unstarted = list(range(len(bodies)))
+        self.alive = set(self.unstarted)
+        self.waiting: dict[int, Exchange] = {}
+        self.turn: int | None = None                    # whose it is, where they take turns
+        self.failed = False
+        self.results: dict[int, Any] = {}
+        self.errors: dict[int, BaseException] = {}
+        self.threads: list[threading.Thread] = []
+        self.context: Context = copy_context()
+
+    def run(self) -> list[Any]:
+        """The results of all. The first failure is raised."""
+        first = self.unstarted.pop(0)
+        if self.parallel:
+            others, self.unstarted = self.unstarted, []
+            for number in others:
+                self._spawn(number)
+        try:
+            self._work(first)
+        finally:
+            for thread in self.threads:                 # a member may start more
+                thread.join()
+        if self.errors:
+            raise self._failure()
+        return [self.results[number] for number in range(len(self.bodies))]
+
+    # -- members -------------------------------------------------------------------------------------------------------
+    def _spawn(self, number: int) -> None:
+        thread = threading.Thread(target=self._work, args=(number,), name=f"{NAMES[self.kind]} {number}")
+        self.threads.append(thread)
+        thread.start()
+
+    def _work(self, number: int | None) -> None:
+        """Run that member, then those that nobody has begun."""
+        while number is not None:
+            self.turn = number
+            try:
+                self.results[number] = self.context.copy().run(self._run, number)
+            except BaseException as error:              # raised in the caller's thread
+                self.errors[number] = error
+            with self.changed:
+                self.failed |= number in self.errors
+                self.alive.discard(number)
+                number = self._next()
+
+    def _run(self, number: int) -> Any:
+        PLACES[self.kind].set(Member(self, number))
+        return self.bodies[number]()
+
+    def _next(self) -> int | None:
+        """Hand over the turn: the next member that nobody has begun, or None once another one was woken."""
+        if self.failed:
+            self.unstarted.clear()
+        if self.unstarted:
+            return self.unstarted.pop(0)
+        ready = [m for m, exchange in self.waiting.items() if exchange.complete]
+        if self.waiting and not ready and set(self.waiting) >= self.alive:
+            self.failed = True
+        self.turn = min(ready, default=None)
+        self.changed.notify_all()
+        return None
+
+    # -- meeting -------------------------------------------------------------------------------------------------------
+    def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+        """Give a value, and wait for those of all members."""
+        with self.changed:
+            exchange = self.exchanges.give(member, members, key, value)
+            if not exchange.complete:
+                self._wait(member, exchange, what)
+            elif self.parallel:
+                self.changed.notify_all()
+            return self.exchanges.take(member, key, exchange)
+
+    def _wait(self, member: int, exchange: Exchange, what: str) -> None:
+        self.waiting[member] = exchange
+        following = self._next()
+        if following is not None:
+            self._spawn(following)
+        while not (exchange.complete and (self.parallel or self.turn == member)):
+            if self.failed:
+                raise Missing(exchange, what, self.kind)
+            self.changed.wait()
+        del self.waiting[member]
+
+    def _failure(self) -> BaseException:
+        """The first error; where none but waiting in vain went wrong, one that says who waits where."""
+        others = [self.errors[n] for n in sorted(self.errors) if not isinstance(self.errors[n], Missing)]
+        if others:
+            return others[0]
+        lines = [str(self.errors[n].headline) if n in self.errors else "has ended"      # type: ignore[attr-defined]
+                 for n in range(len(self.bodies))]
+        return no_meeting(self.kind, lines, self.errors[min(self.errors)].at)           # type: ignore[attr-defined]
+
+
+def waiting_text(exchange: Exchange, what: str, at: Location | None, kind: str = PROGRAMS) -> str:
+    """Who is not there."""
+    missing = [str(m) for m in exchange.members if m not in exchange.values]
+    place = f" ({at})" if at else ""
+    return f"waits in {what} for {NAMES[kind]} {' and '.join(missing)}{place}"
+
+
+def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirError:
+    """The error of all of them: what each does."""
+    return NoMeeting(waiting="; ".join(f"{NAMES[kind]} {n} {line}" for n, line in enumerate(lines))).located(at)
+
+
+def run_programs(body: Callable[[int], Any], count: int, parallel: bool = False) -> list[Any]:
+    """``body(number)`` for each program of a launch. Beside other ranks they take turns: one of a rank waits at a time.
+    """
+    if count == 1:
+        return [body(0)]
+    parallel &= PLACES[RANKS].get() is ONE_RANK
+    return Mesh([partial(body, number) for number in range(count)], parallel=parallel).run()
