@@ -23,18 +23,18 @@ def vendor_names():
 
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-SIMULATED = {"current_all_reduce"}          # collectives run in the simulator only: docs/limits.md
+OF_RANKS = {"current_all_reduce"}           # a function that launches several ranks of a kernel
 
 
-@pytest.mark.parametrize("name, on", [(name, on) for name in NAMES
-                                      for on in (EXECUTORS[:1] if name in SIMULATED else EXECUTORS)])
+@pytest.mark.parametrize("on", EXECUTORS)
+@pytest.mark.parametrize("name", NAMES)
 def test_example(name, on, monkeypatch):
     module = importlib.import_module(name)
     if hasattr(module, "TARGET"):
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
     for kernel, arguments, answer, tolerance in module.cases():
         given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
-        result = kernel(*given) if name in SIMULATED else kernel.run(given, {}, on)
+        result = kernel(*given, on) if name in OF_RANKS else kernel.run(given, {}, on)
         assert np.shape(result) == answer.shape
         error = np.max(np.abs(np.asarray(result, np.float64) - answer))
         assert error <= tolerance, f"{kernel.__name__}: {error}"

@@ -148,6 +148,12 @@ def programs(x: Any, value: Callable) -> Any:
     return out
 
 
+def reduced(x: Any) -> Any:
+    out = output((2, 64, 32))
+    nl.store(out[nl.program_id(0)], nl.all_reduce(nl.load(x) * (1 + nl.program_id(0)), np.add, program_axes=0))
+    return out
+
+
 LANGUAGE: dict[str, Sample] = {
     **{n: of(named(nl, n, lambda f, x, y: f(x, y)), A, B) for n in BINARY.split()},
     **{n: of(named(nl, n, lambda f, x, y: f(x, y)), I - 3, J - 3)
@@ -171,7 +177,7 @@ LANGUAGE: dict[str, Sample] = {
     "gather_flattened": of(lambda x, k: nl.gather_flattened(x, k), A, I.astype(np.uint32)),
     "atomic_rmw": stored(lambda out, rows, at: nl.atomic_rmw(out[nl.load(at), nl.arange(32)[None, :]], nl.load(rows),
                                                              op=np.add), A[:32], ROWS, start=1.0),
-    "loop_reduce": of(reduced_in_loop, whole=True),
+    "loop_reduce": of(reduced_in_loop, whole=True), "all_reduce": of(reduced, whole=True, grid=(2,)),
     "device_print": of(lambda x: into(x, lambda t: nl.device_print("x", t))),
     "rand": of(lambda x: nl.rand((64, 32))), "dropout": of(lambda x: nl.dropout(x, 0.5)),
     "random_seed": of(lambda x: (nl.random_seed(3), nl.rand((64, 32)))[1]),

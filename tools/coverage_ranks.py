@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tiny kernels of several ranks, and of the simulator's own entries: what ``docs/coverage.md`` runs there alone."""
+"""Tiny kernels of several ranks, and of the simulator's own entries, for ``docs/coverage.md``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,27 +14,41 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.simulator import simulate_ranks
 from tests.language_current import test_names as surface
 
-SIMULATOR_ONLY = "collectives between ranks run in the simulator"
+@dataclass(frozen=True)
+class OfRanks(Sample):
+    """A kernel that runs once for each array, as a rank each."""
+
+    def kernel(self) -> Any:
+        return self
+
+    def run(self, arguments: tuple, keywords: dict, on: str) -> Any:
+        return simulate_ranks(nki.jit(self.body), [(a,) for a in arguments], executor=on)
+
+    def bind(self, arguments: tuple, *rest: Any) -> Any:
+        return nki.jit(self.body).bind(arguments[:1], *rest)
+
+    def specialize(self, bound: Any) -> Any:
+        return nki.jit(self.body).specialize(bound)
 
 
 @dataclass(frozen=True)
 class Simulated(Sample):
     """A kernel that an entry of the simulator runs: ``launch(kernel, arrays)``."""
 
-    launch: Callable = lambda kernel, arrays: simulate_ranks(kernel, [(a,) for a in arrays])
+    launch: Callable = nki.simulate
 
     def kernel(self) -> Any:
         return self
 
     def run(self, arguments: tuple, keywords: dict, on: str) -> Any:
-        return self.launch(nki.jit(self.body), arguments)
+        return self.launch(nki.jit(self.body))(*arguments)
 
 
 PARTS = tuple(RNG.integers(0, 9, (4, 8, 8)).astype(np.float32))
 GROUP = collectives.ReplicaGroup([[0, 1, 2, 3]])
 
 
-def exchange(body: Callable, shape: Any = (8, 8)) -> Simulated:
+def exchange(body: Callable, shape: Any = (8, 8)) -> OfRanks:
     """What the ranks have after ``body(src, dst)``."""
     def kernel(x):
         src = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
@@ -43,10 +57,10 @@ def exchange(body: Callable, shape: Any = (8, 8)) -> Simulated:
         body(src, dst)
         nisa.dma_copy(out, dst)
         return out
-    return Simulated(kernel, PARTS, simulated=SIMULATOR_ONLY)
+    return OfRanks(kernel, PARTS)
 
 
-def varying(name: str) -> Simulated:
+def varying(name: str) -> OfRanks:
     def body(src, dst):
         counts = np.stack([np.full(4, 4), np.arange(4) * 4, np.zeros(4)]).astype(np.uint32)
         table = nl.ndarray((3, 4), nl.uint32, buffer=nl.private_hbm)
@@ -79,8 +93,8 @@ COLLECTIVES: dict[str, Sample] = {
 }
 
 ENTRIES = {
-    **{n: Simulated(copied, (A,), simulated="it is the simulator", launch=lambda kernel, arrays, n=n: getattr(nki, n)(
-        kernel)(*arrays)) for n in ("simulate", "cpu_simulate")},
+    **{n: Simulated(copied, (A,), simulated="it is the simulator", launch=getattr(nki, n))
+       for n in ("simulate", "cpu_simulate")},
 }
 NAMES = {"nki": dict.fromkeys([*NKI, *ENTRIES]),
          "language": dict.fromkeys([*surface.LANGUAGE, *surface.OTHER_LANGUAGE.split()]),

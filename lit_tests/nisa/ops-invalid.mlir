@@ -276,3 +276,16 @@ func.func @tensor_cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
+
+// -----
+
+// Groups in which a member is twice.
+func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'all_reduce': groups are lists of different numbers as JSON, got [[0, 1], [1]]}}
+  "nisa.all_reduce"(%dst, %src) {
+    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
+              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    engine = "unknown", groups = "[[0, 1], [1]]", op = "add", over = "ranks", mask = affine_set<() : (0 == 0)>
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}

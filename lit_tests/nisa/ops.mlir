@@ -47,8 +47,10 @@
 #chip_64x6_ui8 = #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 64], [1, 6]]>
 #chip_6x4_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 6], [1, 4]]>
 #hbm_1x512_f32 = #nki.access<f32, affine_map<() -> (0)>, [[512, 1], [1, 512]]>
+#hbm_3x1_ui32 = #nki.access<ui32, affine_map<() -> (0)>, [[1, 3], [1, 1]]>
 #hbm_4x3x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[18, 4], [6, 3], [1, 6]]>
 #hbm_4x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
+#hbm_8_f32 = #nki.access<f32, affine_map<() -> (0)>, [[1, 8]]>
 #hbm_8x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
 
 // Affine maps are printed before the functions.
@@ -864,5 +866,150 @@ func.func @topk(%values: memref<32x3xbf16, "sbuf">, %places: memref<32x3xui32, "
     access = [#chip_32x3_bf16, #chip_32x3_ui32, #chip_32x6_bf16], mask = #all,
     engine = "unknown", n = 20 : i64
   } : (memref<32x3xbf16, "sbuf">, memref<32x3xui32, "sbuf">, memref<32x6xbf16, "sbuf">) -> ()
+  return
+}
+
+// -- meetings ---------------------------------------------------------------------------------------------------------
+// dst = everyone's src, one after the other along dim.
+// CHECK-LABEL: func.func @all_gather(
+// CHECK: "nisa.all_gather"(%arg0, %arg1)
+// CHECK-SAME: dim = 0 : i64
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0]]"
+// CHECK-SAME: over = "ranks"
+func.func @all_gather(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
+  "nisa.all_gather"(%dst, %src) {
+    access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
+    dim = 0 : i64, engine = "unknown", groups = "[[0]]", over = "ranks"
+  } : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// dst = the fold of everyone's src; over the programs of a launch, or over ranks.
+// CHECK-LABEL: func.func @all_reduce(
+// CHECK: "nisa.all_reduce"(%arg0, %arg1)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0, 2], [1, 3]]"
+// CHECK-SAME: op = "maximum"
+// CHECK-SAME: over = "programs"
+func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  "nisa.all_reduce"(%dst, %src) {
+    access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
+    engine = "unknown", groups = "[[0, 2], [1, 3]]", op = "maximum", over = "programs"
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// dst = this member's part of everyone's src.
+// CHECK-LABEL: func.func @all_to_all(
+// CHECK: "nisa.all_to_all"(%arg0, %arg1)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0, 1]]"
+// CHECK-SAME: over = "ranks"
+func.func @all_to_all(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
+  "nisa.all_to_all"(%dst, %src) {
+    access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
+    engine = "unknown", groups = "[[0, 1]]", over = "ranks"
+  } : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// Wait for the other cores; data is what they share.
+// CHECK-LABEL: func.func @core_barrier(
+// CHECK: "nisa.core_barrier"(%arg0)
+// CHECK-SAME: cores = [0, 1]
+// CHECK-SAME: engine = "vector"
+func.func @core_barrier(%data: memref<4x6xf32, "hbm">) {
+  "nisa.core_barrier"(%data) {
+    access = [#hbm_4x6_f32], mask = #all,
+    cores = [0, 1], engine = "vector"
+  } : (memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// dst of rank 1 = src of rank 0, dst of rank 2 = src of rank 1.
+// CHECK-LABEL: func.func @permute(
+// CHECK: "nisa.permute"(%arg0, %arg1)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: pairs = [0, 1, 1, 2]
+func.func @permute(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
+  "nisa.permute"(%dst, %src) {
+    access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
+    engine = "unknown", pairs = [0, 1, 1, 2]
+  } : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// This rank's number, or that of one before it in a ring.
+// CHECK-LABEL: func.func @rank_id(
+// CHECK: "nisa.rank_id"(%arg0)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0, 1]]"
+// CHECK-SAME: steps = 1 : i64
+func.func @rank_id(%dst: memref<1x1xi32, "sbuf">) {
+  "nisa.rank_id"(%dst) {
+    access = [#chip_1x1_i32], mask = #all,
+    engine = "unknown", groups = "[[0, 1]]", steps = 1 : i64
+  } : (memref<1x1xi32, "sbuf">) -> ()
+  return
+}
+
+// dst = this member's part of the fold of everyone's src.
+// CHECK-LABEL: func.func @reduce_scatter(
+// CHECK: "nisa.reduce_scatter"(%arg0, %arg1)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0]]"
+// CHECK-SAME: op = "add"
+// CHECK-SAME: over = "ranks"
+func.func @reduce_scatter(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  "nisa.reduce_scatter"(%dst, %src) {
+    access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
+    engine = "unknown", groups = "[[0]]", op = "add", over = "ranks"
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// Send src to a core, receive dst from one.
+// CHECK-LABEL: func.func @sendrecv(
+// CHECK: "nisa.sendrecv"(%arg0, %arg1)
+// CHECK-SAME: engine = "gpsimd"
+// CHECK-SAME: pipe = 3 : i64
+// CHECK-SAME: receive_from = 1 : i64
+// CHECK-SAME: send_to = 1 : i64
+func.func @sendrecv(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  "nisa.sendrecv"(%dst, %src) {
+    access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
+    engine = "gpsimd", pipe = 3 : i64, receive_from = 1 : i64, send_to = 1 : i64
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// Parts of src to each member its own, of a size that the metadata has.
+// CHECK-LABEL: func.func @varying_exchange(
+// CHECK: "nisa.varying_exchange"(%arg0, %arg1, %arg2)
+// CHECK-SAME: counts_known = false
+// CHECK-SAME: displaced = false
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: groups = "[[0]]"
+// CHECK-SAME: over = "ranks"
+// CHECK-SAME: to_all = false
+func.func @varying_exchange(%dst: memref<8xf32, "hbm">, %src: memref<8xf32, "hbm">,
+      %metadata: memref<3x1xui32, "hbm">) {
+  "nisa.varying_exchange"(%dst, %src, %metadata) {
+    access = [#hbm_8_f32, #hbm_8_f32, #hbm_3x1_ui32], mask = #all,
+    counts_known = false, displaced = false, engine = "unknown", groups = "[[0]]", over = "ranks", to_all = false
+  } : (memref<8xf32, "hbm">, memref<8xf32, "hbm">, memref<3x1xui32, "hbm">) -> ()
+  return
+}
+
+// dst = src of the member before this one, or src folded with other there.
+// CHECK-LABEL: func.func @ring_permute(
+// CHECK: "nisa.ring_permute"(%arg0, %arg1)
+// CHECK-SAME: groups = "[[0, 1, 2]]", {{.*}}, op = "add", operandSegmentSizes = array<i32: 1, 1, 0, 0>, over = "ranks"
+func.func @ring_permute(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
+  "nisa.ring_permute"(%dst, %src) {
+    access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0>,
+    engine = "unknown", groups = "[[0, 1, 2]]", op = "add", over = "ranks"
+  } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }

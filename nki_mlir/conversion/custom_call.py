@@ -128,9 +128,14 @@ class KernelRecord:
         return self.effects[slot].read or not self.effects[slot].covered
 
     @cached_property
-    def prints(self) -> bool:
+    def has_effects(self) -> bool:
         """Whether running it has an effect besides its results."""
-        return any("nki.device_print" in text for _, text in self.variants)
+        return self.has_collectives or any("nki.device_print" in text for _, text in self.variants)
+
+    @cached_property
+    def has_collectives(self) -> bool:
+        """Whether it meets other ranks."""
+        return any('over = "ranks"' in text or '"nisa.permute"' in text for _, text in self.variants)
 
     @property
     def program(self) -> Callable[..., None] | None:
@@ -149,7 +154,7 @@ class KernelRecord:
             "grid": list(self.grid), "input_names": [s.name for s in self.operands],
             "output_names": list(self.output_names),
             "operand_output_aliases": {str(k): n for k, n in self.form.aliases.items()},
-            "has_collectives": False, "mac_count": multiply_accumulates(self.signature),
+            "has_collectives": self.has_collectives, "mac_count": multiply_accumulates(self.signature),
             "klir_binary": self.interface(),
             "nki_mlir": {
                 "version": CONFIG_VERSION, "key": self.key, "structure": self.structure,

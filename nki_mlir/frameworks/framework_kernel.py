@@ -34,7 +34,6 @@ class DumpedConfig(tuple):
 
     record: KernelRecord
     constant_values: tuple = ()
-    has_collectives = False
 
     def __new__(cls, record: KernelRecord) -> "DumpedConfig":
         names = [a.name for a in record.operands]
@@ -61,6 +60,10 @@ class DumpedConfig(tuple):
     @property
     def operand_output_aliases(self) -> dict[int, int]:
         return self.record.form.aliases
+
+    @property
+    def has_collectives(self) -> bool:
+        return self.record.has_collectives
 
     @property
     def result_is_sequence(self) -> bool:

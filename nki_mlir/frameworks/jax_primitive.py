@@ -99,7 +99,7 @@ def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> An
 
 
 def _properties(callee: Callee) -> dict[str, Any]:
-    return {"operand_output_aliases": callee.record.form.aliases, "has_side_effect": callee.record.prints}
+    return {"operand_output_aliases": callee.record.form.aliases, "has_side_effect": callee.record.has_effects}
 
 
 mlir.register_lowering(nki_call, _lower_cpu, platform="cpu")

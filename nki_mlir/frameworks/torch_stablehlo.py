@@ -197,7 +197,7 @@ def custom_call(record: KernelRecord, operands: list[Any]) -> list[Any]:
     attributes = {"call_target_name": ir.StringAttr.get(record.target),
                   "backend_config": ir.StringAttr.get(record.config),
                   "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)}
-    if record.prints:
+    if record.has_effects:
         attributes["has_side_effect"] = ir.BoolAttr.get(True)
     if record.form.aliases:
         several = len(record.results) > 1

@@ -242,19 +242,22 @@ class Kernel:
 
     def _run_eager(self, bound: Bound, inputs: list[np.ndarray]) -> Any:
         from nki_mlir.frontend.tracing import Runtime
+        from nki_mlir.targets.mesh import run_programs
         shared: list[np.ndarray] = []
-        programs: list[Traced] = []
         function = wrap(self.func, True, Runtime) if self.rolls else self.func
-        for point in np.ndindex(*self.grid):
-            builder = EagerBuilder(self.grid, point, shared, self.platform)
+        points = list(np.ndindex(*self.grid))
+
+        def program(number: int) -> Traced:
+            builder = EagerBuilder(self.grid, points[number], shared, self.platform)
             parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
             token = current.set(builder)
             try:
-                programs.append(self.trace(builder, function, bound, parameters))
+                return self.trace(builder, function, bound, parameters)
             except NkiMlirError as error:
                 raise error.located(raised_at(error.__traceback__)) from None
             finally:
                 current.reset(token)
+        programs = run_programs(program, len(points))
         check_written(programs)
         places = {id(array): k for k, array in enumerate(inputs)}
         handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure

@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The launch grid from inside a kernel, and the markers of a grid's dimensions."""
+"""The launch grid from inside a kernel, reductions over its programs, and the markers of its dimensions."""
 
+import json
 import math
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import as_operand, emit
+from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scalar.tokens import alu_token
 
 
 class BadGridAxis(KernelError, IndexError):
@@ -41,6 +51,22 @@ def num_programs(axes: Any = None) -> int:
 def program_ndim() -> int:
     """Dimensions of the grid."""
     return len(active("nl.program_ndim").grid)
+
+
+def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None) -> Any:
+    """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
+    grid = active("nl.all_reduce").grid
+    axes = list(program_axes) if isinstance(program_axes, (list, tuple)) else [program_axes]
+    for axis in axes:
+        _check(axis, len(grid))
+    source = as_operand(x, "nl.all_reduce")
+    if source.buffer.space != SBUF:
+        source = ops.copy(source)
+    made = ops.new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
+    numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
+    groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
+    emit(AllReduceOp, {"dst": made, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
+    return made if mask is None else ops.copy(made, mask=mask)
 
 
 class nc:

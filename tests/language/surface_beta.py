@@ -31,6 +31,7 @@ LANGUAGE = {
     "rand": "shape, dtype", "random_seed": "seed, *, mask", "dropout": "x, rate, *, dtype, mask",
     "load": "src, *, mask, dtype", "store": "dst, value, *, mask", "load_transpose2d": "src, *, mask, dtype",
     "atomic_rmw": "dst, value, op, *, mask", "copy": "src, *, mask, dtype", "broadcast_to": "src, *, shape",
+    "all_reduce": "x, op, program_axes, *, dtype, mask, parallel_reduce, asynchronous",
     "loop_reduce": "x, op, loop_indices, *, dtype, mask", "device_print": "prefix, x, *, mask",
     "expand_dims": "data, axis", "matmul": "x, y, *, transpose_x, mask", "transpose": "x, *, dtype, mask",
     "gather_flattened": "data, indices, *, mask, dtype", "where": "condition, x, y, *, dtype, mask",

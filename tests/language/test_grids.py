@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -211,3 +211,71 @@ def test_nested_kernel_has_no_grid(on):
     with pytest.raises(NestedGrid) as caught:
         run(on, kernel, x, True)
     assert caught.value.name == "err_nested_kernel_with_spmd_grid" and caught.value.at.file == __file__
+
+
+# -- reductions over programs ------------------------------------------------------------------------------------------
+@nki.jit
+def of_all(x, axes, op):
+    out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+    i, j = nl.program_id(0), nl.program_id(1)
+    nl.store(out[i, j], nl.all_reduce(nl.load(x[i, j]), op=op, program_axes=axes, dtype=nl.float32))
+    return out
+
+
+@pytest.mark.parametrize("axes, op", [(0, np.add), ((1,), np.max), ([0, 1], nl.add), ([1, 0], np.min)], ids=str)
+def test_all_reduce(on, axes, op):
+    x = numbers(3, 2, 16, 8)
+    fold = {np.max: np.max, np.min: np.min}.get(op, np.sum)
+    expected = np.broadcast_to(fold(x, axis=axes if isinstance(axes, int) else tuple(axes), keepdims=True), x.shape)
+    check(on, of_all, expected, x, axes, op, grid=(3, 2))
+
+
+def test_all_reduce_again_and_again(on):
+    """What a step of a loop adds up is what the one before gave to all."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        held = nl.load(x[i])
+        for _ in nl.sequential_range(3):
+            held[...] = nl.all_reduce(held, np.add, program_axes=0) - held
+        nl.store(out[i], held)
+        return out
+    x = numbers(4, 16, 8)
+    expected = x
+    for _ in range(3):
+        expected = expected.sum(0, keepdims=True) - expected
+    check(on, kernel, expected, x, grid=(4,))
+
+
+def test_all_reduce_of_exact_integers(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        nl.store(out[i], nl.all_reduce(nl.load(x[i]), np.add, program_axes=0))
+        return out
+    x = np.arange(24, dtype=np.int32).reshape(2, 4, 3) + (1 << 24)
+    check(on, kernel, np.broadcast_to(x.sum(0, dtype=np.int32, keepdims=True), x.shape), x, grid=(2,))
+
+
+def test_all_reduce_of_an_axis_that_is_not_there(on):
+    @nki.jit
+    def kernel(x):
+        nl.store(x, nl.all_reduce(nl.load(x), np.add, program_axes=1))
+    with pytest.raises(BadGridAxis, match="axis 1 of a launch grid of 1 dimensions"):
+        run(on, kernel, numbers(4, 4), grid=(2,))
+
+
+def test_all_reduce_that_one_program_does_not_reach(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        held = nl.load(x[i])
+        if i < 2:
+            held[...] = nl.all_reduce(held, np.add, program_axes=0)
+        nl.store(out[i], held)
+        return out
+    with pytest.raises(NkiMlirError, match="core 0 waits in nisa.all_reduce for core 2 .*; core 2 has ended"):
+        run(on, kernel, numbers(3, 4, 4), grid=(3,))

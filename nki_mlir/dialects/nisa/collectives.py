@@ -61,7 +61,7 @@ def check_groups(check: Any, groups: str) -> None:
 class Collective(Meeting):
     """Operands are all in HBM or all in SBUF. A queue's transfer that the cores for collectives carry out."""
 
-    destinations = (HBM, SBUF)
+    destinations = (SBUF,)
     queued = True
 
     def verify(self, check: Any) -> None:

@@ -13,7 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
-from nki_mlir.language import creation, indirect, loops, special
+from nki_mlir.language import creation, indirect, loops, special, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
@@ -275,6 +275,12 @@ def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None, **igno
 def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """Assigned to a tensor made before the loops: dst = x in the first iteration, op(dst, x) in the others."""
     return loops.loop_reduce(x, op, loop_indices, dtype=dtype, mask=mask)
+
+
+def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
+               parallel_reduce: bool = True, asynchronous: bool = False) -> Tensor:
+    """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
+    return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
+
+SEPARATOR = "// -----\n"
 
 __all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "load", "lowered"]
 
@@ -53,17 +56,22 @@ def lowered(captured: Any) -> dict[tuple, Any]:
 
 
 def emit(module: Any, form: str = "asm") -> str | bytes:
-    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
-    from nki_mlir.targets.neuron.emission import emit_module
-    program = emit_module(module)
+    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
+
+    Programs of several cores are texts one after the other.
+    """
+    from nki_mlir.targets.neuron.emission import emit_each
+    programs = emit_each(module)
     if form == "bin":
         from nki_mlir.targets.neuron.container import encode_program
-        return encode_program(program)
+        if len(programs) > 1:
+            raise Unsupported(feature="a binary of several cores", instead="write assembly, and assemble each program")
+        return encode_program(programs[0])
     if form == "mlir":
         from nki_mlir.dialects.isa.module import program_text
-        return program_text(program)
+        return SEPARATOR.join(map(program_text, programs))
     from nki_mlir.targets.neuron.assembly import print_program
-    return print_program(program)
+    return SEPARATOR.join(map(print_program, programs))
 
 
 def assemble(text: str, file: str = "<assembly>") -> bytes:

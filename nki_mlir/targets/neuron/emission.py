@@ -32,6 +32,15 @@ def emit_module(module: Any, options: Emission = Emission()) -> Program:
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
+def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
+    """The program of a module; where it stands for programs that meet, those of all of them."""
+    kernel = the_kernel(module)
+    code = read_code(kernel)
+    if meets(code) and code.programs:
+        return emit_cores({(): module}, kernel.grid, options)
+    return [emit_code(with_grid(code), options)]
+
+
 def emit_code(code: Code, options: Emission) -> Program:
     code = unrolled(code, options.unroll_limit)
     split_blocks(code)

@@ -11,6 +11,7 @@ from typing import Any
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
+from nki_mlir.dialects.nisa.collectives import Collective
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, machine_named
 
@@ -42,6 +43,8 @@ class Estimate:
         if engine is not Engine.SYNC:
             spent = times * op.cycles(self.machine) / self.machine.clocks[engine]
             self.busy_ns[name] = self.busy_ns.get(name, 0.0) + spent
+        if isinstance(op, Collective):                  # one after the other, beside the engines
+            self.busy_ns["collectives"] = self.busy_ns.get("collectives", 0.0) + times * op.transfer_ns(self.machine)
         for _, tile in op.operands():
             if tile.space == HBM:
                 self.hbm_bytes += times * tile.free_elements * tile.dtype.itemsize

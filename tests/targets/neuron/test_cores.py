@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Several cores, each with a program: whatever goes ahead, the meetings order what they share."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta_nki
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets.neuron import lowered
+from nki_mlir.targets.neuron.assembly import print_program
+from nki_mlir.targets.neuron.container import decode_program, encode_program
+from nki_mlir.targets.neuron.emission import emit_cores
+from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.simulator import simulate_cores
+
+
+@pytest.fixture(autouse=True)
+def target(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+
+
+def programs_of(kernel, *arrays):
+    spec = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
+    programs = emit_cores(lowered(spec.captured), spec.grid)
+    return spec, [decode_program(encode_program(p)) for p in programs]
+
+
+def results(kernel, *arrays, seeds=range(20)):
+    """The first output under each seed."""
+    spec, programs = programs_of(kernel, *arrays)
+    for seed in (None, *seeds):
+        shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
+        simulate_cores(programs, arrays, shared, seed)
+        yield shared[spec.results[0].shared]
+
+
+def swapped(meets):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        held = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="held")
+        i = nl.program_id(0)
+        for _ in range(2):
+            nl.store(held[i:i + 1], nl.multiply(nl.load(x[i:i + 1]), 2.0))
+            if meets:
+                nisa.core_barrier(held, (0, 1))
+            nl.store(out[i:i + 1], nl.load(held[1 - i:2 - i]))
+            if meets:
+                nisa.core_barrier(held, (0, 1))
+        if not meets:
+            nisa.core_barrier(out, (0, 1))
+        return out
+    return nki.jit(kernel)[2]
+
+
+X = np.arange(16, dtype=np.float32).reshape(2, 8)
+
+
+def test_a_barrier_orders_what_cores_write_and_read():
+    for found in results(swapped(True), X):
+        np.testing.assert_array_equal(found, 2 * X[::-1])
+
+
+def test_without_it_some_order_shows_the_race():
+    assert not all((found == 2 * X[::-1]).all() for found in results(swapped(False), X))
+
+
+def test_the_streams_of_a_barrier():
+    _, programs = programs_of(swapped(True), X)
+    assert len(programs) == 2
+    for program in programs:
+        text = print_program(program)
+        assert text.count("CORE_BARRIER cores=(0,1) data=fp32@held") == 4
+        assert print_program(parse_program(text)) == text
+
+
+def exchanging(x):
+    out, i = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.program_id(0)
+    mine, theirs = nl.load(x[i:i + 1]), nl.ndarray((1, 8), x.dtype)
+    for pipe in range(3):
+        nisa.sendrecv(mine, theirs, send_to_rank=1 - i, recv_from_rank=1 - i, pipe_id=pipe)
+        mine = nl.add(theirs, 1.0)
+    nl.store(out[i:i + 1], theirs)
+    return out
+
+
+def test_exchanges_are_transfers_of_a_queue():
+    for found in results(nki.jit(exchanging)[2], X):
+        np.testing.assert_array_equal(found, X[::-1] + 2)
+    _, (program, _) = programs_of(nki.jit(exchanging)[2], X)
+    sent = [i for stream in program.streams.values() for i in stream if i.op.mnemonic == "DMA_SENDRECV"]
+    assert len(sent) == 3 and all(program.queues[i.queue].name == "qSyncIO0" and i.update.amount == 16 for i in sent)
+
+
+@beta_nki.jit
+def reduced(x):
+    out = beta_nl.ndarray(x.shape, x.dtype, buffer=beta_nl.shared_hbm)
+    i = beta_nl.program_id(0)
+    held = beta_nl.load(x[i])
+    for _ in beta_nl.sequential_range(3):
+        held[...] = beta_nl.all_reduce(held, np.add, program_axes=0) - held
+    beta_nl.store(out[i], held)
+    return out
+
+
+def test_reductions_of_four_cores():
+    x = np.random.default_rng(0).integers(0, 9, (4, 8, 6)).astype(np.float32)
+    expected = x
+    for _ in range(3):
+        expected = expected.sum(0, keepdims=True) - expected
+    for found in results(reduced[4], x, seeds=range(6)):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_one_core_of_several_by_itself():
+    spec, programs = programs_of(swapped(True), X)
+    shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
+    with pytest.raises(NkiMlirError, match="nisa.core_barrier between 2 in a kernel that runs by itself"):
+        simulate_cores(programs[:1], [X], shared)
