@@ -14,6 +14,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.simulator import simulate_ranks
 from tests.language_current import test_names as surface
 
+
 @dataclass(frozen=True)
 class OfRanks(Sample):
     """A kernel that runs once for each array, as a rank each."""

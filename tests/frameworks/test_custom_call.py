@@ -87,7 +87,7 @@ def test_outputs__start_from_zero_only_where_a_write_is_not_proved(kernel, argum
 
 
 def test_prints__where_the_kernel_does():
-    assert record(kernels.printing, X).prints and not record(kernels.scaled, X, 1.0).prints
+    assert record(kernels.printing, X).has_effects and not record(kernels.scaled, X, 1.0).has_effects
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

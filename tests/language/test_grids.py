@@ -222,7 +222,8 @@ def of_all(x, axes, op):
     return out
 
 
-@pytest.mark.parametrize("axes, op", [(0, np.add), ((1,), np.max), ([0, 1], nl.add), ([1, 0], np.min)], ids=str)
+@pytest.mark.parametrize("axes, op", [(0, np.add), ((1,), np.max), ([0, 1], nl.add), ([1, 0], np.min)],
+                         ids=["sum", "max", "all", "min"])
 def test_all_reduce(on, axes, op):
     x = numbers(3, 2, 16, 8)
     fold = {np.max: np.max, np.min: np.min}.get(op, np.sum)
@@ -277,5 +278,5 @@ def test_all_reduce_that_one_program_does_not_reach(on):
             held[...] = nl.all_reduce(held, np.add, program_axes=0)
         nl.store(out[i], held)
         return out
-    with pytest.raises(NkiMlirError, match="core 0 waits in nisa.all_reduce for core 2 .*; core 2 has ended"):
+    with pytest.raises(NkiMlirError, match=r"core 0 waits in nisa.all_reduce for core 2 .*; core 2 has ended"):
         run(on, kernel, numbers(3, 4, 4), grid=(3,))

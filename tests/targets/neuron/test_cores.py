@@ -119,5 +119,5 @@ def test_reductions_of_four_cores():
 def test_one_core_of_several_by_itself():
     spec, programs = programs_of(swapped(True), X)
     shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
-    with pytest.raises(NkiMlirError, match="nisa.core_barrier between 2 in a kernel that runs by itself"):
+    with pytest.raises(NkiMlirError, match=r"nisa.core_barrier between 2 in a kernel that runs by itself"):
         simulate_cores(programs[:1], [X], shared)
