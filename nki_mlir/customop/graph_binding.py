@@ -99,7 +99,7 @@ class OperatorRecord(KernelRecord):
         return False
 
     @property
-    def prints(self) -> bool:               # type: ignore[override]
+    def has_effects(self) -> bool:               # type: ignore[override]
         return False
 
     @cached_property

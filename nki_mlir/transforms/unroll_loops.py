@@ -109,7 +109,7 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
     kept: dict[Loop, None] = {}
     outer = list(_loops(body))
     while total > limit:
-        candidates = [loop for loop in outer if loop.variable not in needed and len(loop.span) > 1]
+        candidates = [loop for loop in outer if loop.variable not in needed]
         if not candidates:
             break
         largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
@@ -125,9 +125,9 @@ def _all_loops(block: Block) -> Iterator[Loop]:
 
 
 def _loops(block: Block) -> Iterator[Loop]:
-    """The outermost loops of a block."""
+    """The outermost loops of a block that have more than one iteration."""
     for node in block.nodes:
-        if isinstance(node, Loop):
+        if isinstance(node, Loop) and len(node.span) > 1:
             yield node
         else:
             for inner in sub_blocks(node):

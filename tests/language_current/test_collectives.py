@@ -185,6 +185,18 @@ def test_what_collectives_refuse(on):
         exchanged(on, lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.multiply), (8, 6))
 
 
+def test_instructions_are_ordered_by_name(on):
+    def kernel(x):
+        src, dst = (nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm) for _ in range(2))
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(src, x, name="in")
+        ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0]]), nl.add, name="sum")
+        nisa.dma_copy(out, dst)
+        return out
+    made = nki.jit(kernel).with_schedule([("sum", "in")]).on(on)(PARTS[0])
+    np.testing.assert_array_equal(made, PARTS[0])
+
+
 def test_one_rank_by_itself(on):
     def kernel(x):
         src, dst = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm), nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)

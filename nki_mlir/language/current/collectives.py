@@ -24,7 +24,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import NkiValidationError, reported, require
-from nki_mlir.language.current.instruction import alu, generation_from
+from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
@@ -78,7 +78,7 @@ def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **at
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
 
 
-@reported
+@instruction
 def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: int | None = None,
                name: str | None = None) -> None:
     """Each dst = the reduction of everyone's src."""
@@ -93,7 +93,7 @@ def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
     require(dim in allowed, f"{op} collective_dim {dim} is none of {allowed}")
 
 
-@reported
+@instruction
 def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None,
                name: str | None = None) -> None:
     """Each dst = everyone's src, one after the other."""
@@ -103,7 +103,7 @@ def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
         transfer("all_gather", AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group.text)
 
 
-@reported
+@instruction
 def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, op: Any, priority: int | None = None,
                    name: str | None = None) -> None:
     """Each dst = this rank's part of the reduction of everyone's src."""
@@ -114,7 +114,7 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int
         transfer("reduce_scatter", ReduceScatterOp, dst, src, op=fold, groups=replica_group.text)
 
 
-@reported
+@instruction
 def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None,
                name: str | None = None) -> None:
     """Each dst = this rank's part of everyone's src, one after the other."""
@@ -125,7 +125,7 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------
-@reported
+@instruction
 def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority: int | None = None,
                        name: str | None = None) -> None:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
@@ -144,7 +144,7 @@ def plain(by_channel: Any) -> list[Any]:
     return [t[0] if isinstance(t, (list, tuple)) else t for t in by_channel]
 
 
-@reported
+@instruction
 def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any,
                                 channel_ids: Any = (0,), priority: int | None = None, name: str | None = None) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
@@ -156,7 +156,7 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
         transfer(op, RingPermuteOp, dst, src, groups=replica_group.text)
 
 
-@reported
+@instruction
 def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
                                        replica_group: Any, op: Any, channel_ids: Any = (0,),
                                        priority: int | None = None, name: str | None = None) -> None:
@@ -194,7 +194,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, **attributes
         emit(VaryingOp, {"dst": low.core_view(out), **views}, **attributes)
 
 
-@reported
+@instruction
 def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
                  has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
@@ -204,7 +204,7 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
             counts_known=bool(recv_counts_known))
 
 
-@reported
+@instruction
 def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
                  has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""

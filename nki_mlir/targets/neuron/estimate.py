@@ -10,15 +10,20 @@ from typing import Any
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.nisa.collectives import Collective
+from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, machine_named
 
 
 @dataclass
 class Estimate:
-    """Nanoseconds each engine is busy, bytes moved to and from HBM, instructions per engine; one program's."""
+    """Nanoseconds each engine is busy, bytes moved to and from HBM, instructions per engine; one program's.
+
+    ``programs`` are those that one core runs: programs that meet have a core each.
+    """
 
     machine: Machine
     busy_ns: dict[str, float] = field(default_factory=dict)
@@ -32,7 +37,7 @@ class Estimate:
 
     @property
     def latency_ns(self) -> float:
-        """All programs, one after the other."""
+        """All programs that run on one core, one after the other."""
         busiest = max([self.dma_ns, *self.busy_ns.values()], default=0.0)
         return self.programs * busiest + 2 * self.machine.dma_fixed_ns
 
@@ -40,13 +45,15 @@ class Estimate:
         engine = op.runs_on                                             # type: ignore[attr-defined]
         name = "dma" if engine is Engine.SYNC else engine.value
         self.instructions[name] = self.instructions.get(name, 0) + times
-        if engine is not Engine.SYNC:
+        if engine is not Engine.SYNC or not op.queued:
             spent = times * op.cycles(self.machine) / self.machine.clocks[engine]
             self.busy_ns[name] = self.busy_ns.get(name, 0.0) + spent
         if isinstance(op, Collective):                  # one after the other, beside the engines
             self.busy_ns["collectives"] = self.busy_ns.get("collectives", 0.0) + times * op.transfer_ns(self.machine)
+        if isinstance(op, Meeting) and op.between == PROGRAMS:
+            self.programs = 1
         for _, tile in op.operands():
-            if tile.space == HBM:
+            if tile.space == HBM and not isinstance(op, CoreBarrierOp):
                 self.hbm_bytes += times * tile.free_elements * tile.dtype.itemsize
 
 

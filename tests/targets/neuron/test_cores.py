@@ -14,7 +14,8 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.neuron import lowered
 from nki_mlir.targets.neuron.assembly import print_program
 from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.emission import emit_cores
+from nki_mlir.targets.neuron.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.estimate import estimate
 from nki_mlir.targets.neuron.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate_cores
 
@@ -24,15 +25,15 @@ def target(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
 
 
-def programs_of(kernel, *arrays):
+def programs_of(kernel, *arrays, unroll_limit=50_000):
     spec = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
-    programs = emit_cores(lowered(spec.captured), spec.grid)
+    programs = emit_cores(lowered(spec.captured), spec.grid, Emission(unroll_limit))
     return spec, [decode_program(encode_program(p)) for p in programs]
 
 
-def results(kernel, *arrays, seeds=range(20)):
+def results(kernel, *arrays, seeds=range(20), unroll_limit=50_000):
     """The first output under each seed."""
-    spec, programs = programs_of(kernel, *arrays)
+    spec, programs = programs_of(kernel, *arrays, unroll_limit=unroll_limit)
     for seed in (None, *seeds):
         shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
         simulate_cores(programs, arrays, shared, seed)
@@ -107,13 +108,30 @@ def reduced(x):
     return out
 
 
-def test_reductions_of_four_cores():
+@pytest.mark.parametrize("unroll_limit", [50_000, 4], ids=["written out", "register loop"])
+def test_reductions_of_four_cores(unroll_limit):
     x = np.random.default_rng(0).integers(0, 9, (4, 8, 6)).astype(np.float32)
     expected = x
     for _ in range(3):
         expected = expected.sum(0, keepdims=True) - expected
-    for found in results(reduced[4], x, seeds=range(6)):
+    assert any("stays a register loop" in n for n in programs_of(reduced[4], x, unroll_limit=4)[1][0].notes)
+    for found in results(reduced[4], x, seeds=range(6), unroll_limit=unroll_limit):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_cost_of_meetings():
+    x = np.zeros((4, 8, 6), np.float32)
+    spec = reduced[4].specialize(reduced[4].bind((x,), {}, is_array, describe_array))
+    module, = lowered(spec.captured).values()
+    found = estimate(module)
+    machine = found.machine
+    assert found.programs == 1                  # cores run beside each other
+    each = 6 * machine.collective_hop_ns + x[0].nbytes / machine.hbm_bytes_per_ns
+    assert found.busy_ns["collectives"] == pytest.approx(3 * each) and found.hbm_bytes == 2 * x[0].nbytes
+    spec, _ = programs_of(swapped(True), X)
+    found = estimate(lowered(spec.captured)[((0, 0),)])
+    assert found.busy_ns["gpsimd"] == pytest.approx(4 * machine.core_signal_ns)
+    assert found.hbm_bytes == 8 * X[0].nbytes   # what the transfers move
 
 
 def test_one_core_of_several_by_itself():
