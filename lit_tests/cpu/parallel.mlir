@@ -4,11 +4,12 @@
 
 #rows = affine_map<()[i] -> (i * 65536)>
 
-// Each iteration has its own tile and its own rows. Its memory is in a slot of its own, before the loop variable's.
+// Each iteration has its own tile, which is used twice, and its own rows. Its memory is in a slot of its own, before the loop variable's.
 // CHECK-LABEL: // @rows(x, y)
 // CHECK-NEXT:  //   nki_parallel(&%0, %2, [[BODY:L[0-9]+]], [[I:[0-9]+]], 0, 1, 16, {{[0-9]+}}, 262208, [[END:L[0-9]+]])
 // CHECK-NEXT:  // [[BODY]]:
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}(x + 262144 * %[[I]], [[OWN:%[0-9]+]])
+// CHECK-NEXT:  //   copy_65536_float32_{{.*}}([[OWN]], y + 262144 * %[[I]])
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}([[OWN]], y + 262144 * %[[I]])
 // CHECK-NEXT:  //   end
 // CHECK-NEXT:  // [[END]]:
@@ -24,6 +25,7 @@ func.func @rows(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memref<204
       : memref<2048x512xf32, "hbm"> to memref<65536xf32, strided<[1], offset: ?>, "hbm">
     %t = memref.alloc() : memref<65536xf32, "sbuf">
     linalg.copy ins(%a : memref<65536xf32, strided<[1], offset: ?>, "hbm">) outs(%t : memref<65536xf32, "sbuf">)
+    linalg.copy ins(%t : memref<65536xf32, "sbuf">) outs(%b : memref<65536xf32, strided<[1], offset: ?>, "hbm">)
     linalg.copy ins(%t : memref<65536xf32, "sbuf">) outs(%b : memref<65536xf32, strided<[1], offset: ?>, "hbm">)
   } {nki.loop = "parallel"}
   return

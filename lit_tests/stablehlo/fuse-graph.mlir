@@ -1,24 +1,24 @@
 // RUN: nki-opt --fuse-graph %s | FileCheck %s
-// RUN: nki-opt --fuse-graph="tiles=false" %s | FileCheck --check-prefix=PARTS %s
+// RUN: nki-opt --fuse-graph --fuse-tiles %s | FileCheck --check-prefix=ONE %s
 
-// A kernel that copies its operand in two tiles; the graph scales what it gets and adds to what it gives. In the end
-// there is one operation, in the kernel's loop.
-// CHECK-LABEL: func.func @main
-// CHECK-SAME:    %[[A:arg0]]: memref<8x4xf32, "hbm">
+// A kernel that copies its operand in two tiles; the graph scales what it gets and adds to what it gives. That happens
+// where the kernel loads and stores. After the tiles, too, are fused there is one operation, in the kernel's loop.
 // CHECK:         scf.for
-// CHECK:           %[[PART:.*]] = memref.reinterpret_cast %[[A]]
-// CHECK:           linalg.generic {{.*}} ins(%[[PART]] : memref<4x4xf32, strided<[4, 1], offset: ?>, "hbm">)
-// CHECK:           arith.mulf
-// CHECK:           arith.addf
+// CHECK:           linalg.generic
+// CHECK:             arith.mulf
+// CHECK:           linalg.generic
+// CHECK:             arith.addf
+// CHECK:         }
 // CHECK-NOT:     linalg.generic
 
-// PARTS:         scf.for
-// PARTS:           linalg.generic
-// PARTS:             arith.mulf
-// PARTS:           linalg.generic
-// PARTS:             arith.addf
-// PARTS:         }
-// PARTS-NOT:     linalg.generic
+// ONE-LABEL: func.func @main
+// ONE-SAME:    %[[A:arg0]]: memref<8x4xf32, "hbm">
+// ONE:         scf.for
+// ONE:           %[[PART:.*]] = memref.reinterpret_cast %[[A]]
+// ONE:           linalg.generic {{.*}} ins(%[[PART]] : memref<4x4xf32, strided<[4, 1], offset: ?>, "hbm">)
+// ONE:           arith.mulf
+// ONE:           arith.addf
+// ONE-NOT:     linalg.generic
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<()[s0] -> (s0 * 16)>
 func.func @main(%a: memref<8x4xf32, "hbm">, %r: memref<8x4xf32, "hbm"> {nki.shared = 0 : i64}) {

@@ -6,18 +6,18 @@ before:  scf.for { ... linalg.generic ins(%tile) outs(%part of %t) }
 after:   scf.for { ... linalg.generic ins(%part of %a, %tile) outs(%part of %r) { in * in } }
 
 What comes before a kernel is computed where the kernel loads it, what comes after where the kernel stores, if each
-element is loaded at most once and stored exactly once: that is counted. With ``tiles``, an elementwise operation on a
-tile is also computed where its result is used, if only one operation uses it, so that a tile is walked once.
+element is loaded at most once and stored exactly once: that is counted.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.fuse_tiles import share_views
 from nki_mlir.conversion.graph.coverage import access_counts
-from nki_mlir.conversion.graph.effects import Effects, effects_of, memory_of, users_through_views
-from nki_mlir.conversion.graph.elementwise import MOST_INPUTS, MOST_OPERATIONS, Structured, fused, structured
+from nki_mlir.conversion.graph.effects import effects_of, memory_of, users_through_views
+from nki_mlir.conversion.graph.elementwise import Structured, fused, structured
 from nki_mlir.conversion.graph.views import DYNAMIC, defining, place_in_buffer, whole_buffer
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -25,8 +25,6 @@ from nki_mlir.transforms.passes import Pass
 
 
 class FuseGraph(Pass, name="fuse-graph"):
-    tiles: bool = True          # also fuse operations on tiles
-
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             share_views(module)
@@ -34,26 +32,6 @@ class FuseGraph(Pass, name="fuse-graph"):
             while _Graph(function).fuse():
                 pass
             share_views(module)
-            if self.tiles:
-                for block in list(blocks(function)):
-                    while fuse_tiles(block):
-                        pass
-                share_views(module)
-
-
-def share_views(module: Any) -> None:
-    """Equal views become one value."""
-    load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
-
-
-def blocks(op: Any) -> Iterator[Any]:
-    """The blocks of code below an operation; bodies of structured operations are none."""
-    for region in op.regions:
-        for block in region.blocks:
-            yield block
-            for inner in block.operations:
-                if not inner.operation.name.startswith("linalg."):
-                    yield from blocks(inner.operation)
 
 
 class _Graph:
@@ -101,7 +79,7 @@ class _Graph:
                 and memory_of(v) == buffer]
         consumers = [structured(op) for op in readers]
         if not uses or None in consumers or any(
-                _points(c) != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
+                c.points != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
                 if isinstance(v.type, ir.MemRefType) and memory_of(v) == buffer) or any(
                 element_type(v) != element_type(producer.output) for _, v in uses):
             return False
@@ -152,7 +130,7 @@ class _Graph:
         stores = [structured(op) for op in writers]
         if not stores or any(s is None or not s.parallel or not s.writes_only or memory_of(s.output) != buffer
                              or buffer in [memory_of(v) for v in s.inputs if isinstance(v.type, ir.MemRefType)]
-                             or not one_place_a_value(s)
+                             or not s.one_place_a_value
                              or element_type(s.output) != element_type(consumer.inputs[place])
                              for s in stores):
             return False
@@ -199,15 +177,6 @@ class _Graph:
         made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 
-def one_place_a_value(store: Structured) -> bool:
-    """Whether each point of the loops writes a place of its own: the output's map is a permutation."""
-    return sorted(_dims(store.maps[-1])) == list(range(store.maps[-1].n_dims))
-
-
-def _dims(mapping: Any) -> list[int]:
-    return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
-
-
 def element_type(value: Any) -> Any:
     return ir.MemRefType(value.type).element_type
 
@@ -228,72 +197,3 @@ def viewed_as(value: Any, view: Any) -> Any:
         ir.MemRefType.get(kind.shape, base.element_type, layout, base.memory_space)], attributes={
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]), "static_offsets": array([start]),
         "static_sizes": array(list(kind.shape)), "static_strides": array(list(strides))}).results[0]
-
-
-# -- tiles -------------------------------------------------------------------------------------------------------------
-def fuse_tiles(block: Any) -> bool:
-    """Compute an elementwise operation on a tile where its result is used; whether there was one."""
-    operations = [op.operation for op in block.operations]
-    for number, op in enumerate(operations):
-        producer = structured(op)
-        if producer is None or not producer.parallel or not producer.writes_only or not one_place_a_value(producer):
-            continue
-        consumer = _only_reader(producer, operations[number + 1:])
-        if consumer is None or not _inputs_stay(producer, consumer, operations[number + 1:]):
-            continue
-        place = list(consumer.op.operands).index(producer.output)
-        inverse = _dims(producer.maps[-1])
-        results = consumer.maps[place].results
-        axes = [results[inverse.index(d)] for d in range(len(inverse))]     # the producer's axes as the consumer's
-        inputs = [(v, _through(m, axes, consumer.maps[place].n_dims)) for v, m in zip(producer.inputs, producer.maps)]
-        with ir.InsertionPoint(consumer.op), consumer.op.location:
-            fused(producer, consumer, place, inputs, list(consumer.op.operands))
-        consumer.op.erase()
-        producer.op.erase()
-        return True
-    return False
-
-
-def _through(mapping: Any, axes: Sequence[Any], rank: int) -> Any:
-    return ir.AffineMap.get(rank, 0, [axes[d] for d in _dims(mapping)])
-
-
-def _only_reader(producer: Structured, after: Sequence[Any]) -> Structured | None:
-    """The operation that uses a tile as it was written, if nothing else uses it."""
-    buffer = memory_of(producer.output)
-    origin = defining(buffer)
-    if origin is None or origin.name != "memref.alloc" or any(-1 in _dims(m) for m in producer.maps):
-        return None
-    users = [op for op in users_through_views(buffer) if op != producer.op]
-    if len(users) != 1 or users[0] not in after:
-        return None
-    consumer = structured(users[0])
-    if consumer is None or list(consumer.op.operands).count(producer.output) != 1 or (
-            consumer.output == producer.output or memory_of(consumer.output) == buffer):
-        return None
-    same_size = _points(consumer) == _points(producer)
-    small = (len(producer.inputs) + len(consumer.inputs) <= MOST_INPUTS
-             and len(producer.block.operations) + len(consumer.block.operations) <= MOST_OPERATIONS)
-    others = [v for v in consumer.inputs if isinstance(v.type, ir.MemRefType) and v != producer.output]
-    return consumer if same_size and small and all(memory_of(v) != buffer for v in others) else None
-
-
-def _points(one: Structured) -> int:
-    extents: dict[int, int] = {}
-    for value, mapping in zip((*one.inputs, one.output), one.maps):
-        if isinstance(value.type, ir.MemRefType):
-            for dim, extent in zip(_dims(mapping), ir.MemRefType(value.type).shape):
-                extents[dim] = extent
-    total = 1
-    for extent in extents.values():
-        total *= extent
-    return total
-
-
-def _inputs_stay(producer: Structured, consumer: Structured, after: Sequence[Any]) -> bool:
-    """Whether what the producer reads is the same where its result is used, and is not what is written there."""
-    sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
-    if memory_of(consumer.output) in sources:
-        return False
-    between: list[Effects] = [effects_of(op) for op in after[:list(after).index(consumer.op)]]
-    return not any(s in e.writes for e in between for s in sources)

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 
 DEFAULT_TARGET = "trn2"
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
+WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ class Specialization:
                 digest.update(repr(fixed).encode() + str(variant.module).encode())
             self.programs["key"] = digest.hexdigest()
         return self.programs["key"]
+
+    @cached_property
+    def makers(self) -> list[Callable[..., np.ndarray]]:
+        """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
+        if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
+            return [np.zeros] * len(self.shared)
+        from nki_mlir.conversion.custom_call import effects_of
+        effects = effects_of(self.modules)
+        return [np.empty if e.covered and not e.read else np.zeros
+                for e in (effects["shared", n] for n in range(len(self.shared)))]
 
     def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
         """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
@@ -227,7 +239,7 @@ class Kernel:
         if on == "eager":
             return self._run_eager(bound, inputs)
         spec = self.specialize(bound)
-        shared = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]
+        shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         spec.program(on)(inputs, shared)
         return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
 

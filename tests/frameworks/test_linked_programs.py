@@ -10,6 +10,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.bindings import ir  # noqa: E402
 from nki_mlir.conversion.fuse_graph import FuseGraph  # noqa: E402
+from nki_mlir.conversion.fuse_tiles import FuseTiles  # noqa: E402
 from nki_mlir.conversion.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg  # noqa: E402
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
@@ -88,6 +89,7 @@ def fused_text(function, *arguments):
         module = ir.Module.parse(lowered(function, *arguments))
         StablehloToLinalg().run(module)
         FuseGraph().run(module)
+        FuseTiles().run(module)
         assert module.operation.verify()
         return str(module)
 

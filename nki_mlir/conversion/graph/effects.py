@@ -32,6 +32,13 @@ def memory_of(value: Any) -> Any:
     return value
 
 
+def own_effects(op: Any) -> Effects:
+    """Those of an operation alone, without what is inside it."""
+    found = Effects()
+    _add(op, found)
+    return found
+
+
 def effects_of(op: Any) -> Effects:
     found = Effects()
 

@@ -3,10 +3,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.effects import has_uses
+from nki_mlir.conversion.graph.upstream import operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body
@@ -26,6 +28,10 @@ class Structured:
         return self.op.regions[0].blocks[0]
 
     @property
+    def body(self) -> list[Any]:
+        return _inside(self.op)
+
+    @property
     def parallel(self) -> bool:
         return "reduction" not in str(self.op.attributes["iterator_types"])
 
@@ -42,6 +48,25 @@ class Structured:
             m == identity for v, m in zip((*self.inputs, self.output), self.maps)
             if isinstance(v.type, ir.MemRefType))
 
+    @property
+    def one_place_a_value(self) -> bool:
+        """Whether each point of the loops writes a place of its own: the output's map is a permutation."""
+        return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
+
+    @property
+    def points(self) -> int:
+        """How often the body runs."""
+        extents: dict[int, int] = {}
+        for value, mapping in zip((*self.inputs, self.output), self.maps):
+            if isinstance(value.type, ir.MemRefType):
+                extents |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
+        return prod(extents.values())
+
+
+def axes_of(mapping: Any) -> list[int]:
+    """The axis of each result of a map; -1 for one that is no axis."""
+    return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
+
 
 def structured(op: Any) -> Structured | None:
     """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
@@ -51,7 +76,7 @@ def structured(op: Any) -> Structured | None:
     inputs, outputs = list(attributes["operandSegmentSizes"])
     if outputs != 1 or any(attributes[k].name not in OWN for k in range(len(attributes))):
         return None
-    body = [inner.operation for inner in op.regions[0].blocks[0].operations]
+    body = _inside(op)
     if len(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
         return None
     if not all(_is_inside(v, op) for inner in body for v in inner.operands):
@@ -59,6 +84,10 @@ def structured(op: Any) -> Structured | None:
     operands = list(op.operands)
     maps = tuple(m.value for m in attributes["indexing_maps"])
     return Structured(op, tuple(operands[:inputs]), operands[inputs], maps)
+
+
+def _inside(op: Any) -> list[Any]:
+    return operations_of(op, lambda name: True)[1:]
 
 
 def _is_inside(value: Any, op: Any) -> bool:
@@ -89,24 +118,23 @@ def fused(first: Structured, second: Structured, place: int, first_inputs: Seque
     arguments = list(block.arguments)
     with ir.InsertionPoint(block):
         own = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
-        value = body(first.block, own)
+        value = clone(first.body, own)
         own = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
         for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
             if k != place:
                 own[second.block.arguments[k]] = arguments[given[v, m]]
-        ir.Operation.create("linalg.yield", operands=[body(second.block, own)])
+        ir.Operation.create("linalg.yield", operands=[clone(second.body, own)])
     return op
 
 
-def body(block: Any, known: dict[Any, Any]) -> Any:
+def clone(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
     """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
-    operations = [inner.operation for inner in block.operations]
     for inner in operations[:-1]:
-        clone = inner.clone()
+        copy = inner.clone()
         for k, value in enumerate(inner.operands):
             if value in known:
-                clone.operation.operands[k] = known[value]
-        for old, new in zip(inner.results, clone.operation.results):
+                copy.operation.operands[k] = known[value]
+        for old, new in zip(inner.results, copy.operation.results):
             known[old] = new
     yielded = operations[-1].operands[0]
     return known.get(yielded, yielded)

@@ -73,7 +73,10 @@ def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:
 
 
 def operations_of(root: Any, wanted: Any) -> list[Any]:
-    """The operations below ``root`` whose name ``wanted`` accepts, in order."""
+    """The operations from ``root`` on whose name ``wanted`` accepts, in order.
+
+    By a walk: iterating a block gives operations classes, and imports those of their dialect first.
+    """
     found: list[Any] = []
 
     def visit(op: Any) -> Any:

@@ -22,6 +22,7 @@ from nki_mlir.targets.cpu.structured import Reader
 from nki_mlir.targets.mesh import run_programs
 
 PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
+WORTH_FUSING = 1 << 20      # elements that a kernel makes; with fewer, routines that kernels share save more
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -153,6 +154,7 @@ def at_waist(module: Any) -> Any:
     if structured - PLAIN:                      # linalg.matmul and the like, which have a generic form
         with copy.context:
             load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
+    pass_named("fuse-tiles", f"least={WORTH_FUSING}").run(copy)
     return copy
 
 
