@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.boxes import shrink
 from nki_mlir.conversion.scalar_body import ScalarBody
+from nki_mlir.conversion.template import Template
 from nki_mlir.conversion.writer import Nest, Operand, Writer
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
@@ -43,18 +44,29 @@ class StructuredBuilder:
     def __init__(self) -> None:
         self.writer = Writer()
         self.kept = False
+        self.templates: dict[tuple, Template] = {}
 
     def convert(self, operation: Any) -> None:
         """Replace one tile operation by what its class says it means."""
+        read, operands = read_op(operation), list(operation.operands)
+        # Operands count by which of them are the same.
+        key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
+               tuple([operands.index(value) for value in operands]))
+        template = self.templates.get(key)
+        if template is not None:
+            template.write(operands, operation.location, ir.InsertionPoint(operation))
+            operation.erase()
+            return
         self.writer.at(operation)
         self.kept = False
-        op = shrink(read_op(operation))
+        op = shrink(read)
         try:
             if op is not None:
                 op.lower(self)
         except NkiMlirError as error:
             raise error.located(place_of(operation)) from None
         if not self.kept:
+            self.templates[key] = Template(operands, self.writer.written)
             operation.erase()
 
     # -- the forms -----------------------------------------------------------------------------------------------------

@@ -53,11 +53,15 @@ class Writer:
     def at(self, operation: Any) -> None:
         self.location, self.place = operation.location, ir.InsertionPoint(operation)
         self.views = {}
+        self.written: list[Any] = []            # in place of the operation, bodies not counted
+        self.outside = self.place
 
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any] = (), attributes: Any = None,
                regions: int = 0) -> Any:
-        return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, regions=regions,
-                                   loc=self.location, ip=self.place)
+        op = ir.Operation.create(name, results, operands, attributes, None, regions, self.location, self.place)
+        if self.place is self.outside:
+            self.written.append(op)
+        return op
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         if (known := self.made.get(key)) is None:

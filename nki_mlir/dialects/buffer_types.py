@@ -7,9 +7,11 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
+@remembered
 def memref_parts(kind: Any) -> tuple[tuple[int, ...], DType, str]:
     """Shape, element type and memory of a memref type; the shape must be static."""
     memref = ir.MemRefType(kind)

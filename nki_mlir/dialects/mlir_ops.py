@@ -29,6 +29,7 @@ from nki_mlir.dialects.attributes import (
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
+from nki_mlir.dialects.remembered import table_of
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -201,24 +202,18 @@ class Known:
         self.holds = False              # the rules, but for bounds that depend on symbols
 
 
-# Of the context that was asked for last: a process has one for kernels, and a tool has one for its file.
-_known: tuple[Any, dict[tuple, Known]] = (None, {})
-
-
 def _recognize(operation: Any) -> tuple[Known, list[Any]]:
     """What the operation is, and its operands."""
-    global _known
-    context, operands = operation.context, list(operation.operands)
-    if _known[0] is not context:
-        _known = context, {}
+    operands = list(operation.operands)
     try:
         attributes = operation.attributes.items()
     except TypeError:                   # the bindings do not give locations
         raise MalformedAttribute("has an attribute that is a location") from None
     key = (operation.name, *[value.type for value in operands], *attributes)
-    found = _known[1].get(key)
+    table = table_of(operation.context)
+    found = table.get(key)
     if found is None:
-        found = _known[1][key] = Known(_read(operation.name, dict(attributes), operands))
+        found = table[key] = Known(_read(operation.name, dict(attributes), operands))
     return found, operands
 
 

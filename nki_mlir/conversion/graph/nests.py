@@ -9,7 +9,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.bodies import GATHERED, GraphBody
 from nki_mlir.conversion.selection.expressions import Input, Node, Position, children, inputs_of, rebuilt
 from nki_mlir.conversion.selection.nest import Nest, Operand
-from nki_mlir.conversion.selection.reader import NestReader
+from nki_mlir.conversion.selection.reader import NestReader, iterator_kinds, subscripts_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
 
@@ -29,10 +29,11 @@ class GraphNestReader(NestReader):
             raise Unsupported(feature=f"an operation of a graph with {outputs} results as engine instructions",
                               instead="compute each result by itself, or run this program on the CPU")
         memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
-        maps = [m.value for m in op.attributes["indexing_maps"]]
+        maps = subscripts_of(op.attributes["indexing_maps"])
         views = {k: self.view(operands[k]) for k in memory}
-        subscripts = {k: [self.subscript(e) for e in maps[k].results] for k in memory}
-        extents = self.extents(maps[0].n_dims, list(views.values()), list(subscripts.values()))
+        subscripts = {k: maps[k] for k in memory}
+        rank = len(iterator_kinds(op.attributes["iterator_types"]))
+        extents = self.extents(rank, list(views.values()), list(subscripts.values()))
         reader = GraphBody(op.regions[0].blocks[0], inputs)
         body = reader.yielded()
         found = {k: self.operand(views[k], subscripts[k], extents) for k in memory}

@@ -14,6 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear
+from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
@@ -200,7 +201,12 @@ def applied(mapping: Any, operands: list[Linear]) -> Linear:
 
 
 def _dtype(value: Any) -> DType:
-    text = str(value.type)
+    return _scalar_dtype(value.type)
+
+
+@remembered
+def _scalar_dtype(kind: Any) -> DType:
+    text = str(kind)
     if text not in BY_MLIR:
         raise Unsupported(feature=f"a scalar of type {text}", instead="use an element type of the language")
     return BY_MLIR[text]

@@ -27,6 +27,7 @@ from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_m
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.facts import Numbering
 from nki_mlir.dialects.mlir_ops import ranges_of
+from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.dtypes import DType
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
@@ -79,11 +80,10 @@ class NestReader:
         memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
         indices = [k for k, v in enumerate(operands) if isinstance(v.type, ir.IndexType)]
         views = [self.view(operands[k]) for k in memory]
-        maps = [attributes["indexing_maps"][k].value for k in memory]
-        subscripts = [[self.subscript(e) for e in m.results] for m in maps]
-        rank = maps[0].n_dims
-        extents = self.extents(rank, views, subscripts)
-        kinds = [str(kind) for kind in attributes["iterator_types"]]
+        kinds = iterator_kinds(attributes["iterator_types"])
+        maps = subscripts_of(attributes["indexing_maps"])
+        subscripts = [maps[k] for k in memory]
+        extents = self.extents(len(kinds), views, subscripts)
         reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
         made = {k: self.operand(v, s, extents) for k, v, s in zip(memory, views, subscripts)}
         given = [self.form(operands[k]) for k in indices]
@@ -100,12 +100,6 @@ class NestReader:
         mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
         return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
                     limits)
-
-    def subscript(self, e: Any) -> Linear:
-        try:
-            return read_linear(e)
-        except MalformedAttribute:
-            raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
 
     def extents(self, rank: int, views: Sequence[View], subscripts: Sequence[Sequence[Linear]]) -> tuple[int, ...]:
         """From the dims that are subscripted by one axis alone."""
@@ -145,10 +139,9 @@ class NestReader:
         match op.name if op is not None else "":
             case "memref.reinterpret_cast":
                 base = self.view(op.operands[0])
-                kind = ir.MemRefType(value.type)
-                strides, offset = kind.get_strides_and_offset()
+                sizes, strides, offset = strided(value.type)
                 start = self.form(op.operands[1]) if offset == DYNAMIC else Linear(offset)
-                return View(base.base, base.dtype, start, tuple(kind.shape), tuple(strides))
+                return View(base.base, base.dtype, start, sizes, strides)
             case "memref.subview":
                 return self.subview(op, self.view(op.operands[0]))
             case "memref.cast":
@@ -200,6 +193,32 @@ class NestReader:
         ranges = ranges_of(self.operation, self.numbering.values)
         whole = (free.interval(ranges)[0] + low) // row
         return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
+
+
+@remembered
+def strided(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Extents, strides and offset of a memref type."""
+    memref = ir.MemRefType(kind)
+    strides, offset = memref.get_strides_and_offset()
+    return tuple(memref.shape), tuple(strides), offset
+
+
+@remembered
+def subscripts_of(maps: Any) -> list[list[Linear]]:
+    """What each operand of a structured operation is subscripted by."""
+    return [[_subscript(e) for e in m.value.results] for m in maps]
+
+
+def _subscript(e: Any) -> Linear:
+    try:
+        return read_linear(e)
+    except MalformedAttribute:
+        raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
+
+
+@remembered
+def iterator_kinds(kinds: Any) -> list[str]:
+    return [str(kind) for kind in kinds]
 
 
 def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:

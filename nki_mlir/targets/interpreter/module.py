@@ -26,7 +26,7 @@ class FunctionCompiler:
     def __init__(self, function: Any) -> None:
         self.slots: dict[Any, int] = {}
         self.steps = steps()
-        self.known: dict[Any, Any] = {}         # runners of tile operations and parts of types, made once
+        self.known: dict[Any, Any] = {}         # runners of tile operations
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]
         self.body = self.block(block)

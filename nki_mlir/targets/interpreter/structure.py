@@ -48,10 +48,8 @@ def _nothing(code: "FunctionCompiler", op: Any) -> None:
 @executes("memref.alloc", "memref.alloca")
 def _allocation(code: "FunctionCompiler", op: Any) -> Step:
     result = op.result
-    kind, out = result.type, code.slot(result)
-    if kind not in code.known:
-        code.known[kind] = memref_parts(kind)
-    shape, dtype, _ = code.known[kind]
+    shape, dtype, _ = memref_parts(result.type)
+    out = code.slot(result)
     return lambda env: env.__setitem__(out, np.zeros(shape, dtype.numpy))
 
 
