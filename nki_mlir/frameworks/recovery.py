@@ -9,7 +9,6 @@ Each custom call carries its kernel whole, so neither the kernel's Python nor th
 
 import base64
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from nki_mlir.conversion.custom_call import TARGET, KernelRecord
 from nki_mlir.conversion.graph.upstream import BadModule, graph_context
 from nki_mlir.conversion.link_kernels import config_of
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
+from nki_mlir.frameworks.on_arrays import BadArguments, run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee, callee_from
-from nki_mlir.frameworks.stablehlo import BadArguments
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.language.results import assemble
 
@@ -60,23 +59,6 @@ class RecoveredKernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} on a grid of {self.grid}>"
-
-
-def storage(spec: Any) -> np.dtype:
-    """The dtype of arrays for a buffer."""
-    return np.dtype(spec.dtype.numpy.type)
-
-
-def run_on_arrays(callee: Callee, arrays: Sequence[Any]) -> list[np.ndarray]:
-    """Run a callee on its operands; the new arrays of all results of the call."""
-    record = callee.record
-    operands = [np.asarray(v, order="C") for v in arrays]
-    results = [np.zeros(r.shape, storage(r)) for r in record.results]
-    for operand, result in record.form.aliases.items():
-        results[result][...] = operands[operand]
-    memory = {"operand": operands, "result": results}
-    callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
-    return results
 
 
 def kernels_in(module: str | bytes) -> list[RecoveredKernel]:

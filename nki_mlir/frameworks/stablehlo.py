@@ -14,20 +14,15 @@ from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.fuse_graph import FuseGraph
 from nki_mlir.conversion.graph.upstream import BadModule, first_operation, graph_context, public_function
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
-from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.native_calls import NativeCalls
+from nki_mlir.frameworks.on_arrays import BadArguments
 from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.transforms.passes import run_passes
 from nki_mlir.transforms.pipelines import passes_to
 from nki_mlir.transforms.safety import check_safe
-
-
-class BadArguments(NkiMlirError, TypeError):
-    code = "NKI-STABLEHLO-ARGUMENTS"
-    message = "argument {number} is {found}; @{function} takes {expected}"
-    fix = "give one array for each parameter, of its shape and dtype"
 
 
 class LinkedProgram:

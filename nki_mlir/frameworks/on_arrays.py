@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Callees and linked programs on NumPy arrays: the arrays' dtypes, the error on wrong ones, and the call itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.registry import Callee
+
+
+class BadArguments(NkiMlirError, TypeError):
+    code = "NKI-STABLEHLO-ARGUMENTS"
+    message = "argument {number} is {found}; @{function} takes {expected}"
+    fix = "give one array for each parameter, of its shape and dtype"
+
+
+def storage(spec: Any) -> np.dtype:
+    """The dtype of arrays for a buffer."""
+    return np.dtype(spec.dtype.numpy.type)
+
+
+def run_on_arrays(callee: Callee, arrays: Sequence[Any]) -> list[np.ndarray]:
+    """Run a callee on its operands; the new arrays of all results of the call."""
+    record = callee.record
+    operands = [np.asarray(v, order="C") for v in arrays]
+    results = [np.zeros(r.shape, storage(r)) for r in record.results]
+    for operand, result in record.form.aliases.items():
+        results[result][...] = operands[operand]
+    memory = {"operand": operands, "result": results}
+    callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
+    return results
