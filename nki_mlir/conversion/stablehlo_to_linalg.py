@@ -40,6 +40,7 @@ from nki_mlir.conversion.graph.upstream import (
 )
 from nki_mlir.conversion.graph.views import flatten_views, in_hbm, put_in_hbm
 from nki_mlir.conversion.link_kernels import link
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.transforms.passes import Pass, pass_named, run_passes
 
 LOWER = ("split-masked-loops", "nki-to-linalg")
@@ -51,6 +52,9 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
         with module.context, ir.Location.unknown():
             signature = public_function(module).attributes["function_type"].value
             kinds = [*signature.inputs, *signature.results]
+            if any(str(kind).endswith("f64>") for kind in kinds):
+                raise Unsupported(feature="a float64 argument or result of a graph, in one program with its kernels",
+                                  instead="convert it to float32 around the graph")
             link(module)
             kernels = set_aside(module)
             run_pipeline(module, TO_STABLEHLO)

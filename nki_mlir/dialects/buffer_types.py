@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Buffers in IR: the parts of their types, and the values of globals."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,18 @@ def elements(attribute: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray
     try:
         array = np.array(attribute)
     except (TypeError, ValueError, BufferError, NotImplementedError):
-        array = np.array([float(x) for x in attribute]).reshape(shape)
+        array = printed_elements(str(attribute), dtype)         # element types that Python's buffers do not have
     if array.dtype.itemsize == dtype.itemsize and array.dtype != dtype.numpy and array.dtype.kind in "uV":
         return array.view(dtype.numpy).reshape(shape)
     array = array.astype(dtype.numpy)
     return np.ascontiguousarray(np.broadcast_to(array, shape)) if array.size == 1 else array.reshape(shape)
+
+
+def printed_elements(text: str, dtype: DType) -> np.ndarray:
+    """The elements of ``dense<"0x...">``, all bytes in one, or of ``dense<[1.0, 0x7F]>``, numbers and bit patterns."""
+    values = text[text.index("<") + 1:text.rindex("> : ")]
+    if values.startswith('"'):
+        return np.frombuffer(bytes.fromhex(values[3:-1]), dtype.numpy)
+    word = np.dtype(f"u{dtype.itemsize}")
+    return np.array([np.array(int(n, 16), word).view(dtype.numpy) if n.startswith("0x") else
+                     np.array(float(n)).astype(dtype.numpy) for n in re.findall(r"[^\s,\[\]]+", values)], dtype.numpy)

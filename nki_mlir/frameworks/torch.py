@@ -29,6 +29,8 @@ from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.surroundings import surroundings
 from nki_mlir.scalar.dtypes import DType
 
+DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
+
 
 class NotOnCpu(NkiMlirError, ValueError):
     code = "NKI-TORCH-DEVICE"
@@ -112,11 +114,12 @@ def _specializations(function: Any) -> dict[Any, Any]:
 
 def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple, exporting: bool) -> Plan:
     for _, _, device in kinds:
-        if device not in ("cpu", "meta", "neuron"):     # tensors of the last are on the CPU, see ``torch_device``
+        if device not in DEVICES:
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
     bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound)
-    write_call(callee.record)
+    if all(device != "xla" for _, _, device in kinds):      # whose whole graph is written
+        write_call(callee.record)
     record, form = callee.record, callee.record.form
     tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_``, which writes given tensors.
 
+``nki::updated`` is ``nki::call_`` in programs of values: it returns what that writes.
 ``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory
 is passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results
 are detached, as those of the device's own operator are.
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
@@ -93,6 +95,18 @@ def callee_named(kernel: str) -> Callee:
     return _callee_in(kernel)
 
 
+def operands_of(record: KernelRecord, written: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+    """The operands of the custom call from those of the operators."""
+    places, plain = dict(zip(record.form.aliases, written)), iter(tensors)
+    return [places[k] if k in places else next(plain) for k in range(len(record.operands))]
+
+
+def results_of(record: KernelRecord, results: Sequence[Any]) -> list[Any]:
+    """The custom call's results in the order of the operators: what is updated, then what is made."""
+    updated = list(record.form.aliases.values())
+    return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
+
+
 # -- implementations ---------------------------------------------------------------------------------------------------
 def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     callee = callee_named(kernel)
@@ -144,12 +158,50 @@ def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: 
     return stacked, [0] * len(stacked)
 
 
+def new_values(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    """``nki::updated``."""
+    callee = callee_named(kernel)
+    values = [t.clone(memory_format=torch.contiguous_format) for t in written]
+    made = made_for(layout_of(callee).results)
+    run(callee, values, tensors, made)
+    return values + made
+
+
+def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
+                          kernel: str) -> list[torch.Tensor]:
+    return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in written] + [
+        written[0].new_empty(shape, dtype=dtype) for shape, dtype, _ in layout_of(callee_named(kernel)).results]
+
+
+def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
+    """``nki::call_`` in programs without updates: the new values are copied to what was given, which torch knows."""
+    count = len(callee_named(kernel).record.form.aliases)
+    for given, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
+        given.copy_(new)
+
+
+def call_on_xla(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
+    """On tensors of ``torch_xla``, which is installed if there are any."""
+    return new_values_on_xla([], tensors, kernel)
+
+
+def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
+                      kernel: str) -> list[torch.Tensor]:
+    from nki_mlir.frameworks.torch_xla import custom_call
+    return custom_call(callee_named(kernel).record, written, tensors)
+
+
 def _define() -> torch.library.Library:
     library = torch.library.Library("nki", "DEF")
     library.define("call(Tensor[] tensors, str kernel) -> Tensor[]")
     library.define("call_(Tensor(a!)[] written, Tensor[] tensors, str kernel) -> ()")
-    for name, real, abstract in (("call", call_on_cpu, call_abstractly), ("call_", update_on_cpu, update_abstractly)):
-        library.impl(name, real, "CPU")
+    library.define("updated(Tensor[] written, Tensor[] tensors, str kernel) -> Tensor[]")
+    for name, keys, abstract in (
+            ("call", {"CPU": call_on_cpu, "XLA": call_on_xla}, call_abstractly),
+            ("call_", {"CPU": update_on_cpu, "Functionalize": update_functionally}, update_abstractly),
+            ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly)):
+        for key, real in keys.items():
+            library.impl(name, real, key)                                       # type: ignore[arg-type]
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
     torch.library.register_vmap("nki::call", call_batched, lib=library)

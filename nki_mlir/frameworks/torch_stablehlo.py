@@ -8,7 +8,6 @@ The program is imported as operations of PyTorch's dialect. There the operators 
 casts to builtin tensors; the casts fold when the upstream pipelines lower everything around it.
 """
 
-import operator
 import re
 import sys
 import warnings
@@ -16,14 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.custom_call import KernelRecord
+from nki_mlir.conversion.graph.upstream import public_function
 from nki_mlir.conversion.link_kernels import tensor_type
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.frameworks import torch_operator
-from nki_mlir.frameworks.torch_operator import callee_named
+from nki_mlir.frameworks.torch_operator import callee_named, operands_of, results_of
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
@@ -34,21 +34,21 @@ TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{ext
 def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     """The StableHLO text of a module on example arguments, or of a ``torch.export.ExportedProgram``.
 
-    Parameters and buffers become constants of the module. Tensors that the program updates in place cannot be among its
-    inputs, because values of StableHLO do not change.
+    Parameters and buffers become constants of the module. Values of StableHLO do not change: the results of a program
+    that updates tensors are what it returns, then the new values of updated inputs, then those of updated buffers,
+    which are parameters after the inputs. ``tf.aliasing_output`` of a parameter names its new value.
     """
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer takes equal tensor objects for one parameter.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
-    program = program.run_decompositions()
-    signature = program.graph_signature
-    if signature.user_inputs_to_mutate or signature.buffers_to_mutate:
-        raise Unsupported(feature="a PyTorch program that updates its inputs or buffers, as StableHLO",
-                          instead="update a copy and return it")
-    updates_to_values(program.graph_module)
+    program = program.run_decompositions(load("extras.fx_decomp_util").get_decomposition_table())
+    aliases = updates_to_results(program)
+    ends_in_range(program.graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = load("fx").export_and_import(program, output_type="raw", hooks=constants_in_place())
+        module = load("fx").export_and_import(
+            program, output_type="raw", hooks=constants_in_place(), decomposition_table={},
+            experimental_support_mutation=True)         # the importer that takes parameters as operands of any operator
     with module.context, ir.Location.unknown():
         load("_mlir_libs._stablehlo").register_dialect(module.context, load=True)
         # The dialect of the casts can only be loaded as part of a pass that makes them.
@@ -56,34 +56,54 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         manager.parse(CASTS).run(ir.Module.create().operation)
         to_custom_calls(module)
         manager.parse(TO_STABLEHLO).run(module.operation)
+        mark_aliases(public_function(module), aliases)
     return str(module)
 
 
-def updates_to_values(graph_module: torch.fx.GraphModule) -> None:
-    """``nki::call_`` in the form of a functional program as ``nki::updated``, which has the new values as results."""
-    for node in list(graph_module.graph.nodes):
-        if node.target is not torch.ops.higher_order.auto_functionalized_v2 or (
-                node.args[0] is not torch.ops.nki.call_.default):
-            continue
-        kept = node.kwargs
-        bases = [kept.get(f"_written_{k}_base_index") for k in range(kept["_written_length"])]
-        whole = {"_written_length", *(f"_written_{k}_base_index" for k in range(len(bases)))}
-        if None in bases or any(key.startswith("_written") and key not in whole for key in kept):
-            raise Unsupported(feature="a kernel that updates a part of a tensor, in a PyTorch program as StableHLO",
-                              instead="pass it the part as a tensor of its own, made with clone()")
-        with graph_module.graph.inserting_before(node):
-            made = graph_module.graph.call_function(torch.ops.nki.updated.default, (
-                [kept["_all_bases"][n] for n in bases], kept["tensors"], kept["kernel"]))
-            made.meta = dict(node.meta) | {"val": [kept["_all_bases"][n].meta["val"] for n in bases]}
-        for user in list(node.users):               # the operator's own result is nothing, then come the bases
-            assert user.target is operator.getitem
-            with graph_module.graph.inserting_before(user):
-                value = graph_module.graph.call_function(operator.getitem, (made, bases.index(user.args[1] - 1)))
-                value.meta = dict(user.meta)
-            user.replace_all_uses_with(value)
-            graph_module.graph.erase_node(user)
-        graph_module.graph.erase_node(node)
-    graph_module.recompile()
+def updates_to_results(program: torch.export.ExportedProgram) -> dict[int, int]:
+    """Updates of inputs and buffers as results of the program; the result with the new value of each such parameter."""
+    signature, graph = program.graph_signature, program.graph
+    output = graph.output_node()
+    given = list(zip(signature.output_specs, output.args[0]))
+    order = OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION
+    specs = sorted((spec for spec, _ in given), key=lambda spec: order.index(spec.kind))
+    values = {id(spec): value for spec, value in given}
+    output.args = (tuple(values[id(spec)] for spec in specs),)
+    signature.output_specs[:] = specs
+    updated = {spec.target for spec in specs if spec.kind is OutputKind.BUFFER_MUTATION}
+    carried = [spec for spec in signature.input_specs if spec.kind is InputKind.BUFFER and spec.target in updated]
+    places = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    for spec in carried:                                            # a parameter behind the others
+        signature.input_specs.remove(spec)
+        signature.input_specs.append(spec)
+        spec.kind = InputKind.USER_INPUT
+        list(graph.find_nodes(op="placeholder"))[-1].append(places[spec.arg.name])
+    inputs = [spec for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    parameters = {spec.arg.name: n for n, spec in enumerate(inputs)} | {spec.target: inputs.index(spec)
+                                                                         for spec in carried}
+    aliases = {parameters[spec.target]: n for n, spec in enumerate(specs) if spec.kind is not OutputKind.USER_OUTPUT}
+    for spec in specs:
+        spec.kind = OutputKind.USER_OUTPUT
+    program.graph_module.recompile()
+    return aliases
+
+
+def ends_in_range(graph: torch.fx.Graph) -> None:
+    """Ends of slices as the size of the axis where they are beyond it, which the passes do not take as such."""
+    for node in graph.nodes:
+        if node.target in (torch.ops.aten.slice_scatter.default, torch.ops.aten.slice.Tensor):
+            place = 4 if node.target is torch.ops.aten.slice_scatter.default else 3
+            axis = node.args[place - 2] if len(node.args) > place - 2 else 0
+            size = node.args[0].meta["val"].shape[axis]
+            if len(node.args) > place and isinstance(node.args[place], int) and node.args[place] > size:
+                node.update_arg(place, size)
+
+
+def mark_aliases(function: Any, aliases: dict[int, int]) -> None:
+    marks = [{"tf.aliasing_output": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), aliases[n])} if n in aliases
+             else {} for n in range(len(function.attributes["function_type"].value.inputs))]
+    if aliases:
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
 
 
 def constants_in_place() -> Any:
@@ -172,18 +192,12 @@ def number(value: Any, custom: Any) -> float:
 def replace(op: Any) -> None:
     *lists, text = [value.owner for value in op.operands]
     record = callee_named(text.attributes["value"].value).record
-    tensors = [list(one.operands) for one in lists]
-    updated = tensors[0] if len(tensors) == 2 else []
-    aliases = record.form.aliases
-    places, plain = dict(zip(aliases, updated)), iter(tensors[-1])
-    operands = [places[k] if k in aliases else next(plain) for k in range(len(record.operands))]
-    made = [n for n in range(len(record.results)) if n not in aliases.values()]
-    order = [*aliases.values(), *made] if updated else made         # the call's result of each of the operator's
+    tensors, written = (list(lists[-1].operands), list(lists[0].operands) if len(lists) == 2 else [])
     with ir.InsertionPoint(op), op.location:
-        results = custom_call(record, operands)
+        results = results_of(record, custom_call(record, operands_of(record, written, tensors)))
         for unpack in [use.owner for use in op.results[0].uses]:
-            for old, n in zip(unpack.results, order):
-                cast = ir.Operation.create("torch_c.from_builtin_tensor", results=[old.type], operands=[results[n]])
+            for old, result in zip(unpack.results, results):
+                cast = ir.Operation.create("torch_c.from_builtin_tensor", results=[old.type], operands=[result])
                 old.replace_all_uses_with(cast.result)
             unpack.erase()
     op.erase()
@@ -208,23 +222,5 @@ def custom_call(record: KernelRecord, operands: list[Any]) -> list[Any]:
         ir.Type.parse(tensor_type(spec)) for spec in record.results], operands=values, attributes=attributes)
     return list(made.results)
 
-
-def new_values(written: list[torch.Tensor], tensors: list[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    """``nki::updated``: what ``nki::call_`` makes of copies."""
-    copies = [t.clone() for t in written]
-    torch.ops.nki.call_(copies, tensors, kernel)
-    return copies
-
-
-def _define() -> torch.library.Library:
-    library = torch.library.Library("nki", "FRAGMENT")
-    library.define("updated(Tensor[] written, Tensor[] tensors, str kernel) -> Tensor[]")
-    library.impl("updated", new_values, "CompositeExplicitAutograd")
-    torch.library.register_fake("nki::updated", lambda written, tensors, kernel: [t.clone() for t in written],
-                                lib=library)
-    return library
-
-
-torch_operator.once("torch_functional_updates", _define)
 
 __all__ = ["stablehlo_of"]

@@ -8,6 +8,7 @@ inlined.
 
 import hashlib
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -327,8 +328,8 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
 
 
 def default_executor() -> str:
-    """``NKI_MLIR_EXECUTOR``, or the JIT."""
-    chosen = os.environ.get("NKI_MLIR_EXECUTOR", "jit")
+    """``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter beside ``torch_xla``, whose LLVM breaks the JIT's."""
+    chosen = os.environ.get("NKI_MLIR_EXECUTOR") or ("interpreter" if "_XLAC" in sys.modules else "jit")
     if chosen not in EXECUTORS:
         raise UnknownExecutor(name=chosen)
     return chosen

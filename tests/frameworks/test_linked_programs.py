@@ -144,3 +144,33 @@ def test_control_flow__is_part_of_the_program_on_the_cpu(function, arguments):
 def test_instruction_streams__name_what_they_cannot_do(function, arguments, name):
     with pytest.raises(Unsupported, match=name):
         simulate_linked(lowered(function, *arguments), list(arguments))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"])
+def test_constants__of_low_precision(dtype):
+    """One number, a few, and so many that the module has their bytes; not-a-number and infinity among them."""
+    kind = np.dtype(getattr(jnp, dtype))
+    few = np.array([[1.5, np.nan], [-np.inf, 2.0 ** -6]]).astype(kind)
+    many = (np.arange(400).reshape(20, 20) % 7 - 3).astype(kind)
+
+    def f(x):
+        return kernels.scaled(jnp.full((4, 4), 1.5, kind), 2.0), few, x * many
+    x = np.full((20, 20), 2, kind)
+    for got, expected in zip(LinkedProgram(lowered(f, x))(x), f(x)):
+        assert got.dtype == kind
+        np.testing.assert_array_equal(got.astype(np.float32), np.asarray(expected).astype(np.float32))
+
+
+def test_results__the_same_value_several_times():
+    a, b, c = LinkedProgram(lowered(lambda x: [kernels.scaled(x, 2.0)] * 2 + [x], A))(A)
+    for got, expected in ((a, A * 2), (b, A * 2), (c, A)):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_float64__arguments_and_results_around_the_kernels():
+    with jax.enable_x64(True):
+        text = lowered(lambda a, s: (kernels.scaled(a, 2.0) * s.astype(jnp.float32), s * 0.5), A, np.float64(3))
+    program = LinkedProgram(text)
+    scaled, half = program(A, np.float64(3))
+    assert not program.whole and half.dtype == np.float64 and half == 1.5
+    np.testing.assert_allclose(scaled, A * 6, rtol=1e-6)

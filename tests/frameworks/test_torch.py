@@ -233,14 +233,14 @@ def test_error__tensor_of_another_device():
     with pytest.raises(NotOnCpu) as error:
         nki_device = torch.empty(32, 16, device="meta")
         kernels.add[2](nki_device.as_subclass(OnAnotherDevice), nki_device.as_subclass(OnAnotherDevice))
-    assert error.value.headline == "a tensor on device xla is passed to kernel add; kernels run on the CPU here"
+    assert error.value.headline == "a tensor on device cuda is passed to kernel add; kernels run on the CPU here"
     assert error.value.at.file == __file__
 
 
 class OnAnotherDevice(torch.Tensor):
     @property
     def device(self):
-        return torch.device("xla")
+        return torch.device("cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])

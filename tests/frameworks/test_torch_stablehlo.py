@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch programs as StableHLO: the custom calls, and the linked program against eager execution."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.recovery import kernels_in  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import nki_jit  # noqa: E402
@@ -96,15 +96,103 @@ def test_operator__of_new_values_passes_the_checks_of_torch():
     torch.library.opcheck(torch.ops.nki.updated.default, ([A], [B[:8]], config))
 
 
-def test_error__inputs_that_are_updated():
-    with pytest.raises(Unsupported, match="updates its inputs or buffers"):
-        stablehlo_of(model(lambda a, b: kernels.add_rows(a, b[:8])), A.clone(), B)
+def part_update(a, b):
+    table = torch.cat([a, a])
+    kernels.add_rows(table[32:], b[:8])
+    return table
 
 
-def test_error__part_of_a_tensor_that_is_updated():
-    def part(a, b):
-        table = torch.cat([a, a])
-        kernels.add_rows(table[:32], b[:8])
-        return table
-    with pytest.raises(Unsupported, match="updates a part of a tensor"):
-        stablehlo_of(model(part), A.clone(), B)
+def columns_update(a, b):
+    """Rows of a transposed view: not contiguous in memory."""
+    table = a * 2.0
+    kernels.add_rows(table.t()[:, :16], b[:8, :16])
+    return table
+
+
+@pytest.mark.parametrize("function", [part_update, columns_update])
+def test_program__updates_a_part_of_a_tensor(function):
+    agree(function, A, B)
+
+
+class Counting(torch.nn.Module):
+    """Updates two buffers, one by a kernel, and an input."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("unused", torch.ones(3))
+        self.register_buffer("table", torch.zeros(32, 16))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("offset", torch.full((16,), 0.5))
+
+    def forward(self, a, b):
+        kernels.add_rows(self.table, a[:8])
+        kernels.add_rows(b[16:], a[8:16])
+        self.count += 1
+        return self.table * 2 + self.offset, b.sum(0)
+
+
+def test_program__updates_inputs_and_buffers():
+    text = stablehlo_of(Counting(), A, B)
+    assert "%arg1: tensor<32x16xf32> {tf.aliasing_output = 2 : i32}" in text
+    assert "%arg2: tensor<32x16xf32> {tf.aliasing_output = 3 : i32}" in text
+    model, b = Counting(), B.clone()
+    state = [B.numpy(), np.zeros((32, 16), np.float32), np.zeros((), np.int64)]
+    for _ in range(3):
+        expected = [*model(A, b), b, model.table, model.count]
+        results = run_linked(text, [A.numpy(), *state])
+        assert len(results) == 5
+        for got, wanted in zip(results, expected):
+            torch.testing.assert_close(torch.from_numpy(got), wanted)
+        state = results[2:]
+
+
+def test_program__returns_an_input_that_it_updates():
+    text = stablehlo_of(Returning(), A, B)
+    returned, new = run_linked(text, [A.numpy(), B.numpy()])
+    expected = torch.cat([A[:8] + B[:8], A[8:]])
+    for got in (returned, new):
+        torch.testing.assert_close(torch.from_numpy(got), expected)
+
+
+class Returning(torch.nn.Module):
+    def forward(self, a, b):
+        return kernels.add_rows(a, b[:8])
+
+
+def test_program__that_was_exported_updates_its_inputs():
+    a, table = A.clone(), B.clone()
+    exported = torch.export.export(Counting(), (a, table))
+    first = exported.module()(a, table)
+    torch.testing.assert_close(table, torch.cat([B[:16], B[16:24] + A[8:16], B[24:]]))
+    torch.testing.assert_close(first[1], table.sum(0))
+    assert run_linked(stablehlo_of(exported), [A.numpy(), B.numpy(), np.zeros((32, 16), np.float32),
+                                               np.zeros((), np.int64)])[4] == 1
+
+
+def test_program__normalisation_in_training():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(16)
+
+        def forward(self, x):
+            return kernels.scaled(self.norm(x), 2.0)
+    net = Net().train()
+    text = stablehlo_of(net, A)
+    out, mean, variance, count = run_linked(text, [A.numpy(), *(b.numpy() for b in net.buffers())])
+    torch.testing.assert_close(torch.from_numpy(out), net(A).detach(), rtol=1e-5, atol=1e-5)
+    for got, wanted in zip((mean, variance, count), net.buffers()):
+        torch.testing.assert_close(torch.from_numpy(got), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e5m2])
+def test_program__weights_of_low_precision(dtype):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.linspace(-2, 2, 512).reshape(32, 16).to(dtype))
+
+        def forward(self, x):
+            return kernels.scaled(self.weight, 2.0).float() * x
+    (got,) = run_linked(stablehlo_of(Net(), A), [A.numpy()])
+    torch.testing.assert_close(torch.from_numpy(got), Net()(A))

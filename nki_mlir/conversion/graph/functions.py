@@ -16,17 +16,16 @@ def results_as_arguments(function: Any) -> None:
     """
     block = function.regions[0].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
-    returned = list(end.operands)
-    inputs = len(block.arguments)
-    taken: list[Any] = []
-    for value in returned:
+    outputs, inputs = len(end.operands), len(block.arguments)
+    for n in range(outputs):
+        value = end.operands[n]         # asked anew: it may have become the argument of an earlier result
         kind = ir.MemRefType(value.type)
         plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)
         argument = block.add_argument(plain, function.location)
         buffer = whole_buffer(value)
         origin = defining(buffer) if buffer is not None else None
         with function.context, function.location:
-            if origin is not None and origin.name == "memref.alloc" and origin.block == block and buffer not in taken:
+            if origin is not None and origin.name == "memref.alloc" and origin.block == block:
                 with ir.InsertionPoint.at_block_begin(block):
                     shape = list(ir.MemRefType(buffer.type).shape)
                     same = argument if shape == list(kind.shape) else reinterpreted(argument, shape, dense(shape), 0)
@@ -34,14 +33,13 @@ def results_as_arguments(function: Any) -> None:
                     same.set_type(ir.MemRefType(buffer.type))
                 buffer.replace_all_uses_with(same)
                 origin.erase()
-                taken.append(same)
             else:
                 with ir.InsertionPoint(end):
                     copy(value, argument)
     with function.context, function.location, ir.InsertionPoint(end):
         ir.Operation.create("func.return")
     end.erase()
-    sign(function, inputs, len(returned))
+    sign(function, inputs, outputs)
 
 
 def sign(function: Any, inputs: int, outputs: int) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
@@ -202,7 +204,9 @@ class _Body:
                 number = op.attributes["value"].value
                 if dtype is None:
                     return Step("form", None, (), "", Linear(number))
-                return Step("constant", dtype, (), "", repr(number) if dtype.is_float else int(number))
+                if dtype.is_float and dtype.itemsize == 1:          # kept as its byte
+                    number = np.array(number).astype(dtype.numpy).view(np.uint8)
+                return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
             case "linalg.index":
                 return Step("index", None, (), "", op.attributes["dim"].value)
             case "affine.apply":

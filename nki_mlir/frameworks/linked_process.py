@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Linked programs in a process of their own, for programs in whose process the code generator cannot run.
+
+Libraries of one process share some tables of LLVM, whichever version of it they were built with; beside ``torch_xla``,
+which has LLVM as well, generated code does not link. The other process is started once and ends with this one.
+"""
+
+import atexit
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.frameworks.process_state import once
+
+
+class LinkedProcess:
+    """The other process. Each request is a module's text and its arrays, each answer the results or the exception."""
+
+    def __init__(self) -> None:
+        self.child = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.lock = threading.Lock()
+        atexit.register(self.close)
+
+    def run(self, module: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        assert self.child.stdin is not None and self.child.stdout is not None
+        with self.lock:
+            pickle.dump((module, list(arrays)), self.child.stdin)
+            self.child.stdin.flush()
+            answer = pickle.load(self.child.stdout)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.close()                # the loop ends at the end of its input
+        self.child.wait()
+
+
+def run_in_process(module: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """``run_linked`` in the other process."""
+    return once("linked_process", LinkedProcess).run(module, arrays)
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    from nki_mlir.frameworks.stablehlo import LinkedProgram
+    requests, answers = open(0, "rb", closefd=False), sys.stdout.buffer
+    sys.stdout = sys.stderr                     # what kernels print is no answer
+    programs: dict[str, Any] = {}
+    while requests.peek(1):
+        module, arrays = pickle.load(requests)
+        answer: Any
+        try:
+            if module not in programs:
+                programs[module] = LinkedProgram(module)
+            answer = programs[module](*arrays)
+        except Exception as error:
+            answer = error if type(error).__module__ == "builtins" else RuntimeError(str(error))
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels on lazy tensors of an installed ``torch_xla``: a call is one custom call of the graph that it collects.
+
+The call has the documented form, so whatever ``torch_xla`` prints or exports of the graph shows it, with the kernel in
+``backend_config``. ``torch_xla``'s client for the CPU cannot run custom calls. There ``run`` computes tensors with the
+linked program, in another process, and does so by itself where a script reads a tensor or ends a step.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from nki_mlir.conversion.custom_call import TARGET, KernelRecord
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.debug_output import wanted, write
+from nki_mlir.frameworks.linked_process import run_in_process
+from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TORCH_DTYPE, operands_of, results_of
+from nki_mlir.frontend.locations import user_location
+
+API_VERSION_UNSPECIFIED = 0             # what the documents show for PyTorch
+
+
+def custom_call(record: KernelRecord, written: Sequence[torch.Tensor],
+                tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The call in the graph: new values of what the kernel updates, then what it makes."""
+    import torch_xla
+    once("torch_xla_values", _settle_on_demand)
+    results = torch_xla._XLAC._xla_custom_call(
+        operands_of(record, written, tensors), TARGET, [r.shape for r in record.results],
+        [TORCH_DTYPE[r.dtype] for r in record.results if r.dtype], record.has_effects, record.config,
+        API_VERSION_UNSPECIFIED, {})
+    return results_of(record, results)
+
+
+class LoadedBefore(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-XLA"
+    message = "torch_xla was imported after a kernel had been compiled, and its compiler may end the process then"
+    why = "it shares some tables of LLVM with the library that was loaded first, though not their version"
+    fix = "import torch_xla at the start of the program"
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Compute lazy tensors whose graph calls kernels; the values on the CPU.
+
+    The lazy tensors have them from then on, so their graph is not computed again.
+    """
+    import torch_xla
+    inside, tensors = torch_xla._XLAC, list(tensors)
+    if wanted():
+        write("SyncTensorsGraph", inside._get_xla_tensors_hlo_proto(tensors), inside._get_xla_tensors_hlo(tensors))
+    text = inside._get_stablehlo(tensors, inside._xla_get_default_device(), [], False).decode()
+    _, inputs = inside._get_tensors_xla_device_data_node(tensors)
+    values = run_in_process(text, [array_of(v.cpu()) for v in inputs])
+    results = [tensor_of(r, t.dtype) for r, t in zip(values, tensors)]
+    for tensor, result in zip(tensors, results):
+        tensor.data.copy_(result)           # no update to autograd
+    return results
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as an array of the same element type, which NumPy may only have through ``ml_dtypes``."""
+    if tensor.dtype not in NKI_DTYPE:
+        return tensor.detach().numpy()
+    dtype = np.dtype(NKI_DTYPE[tensor.dtype].numpy.type)
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().view(dtype).reshape(tensor.shape)
+
+
+def tensor_of(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    return torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(array.shape)
+
+
+def settle(tensors: Iterable[torch.Tensor]) -> None:
+    """Compute those of the tensors that have no value yet and need a kernel for it."""
+    import torch_xla
+    inside, tensors = torch_xla._XLAC, list(tensors)
+    lazy = [t for t, waits in zip(tensors, inside._check_tensor_need_materialization(tensors)) if waits]
+    called = [t for t in lazy if "xla::custom_call(" in inside._get_xla_tensors_text([t])]
+    if called:
+        run(called)
+
+
+def _live() -> list[torch.Tensor]:
+    """The tensors of the device that Python holds, and their gradients."""
+    held = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device.type == "xla"]
+    gradients = [t.grad for t in held if t.is_leaf and t.grad is not None]
+    return list({id(t): t for t in held + gradients}.values())
+
+
+def _settle_on_demand() -> Any:
+    """Settle where ``torch_xla``'s client for the CPU would be given the graph: at reads of a tensor, and at steps."""
+    import torch_xla
+    import torch_xla.runtime
+
+    from nki_mlir.bindings import PACKAGE
+    loaded = list(sys.modules)
+    if loaded.index("_XLAC") > loaded.index(f"{PACKAGE}._mlir_libs._mlir"):
+        raise LoadedBefore().located(user_location())
+    if torch_xla.runtime.device_type() != "CPU":
+        return None
+    library = torch.library.Library("aten", "IMPL")
+    for name, reads in READS.items():
+        library.impl(name, _settled(torch.library.get_kernel(f"aten::{name}", "XLA"), reads), "XLA", with_keyset=True,
+                     allow_override=True)
+    step = torch_xla.sync
+
+    def sync(*arguments: Any, **keywords: Any) -> None:
+        settle(_live())
+        step(*arguments, **keywords)
+    torch_xla.sync = sync
+    return library
+
+
+READS: dict[str, Callable[..., bool]] = {       # whether the operation takes its first argument off the device
+    "_to_copy": lambda tensor, *, device=None, **keywords: device is not None and torch.device(device).type == "cpu",
+    "_copy_from": lambda tensor, target, *others: target.device.type == "cpu",
+    "_local_scalar_dense": lambda tensor: True}
+
+
+def _settled(operation: Any, reads: Callable[..., bool]) -> Callable:
+    def read(keys: Any, *arguments: Any, **keywords: Any) -> Any:
+        if arguments[0].device.type == "xla" and reads(*arguments, **keywords):
+            settle(arguments[:1])
+        return operation.call_boxed(keys, *arguments, **keywords)
+    return read
+
+
+__all__ = ["run"]
