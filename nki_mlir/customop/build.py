@@ -27,7 +27,9 @@ from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
 from nki_mlir.diagnostics import NkiMlirError
 
 STACK_MAX = 400_000                 # bytes
-ENGINE_SOURCES = tuple(sorted((HERE / "engine").glob("*.cpp")))
+# In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.
+ENGINE_PARTS = (("core", "engine", "streams", "tcm"), ("functions", "instrumentation", "memory"))
+ENGINE_FILES = tuple(sorted((HERE / "engine").iterdir()))
 ENGINE_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off")
 
 
@@ -120,15 +122,14 @@ def compile_all(this: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, s
     def compile_one(source: Path, made: Path) -> None:
         compiler.run([*flags, "-MMD", "-MF", f"{made}.d", "-c", str(source), "-o", str(made)],
                      f"{shown(source)} does not compile", this.verbose)
-    engine = engine_object(this, compiler, folder)
+    engine = engine_objects(this, compiler, folder)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_one, s, o) for s, o in zip(this.sources, objects)]
-        if not engine.is_file():
-            jobs.append(pool.submit(compile_engine, this, compiler, engine))
-        for job in jobs:
+        longer = [pool.submit(compile_engine, this, compiler, part, made)           # first: they take longer
+                  for part, made in zip(ENGINE_PARTS, engine) if not made.is_file()]
+        for job in [*(pool.submit(compile_one, s, o) for s, o in zip(this.sources, objects)), *longer]:
             job.result()
     library = folder / f"lib{this.name}.so"
-    compiler.run([*map(str, objects), str(engine), *compiler.link_flags(this.checked), "-o",
+    compiler.run([*map(str, objects), *map(str, engine), *compiler.link_flags(this.checked), "-o",
                   str(library)], f"lib{this.name}.so cannot be linked", this.verbose)
     return library, {Path(f) for made in objects for f in files_in(Path(f"{made}.d").read_text())}
 
@@ -139,10 +140,10 @@ def files_in(rule: str) -> list[str]:
     return [f.replace("\\ ", " ") for f in re.findall(r"(?:\\ |\S)+", text)]
 
 
-def engine_object(this: Recipe, compiler: Compiler, folder: Path) -> Path:
-    """The place of the emulated engine's object, for this compiler and kind of build; if it exists, it is whole."""
+def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]:
+    """The places of the emulated engine's objects, for this compiler and kind of build; one that exists is whole."""
     content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, this.checked)).encode())
-    for file in sorted([*(HERE / "engine").iterdir(), *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
+    for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
     kept = Path(platformdirs.user_cache_dir("nki_mlir")) / "gpsimd" / content.hexdigest()[:16]
     try:
@@ -151,14 +152,13 @@ def engine_object(this: Recipe, compiler: Compiler, folder: Path) -> Path:
             kept = folder
     except OSError:                         # no home, or a read-only one
         kept = folder
-    return kept / "engine.o"
+    return [kept / f"{part[0]}.o" for part in ENGINE_PARTS]
 
 
-def compile_engine(this: Recipe, compiler: Compiler, made: Path) -> None:
-    """All its sources at once: reading the standard headers seven times would take longer than the rest."""
+def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], made: Path) -> None:
     handle, partial = tempfile.mkstemp(dir=made.parent, suffix=".o")
     os.close(handle)
-    sources = [word for file in ENGINE_SOURCES for word in ("-include", str(file))]
+    sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
     compiler.run([*ENGINE_FLAGS, *this.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o", partial],
                  "the emulated engine does not compile", this.verbose)
     os.replace(partial, made)
@@ -167,7 +167,7 @@ def compile_engine(this: Recipe, compiler: Compiler, made: Path) -> None:
 # -- what a library was built from -------------------------------------------------------------------------------------
 def settings(this: Recipe, compiler: Compiler) -> str:
     """Everything that a library depends on, but for the content of the user's files and of our headers."""
-    engine = [digest(f) for f in (*ENGINE_SOURCES, HERE / "engine" / "core.h")]
+    engine = [digest(f) for f in ENGINE_FILES]
     return repr((ABI, compiler, this.multicore, this.checked, this.flags, [str(s) for s in this.sources], engine))
 
 

@@ -104,6 +104,13 @@ class Leaked(KernelWarning):
 
 
 # -- accessors ---------------------------------------------------------------------------------------------------------
+class DivisionByZero(Fault):
+    kind = "divide"
+    code = "NKI-GPSIMD-DIVISION"
+    message = "an integer is divided by zero, or the lowest one by -1"
+    why = "the quotient is not defined; the core ends here"
+
+
 class IndexOutOfRange(Fault):
     kind, fields = "index", ("given", "size", "axis")
     code = "NKI-GPSIMD-INDEX"

@@ -17,11 +17,13 @@ from nki_mlir.diagnostics import Location
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"
 WRAPPED = ("printf", "vprintf", "puts", "putchar", "putc")                 # what kernels print goes to a ring buffer
+CLANG_CALLS = ("instrumentation-with-call-threshold=0", "stack=0", "globals=0")
 WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
 
 # file:line:column: error: text, and the linker's file:line: undefined reference to ...
 MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^\s:]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*"
-                     r"(?P<kind>fatal error|error|required from|undefined reference)", re.MULTILINE)
+                     r"(?P<kind>fatal error|error|required from|note: (?=in instantiation)|undefined reference)",
+                     re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,12 @@ class Compiler:
         return "clang" in self.version
 
     def kernel_flags(self, checked: bool) -> list[str]:
-        """Flags for the user's sources. The instrumentation that the checked build uses is GCC's form of it."""
+        """Flags for the user's sources. The checked build has calls of ours before loads, stores and divisions."""
         flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3"]
-        if checked and not self.is_clang:
-            flags += ["-fsanitize=kernel-address", "-DGPSIMD_INSTRUMENTED=1"]
+        if checked:
+            flags += ["-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero"]
+            if self.is_clang:                   # what GCC does for a kernel: calls, never shadow memory
+                flags += ["-gdwarf-4", *(word for option in CLANG_CALLS for word in ("-mllvm", f"-asan-{option}"))]
         return flags
 
     def link_flags(self, checked: bool) -> list[str]:

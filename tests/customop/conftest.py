@@ -13,18 +13,35 @@ SOURCES = Path(__file__).parent / "sources"
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "custom_operators"
 
 
+BY_EACH_COMPILER = ("test_build", "test_faults", "test_values")         # in other modules one is enough
+
+
+def pytest_generate_tests(metafunc):
+    if "compiler" in metafunc.fixturenames:
+        several = metafunc.module.__name__.rpartition(".")[2] in BY_EACH_COMPILER
+        metafunc.parametrize("compiler", ["g++", "clang++"] if several else ["g++"], indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def build(tmp_path_factory, worker_id):
+def compiler(request):
+    """The compiler of the libraries that ``build`` makes; absent ones are left out."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory, worker_id, compiler):
     """``build(name, ...)``: the library of ``sources/<name>.cpp`` and ``<name>_shape.cpp``."""
-    if shutil.which("g++") is None:
-        pytest.skip("g++ is not installed")
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "customop"
+    folder = (base if worker_id == "master" else base.parent) / "customop" / compiler
 
     def build(name, multicore=False, checked=True):
-        return customop.load(f"{name}-{'many' if multicore else 'one'}-{'checked' if checked else 'fast'}",
-                             [SOURCES / f"{name}.cpp"], [SOURCES / f"{name}_shape.cpp"], folder, multicore,
-                             checked=checked)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CXX", compiler)
+            return customop.load(f"{name}-{'many' if multicore else 'one'}-{'checked' if checked else 'fast'}",
+                                 [SOURCES / f"{name}.cpp"], [SOURCES / f"{name}_shape.cpp"], folder, multicore,
+                                 checked=checked)
     return build
 
 

@@ -2,7 +2,7 @@
 """Building and loading: what goes right, and every way in which it does not."""
 
 import os
-import shutil
+import re
 import subprocess
 import sys
 import threading
@@ -16,8 +16,6 @@ from nki_mlir.customop import errors
 from nki_mlir.customop.abi import ABI
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-
 KERNEL = """#include <torch/torch.h>
 torch::Tensor twice(const torch::Tensor& x) { return torch::mul(x, 2); }
 """
@@ -32,9 +30,10 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def files(tmp_path, monkeypatch, compiler):
     """An empty current directory with kernel.cpp and shape.cpp."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CXX", compiler)
     (tmp_path / "kernel.cpp").write_text(KERNEL)
     (tmp_path / "shape.cpp").write_text(SHAPE)
     return tmp_path
@@ -195,21 +194,21 @@ def test_compiler__that_is_missing(files, monkeypatch):
         load()
 
 
-def test_compiler__named_with_options(files, monkeypatch):
-    monkeypatch.setenv("CXX", "g++ -DFACTOR=4")
+def test_compiler__named_with_options(files, monkeypatch, compiler):
+    monkeypatch.setenv("CXX", f"{compiler} -DFACTOR=4")
     (files / "kernel.cpp").write_text(KERNEL.replace(", 2)", ", FACTOR)"))
     assert np.array_equal(load().twice(X), 4 * X)
 
 
 @pytest.mark.parametrize("text, line, said", [
-    (KERNEL.replace("torch::mul(x, 2)", "nothing(x)"), 2, "‘nothing’ was not declared"),
-    (KERNEL.replace("<torch", "<torches"), 1, "torches/torch.h: No such file"),
+    (KERNEL.replace("torch::mul(x, 2)", "nothing(x)"), 2, "‘nothing’ was not declared|use of undeclared identifier 'nothing'"),
+    (KERNEL.replace("<torch", "<torches"), 1, "torches/torch.h: No such file|'torches/torch.h' file not found"),
     (KERNEL.replace("torch::mul(x, 2)", "x.accessor<double, 2>(), x"), 2, "the element types are float"),
     (KERNEL.replace("torch::mul(x, 2)", "x.tcm_accessor().tcm_to_tensor<float>(nullptr, 0, 0), x"), 2,
      "the tensor is const: its TCM accessor only reads"),
-    (KERNEL.replace("return torch::mul(x, 2)", "x.data_ptr<float>(); return x"), 2, "no member named ‘data_ptr’"),
+    (KERNEL.replace("return torch::mul(x, 2)", "x.data_ptr<float>(); return x"), 2, "no member named [‘']data_ptr[’']"),
     (KERNEL + "torch::Tensor helper(torch::Tensor);\ntorch::Tensor other(torch::Tensor x) {\n  return helper(x);\n}\n", 5,
-     "undefined reference to `helper(torch::Tensor)'")], ids=["name", "header", "dtype", "const", "member", "link"])
+     r"undefined reference to `helper\(torch::Tensor\)'")], ids=["name", "header", "dtype", "const", "member", "link"])
 @pytest.mark.parametrize("checked", [True, False])
 def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text, line, said, checked):
     (files / "kernel.cpp").write_text(text)
@@ -217,7 +216,7 @@ def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text
         load(checked=checked)
     error = raised.value
     assert (error.at.file, error.at.line) == ("kernel.cpp", line)
-    assert said in str(error) and str(files) not in str(error)
+    assert re.search(said, str(error)) and str(files) not in str(error)
     assert not (files / "libtwice.so").exists()
 
 

@@ -2,6 +2,9 @@
 """Every finding of the checked build: its class, text, line and cores."""
 
 import re
+import signal
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -35,6 +38,7 @@ def misuse(library, x, name):
     return library.misuse(x, NAMES.index(name))
 
 
+DIVIDED = "an integer is divided by zero, or the lowest one by -1"
 RAISED = [
     ("transfer_range", "transfer-range", "a transfer of 8 elements from element 508 on leaves the tensor, which has 512"),
     ("tcm_range", "tcm-range", "a transfer would write 32 bytes at byte 16 of a TCM block of 32 bytes"),
@@ -70,6 +74,7 @@ RAISED = [
     ("alpha", "alpha", "alpha is no whole number, and the tensors are integers"),
     ("undefined", "undefined-tensor", "a torch::Tensor is used that refers to no tensor"),
     ("check", "check", "wanted 3 dimensions, not 2"),
+    ("divided", "divide", DIVIDED), ("remainder", "divide (remainder)", DIVIDED), ("lowest", "divide (lowest)", DIVIDED),
 ]
 
 
@@ -217,21 +222,41 @@ def test_fast_build__keeps_what_costs_nothing(build, x):
         assert np.array_equal(build("faults", multicore=True, checked=False).cores(x, 8), x)
 
 
-# -- a compiler without the instrumentation ----------------------------------------------------------------------------
-def test_build_without_instrumentation__reports_what_goes_through_functions(tmp_path, monkeypatch, build, x):
-    build("faults")                                             # skips without a compiler
-    monkeypatch.setattr("nki_mlir.customop.toolchain.Compiler.is_clang", True)
-    library = customop.load("plain", [SOURCES / "faults.cpp"], [SOURCES / "faults_shape.cpp"], tmp_path)
-    for name, mark in (("transfer_range", "transfer-range"), ("tcm_freed", "tcm-freed"), ("index", "index")):
-        with pytest.raises(Fault) as raised:
+@pytest.mark.parametrize("checked", [True, False])
+def test_division_by_zero__ends_one_core_and_no_process(build, x, checked):
+    library = build("faults", checked=checked)
+    for name in ("divided", "remainder", "lowest"):
+        with pytest.raises(faults.DivisionByZero) as raised:
             misuse(library, x, name)
-        assert place(raised.value) == ("faults.cpp", marked("faults.cpp", mark))
-    with pytest.warns(faults.Unwritten):
-        misuse(library, x, "unwritten_dst")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        misuse(library, x, "unwritten")                         # stores through references are not seen
-        misuse(library, x, "access_range")
+        assert place(raised.value)[0] == "faults.cpp"
+    many = build("faults", multicore=True, checked=checked)
+    for _ in range(3):
+        with pytest.raises(faults.DivisionByZero, match=r"\(core 0\)") as raised:
+            many.cores(x, 9)
+        assert place(raised.value) == ("faults.cpp", marked("faults.cpp", "divide (core 0)"))
+    assert np.array_equal(many.cores(x, 8), x)
+
+
+def test_division_outside_of_kernels__is_not_ours(build, x):
+    """What came before our handler has the signal: here Python's faulthandler, and the process ends."""
+    library = build("faults")
+    code = f"""
+import faulthandler, signal
+import numpy as np
+from nki_mlir import customop
+faulthandler.enable()
+for path in {[str(library.path), str(build("faults", checked=False).path)]}:
+    library = customop.load_library(path)
+    try:
+        library.misuse(np.zeros((32, 16), np.float32), {NAMES.index("divided")})
+    except customop.Fault as fault:
+        print(type(fault).__name__, flush=True)
+signal.raise_signal(signal.SIGFPE)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=HERE.parent.parent, capture_output=True, text=True,
+                          check=False)
+    assert done.stdout.split() == ["DivisionByZero"] * 2
+    assert done.returncode == -signal.SIGFPE and "Fatal Python error: Floating" in done.stderr
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------

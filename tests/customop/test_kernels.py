@@ -2,8 +2,6 @@
 """Custom operators in NKI kernels, down to the instruction streams, and beside kernels in programs of frameworks."""
 
 import re
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +13,9 @@ from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from tests.customop.conftest import EXAMPLES
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "custom_operators"
 BOXES = np.random.default_rng(0).uniform(0.1, 1, (128, 16, 4)).astype(np.float32)
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@
 
 #include <neuron/neuron-utils.hpp>
 
+#include <signal.h>
+
 namespace gpsimd {
 
 thread_local Core* core = nullptr;
@@ -44,6 +46,32 @@ void stop(const char* kind, Place at, int64_t a, int64_t b, int64_t c, int64_t d
 void escape() {
   core->stopped = true;
   longjmp(core->escape, 1);
+}
+
+// A division that the processor refuses ends its core, not the process.
+static struct sigaction before_ours;
+
+static void on_division(int number, siginfo_t* info, void* context) {
+  if (!core) {                              // not ours: another library's, Python's, or the end of the process
+    if (before_ours.sa_flags & SA_SIGINFO) return before_ours.sa_sigaction(number, info, context);
+    if (before_ours.sa_handler != SIG_DFL && before_ours.sa_handler != SIG_IGN) return before_ours.sa_handler(number);
+    sigaction(number, &before_ours, nullptr);           // the instruction runs again
+    return;
+  }
+  Finding made = finding("divide", Place{nullptr, 0}, Place{nullptr, 0}, {0, 0, 0, 0});
+  made.pc = static_cast<const char*>(info->si_addr) + 1;
+  add_fact(core->facts, made, "");
+  escape();
+}
+
+void watch_divisions() {
+  static const int done = [] {
+    struct sigaction ours = {};
+    ours.sa_sigaction = on_division;
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER;            // it may be left by a jump
+    return sigaction(SIGFPE, &ours, &before_ours);
+  }();
+  (void)done;
 }
 
 }  // namespace gpsimd

@@ -85,6 +85,7 @@ extern thread_local Core* core;             // null outside of a call
 void add_fact(std::vector<Fact>&, const Finding&, const std::string& text);
 Finding finding(const char* kind, Place at, Place other, const int64_t (&values)[4]);
 [[noreturn]] void escape();
+void watch_divisions();
 void examine_output(const std::vector<std::unique_ptr<Core>>& cores, const std::vector<Memory>& outputs,
                     std::vector<Fact>& facts);
 

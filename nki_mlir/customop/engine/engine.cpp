@@ -56,6 +56,7 @@ Report* finish(std::unique_ptr<OwnedReport> own) {
 // Runs a function as the core; every way out of it ends here.
 template <class Function>
 void run_on(Core& on, Function function) {
+  watch_divisions();
   core = &on;
   const Place nowhere = {nullptr, 0};
   if (setjmp(on.escape) == 0) {

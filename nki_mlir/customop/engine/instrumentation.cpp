@@ -2,7 +2,7 @@
 // What the compiler and the linker put before the kernel's own loads, stores and library calls.
 //
 // The checked build compiles kernels with -fsanitize=kernel-address, which calls a function before each access and
-// leaves it to us what that does. memcpy, memmove, memset and the printf family are redirected with ld's --wrap.
+// leaves it to us what that does; divisions by zero are found alike. memcpy, memmove, memset and the printf family are redirected with ld's --wrap.
 #include "core.h"
 
 #include <cstdarg>
@@ -69,6 +69,17 @@ ACCESS(1) ACCESS(2) ACCESS(4) ACCESS(8) ACCESS(16)
 void __asan_loadN_noabort(uintptr_t address, size_t n) { access(address, n, false, CALLER); }
 void __asan_storeN_noabort(uintptr_t address, size_t n) { access(address, n, true, CALLER); }
 void __asan_handle_no_return() {}
+
+// What -fsanitize=integer-divide-by-zero calls before a division by zero.
+struct Division {
+  const char* file;
+  uint32_t line, column;
+};
+void __ubsan_handle_divrem_overflow(const Division* at, uintptr_t, uintptr_t) {
+  if (!core) return;
+  report("divide", Place{at->file, at->line});
+  escape();
+}
 void __asan_before_dynamic_init(uintptr_t) {}
 void __asan_after_dynamic_init() {}
 

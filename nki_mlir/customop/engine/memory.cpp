@@ -113,10 +113,6 @@ Opened::Opened(const Memory& memory, c10::ScalarType dtype, int64_t rank, Place 
 }
 
 #if GPSIMD_CHECKED
-void assume_written(Array& array) {
-  if (array.writes) note_write(array, 0, array.elements, array.made);
-}
-
 void check_index(int64_t index, int64_t size, int64_t axis, bool last, Place at) {
   if (index < 0 || index >= size) stop("index", at, index, size, axis);
   if (last) core->counters.elements++;

@@ -237,13 +237,34 @@ static torch::Tensor dims(const torch::Tensor& x) {
   return torch::zeros({1, 1, 1, 1, 1, 1, 1, 1, 1}, torch::kFloat);
 }
 
+static torch::Tensor divided(const torch::Tensor& x) {
+  auto in = x.accessor<float, 2>();
+  torch::Tensor y = done(x);
+  y.accessor<float, 2>()[0][0] = static_cast<int>(x.numel()) / static_cast<int>(in[0][0]);  // divide
+  return y;
+}
+static torch::Tensor remainder(const torch::Tensor& x) {
+  auto in = x.accessor<float, 2>();
+  torch::Tensor y = done(x);
+  y.accessor<float, 2>()[0][0] = x.numel() % static_cast<int64_t>(in[0][0]);  // divide (remainder)
+  return y;
+}
+static torch::Tensor lowest(const torch::Tensor& x) {
+  auto in = x.accessor<float, 2>();
+  const int by = static_cast<int>(in[0][1]) - 2;
+  torch::Tensor y = done(x);
+  y.accessor<float, 2>()[0][0] = static_cast<float>((-2147483647 - by / by) / by);  // divide (lowest)
+  return y;
+}
+
 torch::Tensor misuse(const torch::Tensor& x, int64_t which) {
   static torch::Tensor (*const all[])(const torch::Tensor&) = {
       transfer_range, tcm_range, tcm_freed, tcm_foreign, tcm_null, tcm_type, access_range, access_before, access_copy,
       access_freed, access_foreign, access_null, free_twice, free_foreign, leak, index, accessor_type, accessor_rank,
       stream_end, stream_end_write, stream_closed, coherence, coherence_verbose, coherence_quiet, streams_together,
       result, unwritten, unwritten_dst, writes_input, writes_input_element, long_dim, negative_size, size_range,
-      sizes_range, no_dtype, operand_shapes, result_type, bitwise_type, alpha, undefined, check, check_alone, dims};
+      sizes_range, no_dtype, operand_shapes, result_type, bitwise_type, alpha, undefined, check, check_alone, dims,
+      divided, remainder, lowest};
   return all[which](x);
 }
 
@@ -284,6 +305,10 @@ torch::Tensor cores(const torch::Tensor& x, int64_t which) {  // no-dst
       break;
     case 6:
       printf("core %u\n", get_cpu_id());
+      out.tcm_to_tensor<float>(b, part * get_cpu_id(), part);
+      break;
+    case 9:
+      b[0] = static_cast<float>(512 / static_cast<int>(get_cpu_id()));  // divide (core 0)
       out.tcm_to_tensor<float>(b, part * get_cpu_id(), part);
       break;
     case 7:

@@ -22,7 +22,6 @@ class Opened {
   Memory memory_;
 };
 
-void assume_written(Array&);                            // where stores through references are not seen
 void check_index(int64_t index, int64_t size, int64_t axis, bool last, Place at);
 void transfer(Array&, bool in, void* tcm, size_t element_bytes, size_t offset, size_t count, Place at);
 void count_transfer(bool in, size_t bytes);
@@ -74,11 +73,7 @@ class TensorAccessor : public gpsimd::Row<T, N, RO> {
  public:
   explicit TensorAccessor(gpsimd::Opened opened)
       : gpsimd::Row<T, N, RO>{reinterpret_cast<T*>(opened.array().data), opened.array().sizes, opened.array().strides, 0},
-        opened_(static_cast<gpsimd::Opened&&>(opened)) {
-#if GPSIMD_CHECKED && !GPSIMD_INSTRUMENTED
-    if (!RO) gpsimd::assume_written(opened_.array());
-#endif
-  }
+        opened_(static_cast<gpsimd::Opened&&>(opened)) {}
 
  private:
   gpsimd::Opened opened_;
