@@ -5,10 +5,10 @@ before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tens
          linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",
          linalg.generic ins(%sum) outs(%y) { in * 0.25 }                                            imm0 = 2.5e-01, ...}
 
-``nisa`` operations stay as they are, unless they have a mask. Every operand is a buffer with an access pattern again.
-The instructions chosen are ones the target's engines can run: what lies where an engine cannot read or write it is
-moved, by an engine between SBUF and PSUM, by a DMA between partitions. ``pieces`` bounds how many transfers a mask that
-is no box may become.
+``nisa`` operations stay as they are, unless they have a mask, or an operand in PSUM the GpSimd engine does not see.
+Every operand is a buffer with an access pattern again. The instructions chosen are ones the target's engines can run:
+what lies where an engine cannot read or write it is moved, by an engine between SBUF and PSUM, by a DMA between
+partitions. ``pieces`` bounds how many transfers a mask that is no box may become.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
 32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Copies out
@@ -28,18 +28,20 @@ from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader
 from nki_mlir.conversion.selection.selector import Selector, is_copy
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.places import place_of
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.transforms.dead_code import PURE, erase_dead_code
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.symbol_values import SymbolValues
 
+SEES_PSUM = 4           # the generation whose GpSimd engine does
 BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
 
 
@@ -93,13 +95,19 @@ class _Block:
         for op in self.operations:
             if op.name.startswith("nisa.") and is_tile_op(op):
                 _take_bytes(op)
-                if str(op.attributes["mask"]) != NO_MASK:
-                    self.masked(op)
+                if str(op.attributes["mask"]) != NO_MASK or self.unseen(op):
+                    self.instruction(op)
         for op in self.done:
             op.erase()
 
-    def masked(self, operation: Any) -> None:
-        """An instruction of the kernel with a mask, which has to go."""
+    def unseen(self, operation: Any) -> bool:
+        """Whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run it."""
+        op: Any = read_op(operation)
+        return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
+                and self.emitter.machine.generation < SEES_PSUM and any(t.space == PSUM for _, t in op.operands()))
+
+    def instruction(self, operation: Any) -> None:
+        """An instruction of the kernel that cannot stay as it is."""
         op = read_op(operation)
         assert isinstance(op, NisaOp)
         self.emitter.at(operation, op.symbols, op.ranges, op.extra)

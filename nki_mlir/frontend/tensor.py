@@ -55,6 +55,7 @@ class Buffer:
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
     place: Any = None           # where the kernel made it, for tensors in HBM
+    movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
 
     @property
     def on_chip(self) -> bool:

@@ -44,6 +44,8 @@ def located(function: Callable, *arguments: Any) -> Any:
 
 def as_operand(x: Any, name: str = "a language function") -> Any:
     """x as a tile; the named errors where it is none."""
+    if hasattr(x, "as_sum"):
+        x = x.as_sum()
     if not isinstance(x, View):
         active(name)
         raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())

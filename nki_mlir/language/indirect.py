@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Subscripts with tiles in them: rows addressed by an index tile, and free offsets known at run time."""
 
+import math
 from typing import Any
+
+import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.strides import Dim
 from nki_mlir.frontend.tensor import View, expand_ellipsis
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
+from nki_mlir.scalar.dtypes import INT32
 
 
 class IndirectFreeDim(KernelError):
@@ -32,15 +37,29 @@ class PlainDynamicCopy(KernelError):
 
 
 class DynamicIndex:
-    """``offset_tile + index``: a free index whose start is read from a [1, 1] tile at run time."""
+    """``offset_tile + index``: as a subscript, an index whose start is read from a tile at run time; else their sum."""
 
     def __init__(self, offset: View, index: Index) -> None:
         self.offset, self.index = offset, index
 
-    def __add__(self, other: Any) -> "DynamicIndex":
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ops.broadcast_shape(self.offset.shape, self.index.shape, what="add")
+
+    @property
+    def dtype(self) -> Any:
+        return ops.result_dtype("add", self.offset, self.index, None, False)
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, (int, np.integer, Index)):
+            return self.as_sum() + other
         return DynamicIndex(self.offset, self.index + other)
 
     __radd__ = __add__
+
+    def as_sum(self) -> Any:
+        """The tile that it is where it is no subscript."""
+        return ops.binary("add", self.offset, self.index)
 
 
 class IndirectView:
@@ -73,9 +92,14 @@ def subscript(view: View, items: Any) -> Any:
     """A subscript that has a tile or a dynamic index in it."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     places = [k for k, i in enumerate(items) if isinstance(i, (View, DynamicIndex))]
+    if not view.buffer.on_chip and any(isinstance(i, DynamicIndex) or _is_row_wise(i) for i in items):
+        rows = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
+        if not any(_is_row_wise(i) for k in rows for i in items[:k]):
+            return offset_rows(view, items)
+        places = rows
+    at = places[0]
     if len(places) > 1:
         raise IndirectFreeDim(dim=places[1], shape=view.shape).located(user_location())
-    at = places[0]
     item = items[at]
     if view.buffer.on_chip and (isinstance(item, DynamicIndex) or item.shape == (1, 1)):
         return dynamic(view, items, at)
@@ -86,6 +110,34 @@ def subscript(view: View, items: Any) -> Any:
 
 def _is_wide(item: Any) -> bool:
     return isinstance(item, slice) or (isinstance(item, Index) and bool(item.shape))
+
+
+def _is_row_wise(item: Any) -> bool:
+    """Whether an index moves along axis 0, which a tile beside it counts, too."""
+    return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
+
+
+def offset_rows(view: View, items: tuple) -> IndirectView:
+    """Rows of an HBM tensor at ``tile + row``: the row's own offset is added to the tile's in a new index tile.
+
+    Offsets count the greatest step that divides all; each is a row of the table, and rows may overlap.
+    """
+    offsets = [(dim, item if isinstance(item, DynamicIndex) else DynamicIndex(item, Index()))
+               for dim, item in zip(view.dims, items) if isinstance(item, (View, DynamicIndex))]
+    indices = iter(offset.index for _, offset in offsets)
+    picked = view.subscript(tuple(next(indices) if isinstance(i, (View, DynamicIndex)) else i for i in items))
+    picked = picked.settled("addressed by a tile")
+    first, *rest = picked.dims
+    unit = math.gcd(first.free, *(dim.free for dim, _ in offsets)) or 1
+    row: Any = Index(0, {}, (first.free // unit, 0), (first.count, 1)) if first.free else 0
+    reach = abs(first.free) * (first.count - 1)
+    for dim, offset in offsets:
+        reach += dim.free * (dim.count - 1 - offset.index.interval()[1])
+        scaled = ops.binary("multiply", offset.offset.as_tile(), dim.free // unit, dtype=INT32)
+        if scaled.shape[0] < first.count:
+            scaled = scaled.broadcast_to((first.count, 1))
+        row = ops.binary("add", scaled, row, dtype=INT32)
+    return IndirectView(picked.like(dims=(Dim(0, unit, reach // unit + 1), *rest)), row)
 
 
 def rows_view(view: View, items: tuple, at: int) -> IndirectView:

@@ -21,7 +21,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import emit
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token
@@ -246,12 +246,37 @@ def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
 
 def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, mask: Any = None) -> Any:
     """stationary.T @ moving in PSUM, float32."""
-    left, right = creation.as_operand(stationary), creation.as_operand(moving)
+    left, right = (ops.to_sbuf(t) if t.buffer.movable else t
+                   for t in (creation.as_operand(stationary), creation.as_operand(moving)))
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
     shape = (*left.shape[1:], *right.shape[1:])
     return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
                        destination=dst, accumulate=accumulate)
+
+
+class BadPerfMode(KernelError):
+    code = "NKI-PERF-MODE"
+    message = "nc_matmul with perf_mode {mode}: {what}"
+    fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
+
+
+def double_row_matmul(stationary: Any, moving: Any, mode: Any, *, mask: Any = None) -> Any:
+    """The product over the partitions and axis 1, which is 2 in both operands."""
+    from nki_mlir.language.assignment import accumulate
+    name = getattr(mode, "name", str(mode))
+    builder, wrong = ops.active("nisa.nc_matmul"), ""
+    if name not in ("double_row", "double_row_gen3"):
+        wrong = "there is no such mode here"
+    elif machine_named(builder.target).generation < 3:
+        wrong = f"{builder.target} does not have it"
+    for label, tile in (("stationary", stationary), ("moving", moving)):
+        if tile.ndim != 3 or tile.shape[1] != 2 or tile.itemsize != 1 or not tile.dtype.is_float:
+            wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
+    if wrong:
+        raise BadPerfMode(mode=name, what=wrong).located(user_location())
+    first, second = (nc_matmul(stationary[:, row, :], moving[:, row, :], mask=mask) for row in range(2))
+    return accumulate(first, second)
 
 
 def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any = None, mask: Any = None) -> Any:
@@ -267,6 +292,8 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
     kind: DType = source.dtype
     made = ops.compute(products.NcTransposeOp, source.shape[::-1], kind, {"src": source}, mask,
                        space=SBUF if on_vector else PSUM, destination=dst, engine="vector" if on_vector else "tensor")
+    if dst is None:
+        made.buffer.movable = name == "unknown"
     return made if dtype is None or dst is not None else ops.copy(made, dtype=dtype)
 
 

@@ -212,7 +212,9 @@ class HostArray(KernelError, TypeError):
 
 
 def plain_number(value: Any) -> Any:
-    """A constant index or an array of no dimensions as the number it is; anything else as it is."""
+    """A constant index or an array of no dimensions as the number it is, a tile plus an index as a tile; else as is."""
+    if hasattr(value, "as_sum"):
+        return value.as_sum()
     if isinstance(value, Index):
         return value.const if value.is_constant else value
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

@@ -114,7 +114,7 @@ class Tensor(View):
 
 
 NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
-OPERANDS = (View, *NUMBERS)
+OPERANDS = (View, indirect.DynamicIndex, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
            "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
@@ -128,6 +128,10 @@ def _tile_operator(op: str, left: Any, right: Any) -> Any:
         quotient = ops.binary("divide", left, right, dtype=FLOAT32, partition_broadcast=False)
         return ops.unary("floor", quotient, dtype=ops.result_dtype("add", left, right, None, False))
     return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False)
+
+
+def _of_sum(method: str) -> Any:
+    return lambda self, other: getattr(self.as_sum(), method)(other)
 
 
 def _operator(op: str) -> Any:
@@ -172,6 +176,9 @@ for _method, _op in _BINARY.items():
     setattr(Tensor, f"__i{_method}__", _in_place(_op))
 for _method, _op in _UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
+for _method in (*_BINARY, *_COMPARING, *(f"r{_m}" for _m in _BINARY)):
+    if not _method.endswith("add"):
+        setattr(indirect.DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]
 
 creation.register_tensor_class(Tensor)

@@ -82,10 +82,10 @@ def _overwritten(memset: Any) -> bool:
     written = [t for _, t in writer.targets() if t.handle == buffer]
     if not written or writer.mask or writer.limits or any(t.handle == buffer for _, t in writer.sources()):
         return False
-    return all(_covers(written[0], t) for user in users for _, t in read_op(user).sources() if t.handle == buffer)
+    return all(covers(written[0], t) for user in users for _, t in read_op(user).sources() if t.handle == buffer)
 
 
-def _covers(written: Tile, read: Tile) -> bool:
+def covers(written: Tile, read: Tile) -> bool:
     """Whether a tile that is written contains one that is read; False where that is not plain to see."""
     a, b = written.access, read.access
     if a.symbols_used() or b.symbols_used() or a.dtype is not b.dtype or a.partition is None or b.partition is None:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matrix products, transposes and moves between memories."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -51,6 +54,48 @@ def test_matmul__of_a_product(on):
     """A result in PSUM is moved to SBUF where the tensor engine reads it."""
     x, y, z = small(8, 8) % 5, small(8, 8, seed=1) % 5, small(8, 8, seed=2) % 5
     check(on, kernel_of(lambda a, b, c: nl.matmul(nl.matmul(a, b), c)), (x @ y) @ z, x, y, z)
+
+
+def test_nc_matmul__of_a_transpose(on):
+    """The kernel leaves the memory of a transpose to the compiler, which moves it to where the product reads it."""
+    x, y = small(64, 48), small(48, 40, seed=1)
+    check(on, kernel_of(lambda a, b: nisa.nc_matmul(nisa.nc_transpose(a), b)), x @ y, x, y)
+
+
+@pytest.mark.parametrize("mode", ["double_row_gen3", "double_row"])
+def test_nc_matmul__double_row(on, mode):
+    @nki.jit
+    def kernel(a, b):
+        total = nl.zeros((32, 48), nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            total += nisa.nc_matmul(nl.load(a[k]), nl.load(b[k]), perf_mode=mode)
+        return output_of(total)
+    x, y = (small(2, 24, 2, n, seed=n).astype(nl.float8_e4m3) for n in (32, 48))
+    check(on, kernel, np.einsum("tkjm,tkjn->mn", x.astype(np.float32), y.astype(np.float32)), x, y)
+
+
+@pytest.mark.parametrize("mode, shape, dtype, target, text", [
+    ("double_column", (24, 2, 8), nl.float8_e4m3, "trn2", "no such mode"),
+    ("double_row_gen3", (24, 2, 8), nl.bfloat16, "trn2", "stationary is [24, 2, 8] bfloat16"),
+    ("double_row_gen3", (24, 16), nl.float8_e5m2, "trn2", "stationary is [24, 16]"),
+    ("double_row_gen3", (24, 2, 8), nl.float8_e4m3, "trn1", "trn1 does not have it")])
+def test_nc_matmul__bad_double_row(mode, shape, dtype, target, text):
+    @nki.jit(platform_target=target)
+    def kernel(a):
+        tile = nl.load(a)
+        return output_of(nisa.nc_matmul(tile, tile, perf_mode=mode))
+    with pytest.raises(KernelError, match=re.escape(text)):
+        run("eager", kernel, np.zeros(shape, dtype))
+
+
+def test_affine_select__of_a_product(on):
+    """The GpSimd engine does not see PSUM: what it selects from there is copied."""
+    def body(a, b):
+        p, f = nl.mgrid[0:40, 0:32]
+        return nisa.affine_select(p >= f, nl.matmul(a, b, transpose_x=True), -1.0)
+    x, y = small(24, 40), small(24, 32, seed=1)
+    places = np.arange(40)[:, None] >= np.arange(32)
+    check(on, kernel_of(body), np.where(places, x.T @ y, np.float32(-1)), x, y)
 
 
 def test_matmul__true_float32(on):

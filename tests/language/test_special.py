@@ -222,6 +222,56 @@ def test_gather_of_rows(executor):
     check(executor, kernel, table[index[:, 0]], table, index)
 
 
+def test_block_at_run_time__its_rows(executor):
+    """A [1, 1] tile picks a block, an index its rows: loaded and stored."""
+    @nki.jit
+    def kernel(blocks, chosen):
+        o = out((3, 64, 20))
+        zeros, which = nl.zeros((64, 20), nl.float32), nl.load(chosen)
+        p, f = nl.arange(32)[:, None], nl.arange(20)[None, :]
+        for i in nl.affine_range(3):
+            nl.store(o[i], zeros)
+        for i in nl.affine_range(2):
+            nl.store(o[which[0, 1], 32 * i + p, f], nl.load(blocks[which[0, 0], 32 * i + p, 1, f]))
+        return o
+    blocks, expected = floats(5, 64, 2, 20), np.zeros((3, 64, 20), np.float32)
+    expected[2] = blocks[4, :, 1]
+    check(executor, kernel, expected, blocks, np.array([[4, 2]], np.int32))
+
+
+def test_block_at_run_time__out_of_bounds(executor):
+    @nki.jit
+    def kernel(blocks, chosen):
+        o, which = out((64, 20)), nl.load(chosen)
+        nl.store(o, nl.load(blocks[which[0, 0], nl.arange(64)[:, None], nl.arange(20)[None, :]]))
+        return o
+    with pytest.raises(IndexError, match="is out of bounds for size"):
+        run(executor, kernel, floats(5, 64, 20), np.array([[5]], np.int32))
+
+
+def test_slice_of_hbm_from_a_place_known_at_run_time(executor):
+    @nki.jit
+    def kernel(x, places):
+        rows, columns, at = out((8, 30)), out((50, 6)), nl.load(places)
+        nl.store(rows, nl.load(x[at[0, 0] + nl.arange(8)[:, None], nl.arange(30)[None, :]]))
+        nl.store(columns, nl.load(x[nl.arange(50)[:, None], at[0, 1] + 2 * nl.arange(6)[None, :]]))
+        return rows, columns
+    x = floats(50, 30)
+    check(executor, kernel, (x[41:49], x[:, 7:19:2]), x, np.array([[41, 7]], np.int32))
+
+
+def test_tile_plus_index__is_a_tile_where_it_is_no_subscript(executor):
+    @nki.jit
+    def kernel(x):
+        o, total = out(x.shape), nl.load(x) + nl.arange(8)[None, :]
+        assert total.shape == x.shape and total.dtype == x.dtype
+        nl.store(o, nl.maximum(3 - total, 0) + total * 2)
+        return o
+    x = np.floor(floats(16, 8) * 10)
+    total = x + np.arange(8, dtype=np.float32)
+    check(executor, kernel, np.maximum(3 - total, 0) + total * 2, x)
+
+
 def test_scatter_and_accumulate(executor):
     @nki.jit
     def kernel(rows, index):

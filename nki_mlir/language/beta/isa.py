@@ -147,7 +147,10 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **ignored: Any) -> Any:
 def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = False, is_moving_onezero: bool = False,
               is_transpose: bool = False, tile_position: tuple = (), tile_size: tuple = (), mask: Any = None,
               **ignored: Any) -> Any:
-    """stationary.T @ moving as a float32 tile in PSUM. The hints change no values."""
+    """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form."""
+    perf_mode = ignored.get("perf_mode")
+    if getattr(perf_mode, "name", perf_mode) not in (None, "none"):
+        return core.double_row_matmul(stationary, moving, perf_mode, mask=mask)
     return core.nc_matmul(stationary, moving, mask=mask)
 
 

@@ -22,6 +22,10 @@ class mutable_tensor:
 mutable = mutable_tensor
 
 
+class TileIndex:
+    """On a parameter of a helper: the index of a tile."""
+
+
 def scalar(value: Any) -> Any:
     """A run-time scalar of a [1, 1] tile. ``scalar(True)`` is the first condition of a loop of the device."""
     return Unconditional() if value is True else value

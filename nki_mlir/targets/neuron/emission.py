@@ -12,6 +12,7 @@ from nki_mlir.transforms.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.transforms.kernel_code import Block, Code, Loop, LoopVariable, blocks, meets
 from nki_mlir.transforms.read_code import read_code
 from nki_mlir.transforms.schedule_instructions import schedule
+from nki_mlir.transforms.sink_constants import sink_constants
 from nki_mlir.transforms.split_blocks import split_blocks
 from nki_mlir.transforms.synchronize_engines import synchronized
 from nki_mlir.transforms.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
@@ -44,6 +45,7 @@ def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
 def emit_code(code: Code, options: Emission) -> Program:
     code = unrolled(code, options.unroll_limit)
     split_blocks(code)
+    sink_constants(code)
     arrange(code, options.reorder)
     return synchronized(code)
 

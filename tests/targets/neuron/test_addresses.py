@@ -193,6 +193,26 @@ def test_error__blocks_of_one_address_that_are_needed_at_once():
     assert caught.value.at.file == __file__
 
 
+def test_blocks_that_are_only_accumulated__take_turns_at_an_address():
+    """A sum starts from zeros that nobody wrote down: each block's are written when its turn comes."""
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray((4, 32, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((nl.par_dim(32), 64), a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        tile[...] = nl.load(a)
+        sums = nl.ndarray((4, nl.par_dim(32), 64), nl.float32, buffer=ncc.psum.mod_alloc(base_bank=3, num_bank_tiles=(2,)))
+        moved = nl.ndarray((4, nl.par_dim(32), 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=256))
+        for i in nl.affine_range(4):
+            for _ in nl.affine_range(i + 1):
+                sums[i] += nisa.nc_matmul(tile[:, 0:32], tile)
+            moved[i] = nl.copy(sums[i])
+            nl.store(out[i], moved[i])
+        return out
+    a = ramp(32, 64) % 5
+    expected = np.stack([(i + 1) * (a[:, :32].T @ a) for i in range(4)])
+    check(program_of(kernel, a), a, expected)
+
+
 def test_no_reorder__keeps_the_order_inside_and_around():
     def kernel_of(directive):
         @nki.jit

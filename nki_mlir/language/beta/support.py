@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``neuronxcc.starfish.support.{dtype,util}``: what tests of kernels take from there."""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.language.beta.language import bfloat16, float8_e4m3, float8_e5m2, tfloat32
+from nki_mlir.language.tiles import static_cast
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, **ignored: Any) -> bool:
+    """Whether two arrays of any dtypes are close, compared as float64."""
+    left, right = (np.asarray(x).astype(np.float64) for x in (a, b))
+    return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=bool(ignored.get("equal_nan"))))
+
+
+__all__ = ["allclose", "bfloat16", "float8_e4m3", "float8_e5m2", "static_cast", "tfloat32"]
