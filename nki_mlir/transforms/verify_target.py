@@ -13,6 +13,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.places import place_of
 from nki_mlir.machine import Engine, Machine, machine_named
@@ -69,6 +70,13 @@ class NotOnTarget(KernelError):
     fix = "{instead}"
 
 
+class SeveralLibraries(KernelError):
+    code = "NKI-GPSIMD-LIBRARIES"
+    message = "'{op}' runs a function of {library}, and an instruction before it one of {other}"
+    why = "a model has one library of custom operators on the device"
+    fix = "build all its operators into one library"
+
+
 SINCE = {"range_select": 3, "core_barrier": 3, "sendrecv": 3, "activate2": 4, "exponential": 4, "quantize_mx": 4,
          "nc_matmul_mx": 4}
 ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))
@@ -81,9 +89,15 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 machine = machine_named(kernel.target)
+                library = ""                # of programs of the GpSimd cores
                 for operation in _instructions(kernel.op):
                     try:
-                        check(read_op(operation), machine)
+                        op = read_op(operation)
+                        check(op, machine)
+                        if isinstance(op, GpsimdCallOp):
+                            if library and op.library != library:
+                                raise SeveralLibraries(op=op.name, library=op.library, other=library)
+                            library = op.library
                     except NkiMlirError as error:
                         raise error.located(place_of(operation)) from None
 

@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked, simulate_linked
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.transforms.verify_target import SeveralLibraries
 from tests.customop.conftest import EXAMPLES
 
 BOXES = np.random.default_rng(0).uniform(0.1, 1, (128, 16, 4)).astype(np.float32)
@@ -156,12 +157,16 @@ def test_torch__operator_and_kernel_are_one_program(giou, build):
 
     class Model(torch.nn.Module):
         def forward(self, a, b):
-            return (doubled(torch.ops.box_ops.giou(a + 0.5, b) + 1) * 3, api.numbers(a[0], 4, 5.5, 6),
-                    api.cast((b * 10).to(torch.int32).reshape(-1), 1), api.cast(b.reshape(-1).to(torch.bfloat16), 0))
+            return doubled(torch.ops.box_ops.giou(a + 0.5, b) + 1) * 3
+
+    class Numbers(torch.nn.Module):
+        def forward(self, a, b):
+            return (doubled(a[0]), api.numbers(a[0], 4, 5.5, 6), api.cast((b * 10).to(torch.int32).reshape(-1), 1),
+                    api.cast(b.reshape(-1).to(torch.bfloat16), 0))
     tensors = torch.from_numpy(BOXES), torch.from_numpy(OTHERS)
-    expected = [t.numpy() for t in Model()(*tensors)]
-    is_both(stablehlo_of(Model(), *tensors), expected, BOXES, OTHERS)
-    is_both(stablehlo_of(torch.export.export(Model(), tensors)), expected, BOXES, OTHERS)
+    is_both(stablehlo_of(Model(), *tensors), [Model()(*tensors)], BOXES, OTHERS)
+    is_both(stablehlo_of(torch.export.export(Model(), tensors)), [Model()(*tensors)], BOXES, OTHERS)
+    is_both(stablehlo_of(Numbers(), *tensors), Numbers()(*tensors), BOXES, OTHERS)
 
 
 # -- as instructions ---------------------------------------------------------------------------------------------------
@@ -260,6 +265,17 @@ def test_error__operands_that_the_shape_function_refuses(build):
     with pytest.raises(OperatorRefuses, match="three rows, please") as caught:
         run_linked(source, [np.zeros((2, 2), np.float32)])
     assert caught.value.at.line == 2 and "faults_shape.cpp:" in str(caught.value)
+
+
+@pytest.mark.jax
+def test_device__has_one_library_a_model(jax, giou, build):
+    numbers = build("api").numbers
+    program = jax.jit(lambda a, b: (giou(a, b), numbers(a[0], 1, 2, 3)))
+    text = program.lower(BOXES, OTHERS).as_text()
+    assert np.array_equal(run_linked(text, [BOXES, OTHERS])[0], giou(BOXES, OTHERS))
+    with pytest.raises(SeveralLibraries, match=r"'gpsimd_call' runs .*libapi.* one of .*libgiou.so") as caught:
+        simulate_linked(text, [BOXES, OTHERS])
+    assert "@AwsNeuronCustomOp" in text.split("\n")[caught.value.at.line - 1]
 
 
 def test_library__the_graphs_build_goes_before_a_newer_one(tmp_path):
