@@ -133,3 +133,12 @@ def product(x, y):
     p, f = ids(out.shape)
     nl.store(out[p, f], nl.matmul(nl.load(x), nl.load(y)))
     return out
+
+
+@nki.jit
+def summed_over_programs(x):
+    """Each program's rows, plus those of all others."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ds(nl.program_id(0) * 16, 16)
+    nl.store(out[rows, :], nl.all_reduce(nl.load(x[rows, :]), nl.add, program_axes=0))
+    return out

@@ -174,3 +174,15 @@ def test_float64__arguments_and_results_around_the_kernels():
     scaled, half = program(A, np.float64(3))
     assert not program.whole and half.dtype == np.float64 and half == 1.5
     np.testing.assert_allclose(scaled, A * 6, rtol=1e-6)
+
+
+def test_programs_that_meet__are_called_from_the_graph():
+    def graph(a):
+        return kernels.summed_over_programs[2](a * 2) + 1
+    text, expected = lowered(graph, A), np.tile(2 * (A[:16] + A[16:]) + 1, (2, 1))
+    same([jax.jit(graph)(A)], [expected], 1e-6)
+    program = LinkedProgram(text)
+    assert not program.whole
+    same(program(A), [expected], 1e-6)
+    with pytest.raises(Unsupported, match="a kernel whose programs meet, in one program with a graph"):
+        simulate_linked(text, [A])

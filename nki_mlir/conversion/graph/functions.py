@@ -7,6 +7,12 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.upstream import named, operations_of
 from nki_mlir.conversion.graph.views import defining, dense, reinterpreted, whole_buffer
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.dialects.places import place_of
 
 
 def results_as_arguments(function: Any) -> None:
@@ -99,8 +105,17 @@ def insert_kernels(function: Any, kernels: Any) -> None:
     calls = operations_of(function, lambda name: name == "func.call")
     for call in calls:
         program = named(kernels, call.attributes["callee"].value)
+        check_alone(program, call)
         _mark_parallel(call)
         insert(program, call)
+
+
+def check_alone(program: Any, call: Any) -> None:
+    """Programs of a launch become loops, in which one cannot wait for the next."""
+    meetings = operations_of(program, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
+    if any(read_op(op).between == PROGRAMS for op in meetings):                 # type: ignore[attr-defined]
+        raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
+                          instead="call it from the graph, without --link-kernels").located(place_of(call))
 
 
 def insert(program: Any, call: Any) -> None:
