@@ -64,15 +64,23 @@ def _add(op: Any, found: Effects) -> None:
                     found.reads.add(memory_of(value))
         return
     if is_tile_op(op):
-        for one, tile in read_op(op).operands():
-            for group, takes in ((found.reads, one.reads), (found.writes, one.writes)):
-                if takes:
-                    group.add(memory_of(tile.handle))
+        tile_op = read_op(op)
+        found.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
+        found.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
+        if tile_op.acts_outside:        # other programs write what all of them share
+            found.writes |= {a for a in function_of(op).regions[0].blocks[0].arguments
+                             if isinstance(a.type, ir.MemRefType)}
     for value in op.operands:
         if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
             found.reads.add(memory_of(value))
             if op.name != "memref.load":
                 found.writes.add(memory_of(value))
+
+
+def function_of(op: Any) -> Any:
+    while op.name != "func.func":
+        op = op.parent.operation
+    return op
 
 
 def has_uses(value: Any) -> bool:
