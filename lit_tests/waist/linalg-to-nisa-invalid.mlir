@@ -4,7 +4,7 @@
 
 func.func @pieces(%y: memref<4x4xf32, "hbm">) {
   %x = memref.alloc() : memref<4x4xf32, "sbuf">
-  // expected-error @+1 {{a transfer under a mask of more than 3 boxes is not supported}}
+  // expected-error @+1 {{a transfer or product under a mask of more than 3 boxes is not supported}}
   linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"],
                   nki.mask = affine_set<(d0, d1) : (d0 - d1 >= 0)>}
     ins(%x : memref<4x4xf32, "sbuf">) outs(%y : memref<4x4xf32, "hbm">) {

@@ -27,17 +27,20 @@ from nki_mlir.conversion.selection.instructions import MaskedInstruction
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader
 from nki_mlir.conversion.selection.selector import Selector, is_copy
+from nki_mlir.conversion.structured import StructuredBuilder
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.places import place_of
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.transforms.dead_code import PURE, erase_dead_code
 from nki_mlir.transforms.levels import Level
+from nki_mlir.transforms.mask_boxes import box_of
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.symbol_values import SymbolValues
 
@@ -51,6 +54,7 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             _generalize(module)
+            _open_masks(module)
             for kernel in kernel_functions(module):
                 emitter = Emitter(machine_named(kernel.target))
                 for block in _blocks(kernel.op):
@@ -70,6 +74,24 @@ def _generalize(module: Any) -> None:
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     if found:
         load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
+
+
+def _open_masks(module: Any) -> None:
+    """Instructions under masks that are no box as structured operations, which have forms for every mask."""
+    builder = StructuredBuilder()
+    for kernel in kernel_functions(module):
+        for block in _blocks(kernel.op):
+            for operation in [op.operation for op in block.operations]:
+                if not is_masked(operation):
+                    continue
+                op = read_op(operation)
+                box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
+                if op.is_loop_nest and not isinstance(op, DmaCopyOp) and box is not None and box.rest:
+                    builder.convert(operation)
+
+
+def is_masked(operation: Any) -> bool:
+    return operation.name.startswith("nisa.") and is_tile_op(operation) and str(operation.attributes["mask"]) != NO_MASK
 
 
 def _blocks(op: Any) -> Iterator[Any]:
@@ -95,7 +117,7 @@ class _Block:
         for op in self.operations:
             if op.name.startswith("nisa.") and is_tile_op(op):
                 _take_bytes(op)
-                if str(op.attributes["mask"]) != NO_MASK or self.unseen(op):
+                if is_masked(op) or self.unseen(op):
                     self.instruction(op)
         for op in self.done:
             op.erase()

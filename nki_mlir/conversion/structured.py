@@ -14,7 +14,7 @@ from nki_mlir.conversion.boxes import shrink
 from nki_mlir.conversion.scalar_body import ScalarBody
 from nki_mlir.conversion.template import Template
 from nki_mlir.conversion.writer import Nest, Operand, Writer
-from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.op import Op
@@ -27,15 +27,19 @@ Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction as a start value, what is done to an element, a step, and what is done to the result."""
+    """A reduction as a start value, what is done to an element, a step, and what is done to the result.
+
+    ``first`` is a reduction of the same elements that comes before; ``element`` and ``last`` get its result, too.
+    """
 
     step: str
     start: float
-    element: Expression = lambda s, value: value
+    element: Expression = lambda s, value, *known: value
     last: Expression | None = None
+    first: "Fold | None" = None
 
-    def add(self, s: ScalarBody, total: Any, value: Any) -> Any:
-        return s.alu(self.step, total, self.element(s, value))
+    def add(self, s: ScalarBody, total: Any, value: Any, *known: Any) -> Any:
+        return s.alu(self.step, total, self.element(s, value, *known))
 
 
 class StructuredBuilder:
@@ -95,16 +99,26 @@ class StructuredBuilder:
         target = work.target(name, dst, work.readers(name))
         overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
         total = work.accumulator(rows, fold, overlaps)
-        work.fill(rows_name, total, fold.start)
 
-        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            value = work.expression(s, sources, ins)
-            return [s.convert(value, work.compute, dst.dtype), fold.add(s, outs[1], value)]
-        self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
-                            work.compute, body, op.index_forms(), op.extra)
+        def value(s: ScalarBody, ins: Sequence[Any]) -> Any:
+            return work.expression(s, sources, ins)
+        if op.mask:                         # one result at a time: what depends on a mask has several forms
+            known = work.folds(rows_name, total, fold, work.inputs(), value)
+            self.writer.generic(work.elements, work.inputs(), [work.operand(name, target)], work.compute,
+                                lambda s, ins, outs: [s.convert(value(s, ins), work.compute, dst.dtype)],
+                                op.index_forms(), op.extra)
+        else:
+            known = []
+            work.fill(rows_name, total, fold.start)
+
+            def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+                made = value(s, ins)
+                return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
+            self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
+                                work.compute, body, op.index_forms(), op.extra)
         if target is not dst:
             work.move(name, target, dst)
-        work.finish(rows_name, total, rows, fold.last)
+        work.finish(rows_name, total, rows, fold.last, known)
 
     def reduction(self, op: Op, alu: str, negate: bool = False) -> None:
         """``dst = src`` folded over the op's reduced axes."""
@@ -112,12 +126,9 @@ class StructuredBuilder:
         work = _Work(self, op)
         fold = work.fold(alu, negate)
         total = work.accumulator(dst, fold, may_overlap(dst, src, op.ranges))
-        work.fill(name, total, fold.start)
-        self.writer.generic(
-            work.nest, [work.operand(source, src)], [work.folded(name, total)], work.compute,
-            lambda s, ins, outs: [fold.add(s, outs[0], s.convert(ins[0], src.dtype, work.compute))],
-            (), op.extra)
-        work.finish(name, total, dst, fold.last)
+        known = work.folds(name, total, fold, [work.operand(source, src)],
+                           lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
+        work.finish(name, total, dst, fold.last, known)
 
     def contraction(self, op: Op, accumulate: bool) -> None:
         """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
@@ -147,6 +158,7 @@ class _Work:
         self.written = {name for name, _ in op.targets()}
         self.compute: DType = op.compute or op.sources()[-1][1].dtype
         self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
+        self.elements = replace(self.nest, reduced=frozenset())
 
     # -- operands ------------------------------------------------------------------------------------------------------
     def operand(self, name: str, tile: Tile) -> Operand:
@@ -187,26 +199,35 @@ class _Work:
         sources = self.op.sources()
         return s.convert(self.expression(s, sources, [places.get(id(t), out) for _, t in sources]), self.compute, dtype)
 
-    def reduced_position(self) -> Linear:
-        """A form that is 0 at the first of the elements that are folded together, and above 0 at all others."""
-        return Linear(0, (), tuple((axis, 1) for axis in sorted(self.reduced)))
+    def order(self) -> Linear:
+        """A form that counts the elements that are folded together, in their order, from 0."""
+        axes, step = [], 1
+        for axis in sorted(self.reduced, reverse=True):
+            axes.append((axis, step))
+            step *= self.iteration.extents[axis]
+        return Linear(0, (), tuple(sorted(axes)))
 
     def fold(self, alu: str, negate: bool = False) -> Fold:
-        entry = ALU[alu]
+        entry, masked = ALU[alu], bool(self.nest.mask)
         start = entry.identity(self.compute)
         if start is not None:
             return Fold(alu, start, last=(lambda s, total: s.alu("negative", total)) if negate else None)
-        if self.nest.mask:
-            raise Unsupported(feature=f"a mask that is no box on a reduction by '{alu}'",
-                              instead="mask the operands when they are loaded, or split the operation")
         if alu == "average":
-            count = prod(self.iteration.extents[axis] for axis in self.reduced)
-            return Fold("add", 0, last=lambda s, total: _signed(
-                s, s.alu("divide", total, s.constant(count)), negate))
-        # a - b - c ... = -(-a + b + c ...): the first element has the other sign.
-        position = self.reduced_position()
-        return Fold("add", 0, lambda s, value: s.alu("select", s.position(position), value, s.alu("negative", value)),
-                    lambda s, total: _signed(s, total, not negate))
+            number = prod(self.iteration.extents[axis] for axis in self.reduced)
+
+            def mean(s: ScalarBody, total: Any, *counted: Any) -> Any:
+                return _signed(s, s.alu("divide", total, counted[0] if counted else s.constant(number)), negate)
+            return Fold("add", 0, last=mean,
+                        first=Fold("add", 0, lambda s, value: s.constant(1)) if masked else None)
+        # a - b - c ...: the sum, in which all elements but the first have the other sign.
+        order = self.order()
+
+        def element(s: ScalarBody, value: Any, *first: Any) -> Any:
+            place = s.position(order)
+            behind = s.alu("not_equal", place, first[0]) if first else place
+            return s.alu("select", behind, s.alu("negative", value), value)
+        return Fold("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
+                    Fold("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def inputs(self) -> list[Operand]:
@@ -224,33 +245,49 @@ class _Work:
 
     def move(self, name: str, temporary: Tile, dst: Tile) -> None:
         """Copy a tile that was written to a temporary to its place."""
-        nest = replace(self.nest, reduced=frozenset())
-        self.writer.generic(nest, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
+        self.writer.generic(self.elements, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
                             lambda s, ins, outs: [ins[0]])
 
-    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None) -> None:
+    def folds(self, name: str, total: Tile, fold: Fold, inputs: list[Operand], value: Expression) -> list[Tile]:
+        """Fold ``value(s, inputs)`` into ``total``; the result of what is folded before, for ``finish``."""
+        known = []
+        if fold.first is not None:
+            known.append(self.writer.temporary(total, self.compute))
+            self.folds(name, known[0], fold.first, inputs, value)
+        self.fill(name, total, fold.start)
+        count = len(inputs)
+        self.writer.generic(
+            self.nest, [*inputs, *(self.folded(name, t) for t in known)], [self.folded(name, total)], self.compute,
+            lambda s, ins, outs: [fold.add(s, outs[0], value(s, ins[:count]), *ins[count:])],
+            self.op.index_forms(), self.op.extra)
+        return known
+
+    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None, known: Sequence[Tile] = ()
+               ) -> None:
         """Write a fold's result, or ``last`` of it."""
         if total is dst and last is None:
             return
-        self._copy_folded(name, total, dst, last or (lambda s, value: value))
+        self._copy_folded(name, total, dst, last or (lambda s, value, *known: value), known)
 
     def start_from(self, name: str, dst: Tile, total: Tile) -> None:
         """Start a fold from what ``dst`` holds."""
         self._copy_folded(name, dst, total, lambda s, value: value)
 
-    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression) -> None:
-        given, out, nest, inputs = self.folded(name, source), self.folded(name, target), self.nest, list[Operand]()
+    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, known: Sequence[Tile] = ()
+                     ) -> None:
+        given, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
+        nest, inputs = self.nest, list[Operand]()
         if nest.mask:
             inputs = self.inputs()
         else:                                       # a loop over the result alone
             place = {axis: k for k, axis in enumerate(out.axes)}
-            given, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (given, out))
+            *given, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
             nest = Nest(len(place))
 
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-            value = change(s, s.convert(ins[0], source.dtype, self.compute))
+            value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
             return [s.convert(value, self.compute, target.dtype)]
-        self.writer.generic(nest, [given, *inputs], [out], self.compute, body)
+        self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
 
 
 def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:

@@ -55,9 +55,8 @@ def just_made(value: Any) -> ops.Made | None:
     made: ops.Made | None = builder.properties.get("made")
     if made is None or made.result is not value or builder.last is not made.op:
         return None
-    if made.op is not None and len(made.op.targets()) != 1:
-        return None
-    return made
+    written = [f for f in made.cls.tiles if f.writes and (f.name == "dst" or made.views.get(f.name) is not None)]
+    return made if len(written) == 1 else None
 
 
 def redirect(value: View, target: View, mask: Any) -> bool:

@@ -19,7 +19,7 @@ from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
 from nki_mlir.frontend.builder import active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
-from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View, tile_of
 from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
@@ -334,6 +334,11 @@ def tile_index(expression: Any) -> Index:
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
+    """The tile is printed whole, with 0 where the mask does not hold; a mask of loop variables alone decides whether."""
+    if isinstance(mask, Mask) and mask.shape:
+        shown = filled(x.shape, 0, x.dtype)
+        emit(movement.CopyOp, {"dst": shown, "src": as_operand(x)}, mask)
+        x, mask = shown, None
     emit(movement.DevicePrintOp, {"src": as_operand(x)}, mask, prefix=str(prefix))
 
 

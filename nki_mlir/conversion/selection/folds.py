@@ -15,6 +15,7 @@ from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.reduction import TensorPartitionReduceOp, TensorReduceOp
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.transforms.mask_boxes import Box, box_of
 
 if TYPE_CHECKING:
     from nki_mlir.conversion.selection.selector import Selector
@@ -28,10 +29,10 @@ def select(selector: "Selector", nest: Nest, fresh: bool) -> None:
         return _assignment(selector, nest)
     fn, element = fold_of(nest.body)
     factors = _factors(fn, element)
-    if factors is not None and len(nest.reduced) == 1 and not nest.mask:
+    if factors is not None and len(nest.reduced) == 1:
         product = _product(nest, factors)
         if product is not None:
-            return _contraction(selector, *product, fresh)
+            return _masked_contraction(selector, *product, fresh)
     return _reduction(selector, nest, fresh)
 
 
@@ -155,6 +156,22 @@ def _product(nest: Nest, factors: tuple[int, int]) -> tuple[Nest, Operand, Opera
                 o.moves(0) or nest.extents[0] == 1 for o in (a, b)):
             return nest, stationary, moving
     return None
+
+
+def _masked_contraction(selector: "Selector", nest: Nest, stationary: Operand, moving: Operand, fresh: bool) -> None:
+    """A product for each box of active elements. For one result these are neighbours: each has one box."""
+    nest = replace(nest, inputs=(stationary, moving))
+    box = box_of(nest.mask, nest.extents, selector.interval)
+    if box is None:
+        return None
+    nest = masks.boxed(nest, box)
+    if not nest.mask:
+        return _contraction(selector, nest, *nest.inputs, fresh)
+
+    def product(starts: tuple[int, ...], counts: tuple[int, ...]) -> None:
+        part = masks.boxed(replace(nest, mask=()), Box(starts, counts, ()))
+        _contraction(selector, part, *part.inputs, fresh)
+    return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last=0)
 
 
 def _contraction(selector: "Selector", nest: Nest, stationary: Operand, moving: Operand, fresh: bool) -> None:

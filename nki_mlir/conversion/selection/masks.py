@@ -104,26 +104,29 @@ def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
 
 
 def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
-             emit: Callable[[Starts, Starts], None]) -> None:
-    """``emit(starts, counts)`` for each box; a case for each value of a symbol that the mask depends on."""
-    planned = list(_cases(emitter.ranges, mask, extents, limit))
+             emit: Callable[[Starts, Starts], None], last: int = -1) -> None:
+    """``emit(starts, counts)`` for each box; a case for each value of a symbol that the mask depends on.
+
+    Axis ``last`` is cut after all others, so that its boxes at one place of the others are one.
+    """
+    planned = list(_cases(emitter.ranges, mask, extents, limit, last))
     if sum(len(found) for _, found in planned) > limit:
-        raise Unsupported(feature=f"a transfer under a mask of more than {limit} boxes",
-                          instead="raise pieces= of linalg-to-nisa, or select on chip after the load")
+        raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
+                          instead="raise pieces= of linalg-to-nisa, or select on chip")
     for values, found in planned:
         with emitter.where(values):
             for starts, counts in found:
                 emit(starts, counts)
 
 
-def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[dict[int, int], list]]:
+def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[tuple[dict[int, int], list]]:
     """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
     symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     made = 0
     for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
         given = dict(zip(symbols, values))
         known = tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
-        found = list(_boxes(known, extents, limit))
+        found = list(_boxes(known, extents, limit, last))
         if found:
             yield given, found
         made += len(found)
@@ -131,7 +134,7 @@ def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int) -> It
             return
 
 
-def _boxes(mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[tuple[Starts, Starts]]:
     """Boxes that hold the active elements and no others; at most one more than the limit."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
@@ -139,14 +142,14 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int) -> Iterator[tuple[tup
     if not box.rest:
         yield box.starts, box.counts
         return
-    axis = min(a for c in box.rest for a, _ in c.form.axes)
+    axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
     open_boxes: dict[tuple, list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
     made = 0
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
         fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
-        inner = {(s, n) for s, n in _boxes(fixed, counts, limit)}
+        inner = {(s, n) for s, n in _boxes(fixed, counts, limit, last)}
         for key in [k for k in open_boxes if k not in inner]:
             yield _along(box, axis, key, open_boxes.pop(key))
             made += 1

@@ -26,6 +26,8 @@ class PatternAddressed(NisaOp):
     ``place = start + sum(steps[k] * position[k]) + scale * index``, where the index is below ``extent``.
     """
 
+    is_loop_nest = False
+
     table, moved = "src", "dst"
     start: int
     steps: tuple
@@ -145,6 +147,8 @@ def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
 
 class ColumnsAddressed(NisaOp):
     """Base of gathering and scattering columns of a tile by offsets that ``group`` partitions share."""
+
+    is_loop_nest = False
 
     @property
     def compute(self) -> DType | None:

@@ -40,6 +40,7 @@ class GpsimdCallOp(Whole, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic
     transfers_out: int = 0
     bytes_out: int = 0
     destinations = (HBM,)
+    is_loop_nest = False
 
     def verify(self, check: Any) -> None:
         for label in ("dst", *SOURCES):

@@ -37,6 +37,8 @@ def checked_rows(index: np.ndarray, table: np.ndarray, mode: str) -> tuple[np.nd
 class RowAddressed(NisaOp):
     """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
 
+    is_loop_nest = False
+
     table_field = "src"
 
     @property
@@ -139,6 +141,8 @@ class DynamicCopy(NisaOp):
 
     ``piece`` is the field of the tile, ``row`` that of the row; ``position`` is affine over the piece's axes.
     """
+
+    is_loop_nest = False
 
     piece, row = "dst", "src"
 

@@ -12,6 +12,8 @@ from nki_mlir.dialects.op import Iteration, NisaOp
 class PartitionWise(NisaOp):
     """Axis 0 of every tile is one iteration axis; the first source's other dims are axes, too, so that masks apply."""
 
+    is_loop_nest = False
+
     def iteration(self) -> Iteration:
         operands = self.operands()
         main = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])

@@ -23,6 +23,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     stationary: In
     moving: In
     destinations = (PSUM,)
+    is_loop_nest = False
 
     def verify(self, check: Any) -> None:
         check.spaces("dst", PSUM)

@@ -137,6 +137,7 @@ class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=
 
     src: In
     prefix: str
+    is_loop_nest = False
 
     @property
     def compute(self) -> DType | None:

@@ -5,6 +5,7 @@ Eager execution, the interpreter and the simulator of the instruction stream run
 instruction means is written once, in its class.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
 
@@ -125,48 +125,58 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
 
 def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, positions: list) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
-    starts, _, active = box
-    iteration = op.iteration()
-    if len(iteration.reduced) and not _is_row_reduction(op):
+    if not op.is_loop_nest:
         raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
-    grid = np.argwhere(active).T + np.array(starts)[:, None]
-    compute = op.compute
-    sources = []
-    for name, tile in op.sources():
-        pattern, place, dtype = patterns[name]
-        own = grid[list(iteration.axes[name])]
-        flat = pattern.elements(arrays[place], values, own)
-        value = flat_view(arrays[place], dtype.numpy)[flat]
-        sources.append(convert(value, compute, tile.dtype) if compute is not None else value)
-    sources += [p[active].astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
-    if iteration.reduced:
-        return _reduce_scattered(op, patterns, arrays, values, box, sources[0])
-    # Gathered elements lie in one dimension: there is nothing to transpose, as the reference would.
-    result = op.body(ArrayScalars(compute), *sources) if hasattr(op, "body") else op.reference(*sources)
-    for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
-        pattern, place, dtype = patterns[name]
-        flat = pattern.elements(arrays[place], values, grid[list(iteration.axes[name])])
-        flat_view(arrays[place], dtype.numpy)[flat] = convert(np.asarray(value), tile.dtype, _made(value, compute))
+    starts, counts, active = box
+    reduced = op.iteration().reduced
+    if not reduced:
+        coordinates = np.argwhere(active).T + np.array(starts)[:, None]
+        return _gathered(op, patterns, arrays, values, list(coordinates), [p[active] for p in positions])
+    # Results whose active elements are the same along the reduced axes are computed at once.
+    varying = sorted({axis for c in op.mask for axis, _ in c.form.axes} - reduced)
+    for fixed in itertools.product(*(range(counts[axis]) for axis in varying)):
+        at = dict(zip(varying, fixed))
+        part = active[tuple(at.get(k, slice(None) if k in reduced else 0) for k in range(len(counts)))]
+        if not part.any():
+            continue
+        along = dict(zip(sorted(reduced), np.argwhere(part).T))
+        last = max(reduced)
+        coordinates = [start + (along[axis] if axis in reduced else np.array([at[axis]]) if axis in at else
+                                np.arange(count)) for axis, (start, count) in enumerate(zip(starts, counts))]
+        _gathered(op, patterns, arrays, values, coordinates, [])
     return None
 
 
-def _is_row_reduction(op: Op) -> bool:
-    """A plain reduction of one source: inactive elements can be filled with the operation's identity."""
-    fn = getattr(op, "op", None)
-    return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
+def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinates: list, positions: list) -> None:
+    """The operation on the elements at some coordinates of its axes.
 
+    Without reductions these are the active elements, in one dimension. Else they are those of each axis by itself, but
+    for the reduced axes, which go together and take the place of the last of them.
+    """
+    iteration, compute = op.iteration(), op.compute
+    reduced = iteration.reduced
 
-def _reduce_scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, active_values: Any) -> None:
-    starts, counts, active = box
-    identity = ALU[op.op].identity(op.compute or op.operands()[0][1].dtype)     # type: ignore[attr-defined]
-    filled = np.full(tuple(counts), identity, active_values.dtype)
-    filled[active] = active_values
-    reduced = tuple(op.iteration().reduced)
-    touched = active.any(axis=reduced, keepdims=True)
-    value = op.reference(filled)
-    (name, tile), = op.targets()
-    pattern, place, _ = patterns[name]
-    dims = [(0, 1) if k in reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
-    target = pattern.box(arrays[place], values, [d[0] for d in dims], [d[1] for d in dims])
-    np.copyto(target, convert(np.asarray(value), tile.dtype, _made(value, op.compute)), where=touched)
+    def elements(name: str) -> np.ndarray:
+        """Flat indices of an operand's elements, in the operand's dims."""
+        pattern, place, _ = patterns[name]
+        axes = iteration.axes[name]
+        own = []
+        for axis, extent in zip(axes, pattern.shape):
+            vector = np.zeros(1, np.int64) if axis in reduced and extent == 1 else coordinates[axis]
+            dim = axes.index(max(reduced) if axis in reduced else axis) if reduced else 0
+            own.append(vector.reshape([-1 if d == dim else 1 for d in range(len(axes) if reduced else 1)]))
+        spread = np.broadcast_arrays(*own)
+        return pattern.elements(arrays[place], values, np.stack([c.ravel() for c in spread])).reshape(spread[0].shape)
+
+    sources = []
+    for name, tile in op.sources():
+        value = flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)]
+        sources.append(convert(value, compute, tile.dtype) if compute is not None else value)
+    sources += [p.astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
+    # Gathered elements without reduction lie in one dimension: there is nothing to transpose, as the reference would.
+    by_body = not reduced and hasattr(op, "body")
+    result = op.body(ArrayScalars(compute), *sources) if by_body else op.reference(*sources)    # type: ignore[attr-defined]
+    for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
+        flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)] = convert(
+            np.asarray(value), tile.dtype, _made(value, compute))
