@@ -1,18 +1,5 @@
 // RUN: nki-opt --nki-to-linalg --split-input-file --verify-diagnostics %s
 
-// A mean needs to know of how many elements: a mask that is no box does not say.
-func.func @mean(%x: memref<64x64xf32, "sbuf">, %y: memref<64x1xf32, "sbuf">) {
-  // expected-error @+1 {{a mask that is no box on a reduction by 'average' is not supported}}
-  "nki.reduce"(%y, %x) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 1]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 64]]>],
-    mask = affine_set<(d0, d1) : (d0 - d1 >= 0)>, op = "average", axes = [1]}
-    : (memref<64x1xf32, "sbuf">, memref<64x64xf32, "sbuf">) -> ()
-  return
-}
-
-// -----
-
 // The pass reads the tile level.
 func.func @lowered(%x: memref<64x64xf32, "sbuf">, %c: f32) {
   // expected-error @+1 {{'linalg.fill' is not legal at the nki level}}

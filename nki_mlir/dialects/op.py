@@ -86,7 +86,7 @@ class Op:
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
-    is_loop_nest: ClassVar[bool] = True         # each element of the iteration space by itself, so that any can be left out
+    is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted

@@ -334,7 +334,7 @@ def tile_index(expression: Any) -> Index:
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
-    """The tile is printed whole, with 0 where the mask does not hold; a mask of loop variables alone decides whether."""
+    """The tile is printed whole, 0 where the mask does not hold; a mask of loop variables alone decides whether."""
     if isinstance(mask, Mask) and mask.shape:
         shown = filled(x.shape, 0, x.dtype)
         emit(movement.CopyOp, {"dst": shown, "src": as_operand(x)}, mask)

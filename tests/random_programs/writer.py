@@ -13,6 +13,7 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
+
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import ALL, BOOL, DType

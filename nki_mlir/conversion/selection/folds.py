@@ -32,7 +32,7 @@ def select(selector: "Selector", nest: Nest, fresh: bool) -> None:
     if factors is not None and len(nest.reduced) == 1:
         product = _product(nest, factors)
         if product is not None:
-            return _masked_contraction(selector, *product, fresh)
+            return _products(selector, product, fresh)
     return _reduction(selector, nest, fresh)
 
 
@@ -140,8 +140,8 @@ def _factors(fn: str, element: Node) -> tuple[int, int] | None:
     return None
 
 
-def _product(nest: Nest, factors: tuple[int, int]) -> tuple[Nest, Operand, Operand] | None:
-    """The nest, arranged by the contracted axis, and its stationary and moving operands."""
+def _product(nest: Nest, factors: tuple[int, int]) -> Nest | None:
+    """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
     (contracted,) = nest.reduced
     nest = nest.arranged(contracted, keep=nest.output.lanes)
     rows = nest.output.lanes
@@ -154,30 +154,27 @@ def _product(nest: Nest, factors: tuple[int, int]) -> tuple[Nest, Operand, Opera
         if (nest.extents[rows] == 1 or (stationary.moves(rows) and not moving.moves(rows))) and all(
                 moving.moves(axis) and not stationary.moves(axis) for axis in columns) and all(
                 o.moves(0) or nest.extents[0] == 1 for o in (a, b)):
-            return nest, stationary, moving
+            return replace(nest, inputs=(stationary, moving))
     return None
 
 
-def _masked_contraction(selector: "Selector", nest: Nest, stationary: Operand, moving: Operand, fresh: bool) -> None:
-    """A product for each box of active elements. For one result these are neighbours: each has one box."""
-    nest = replace(nest, inputs=(stationary, moving))
+def _products(selector: "Selector", nest: Nest, fresh: bool) -> None:
+    """A product for each box of active elements. Those that go into one result are neighbours: it is in one box."""
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
         return None
     nest = masks.boxed(nest, box)
     if not nest.mask:
-        return _contraction(selector, nest, *nest.inputs, fresh)
+        return _contraction(selector, nest, fresh)
 
     def product(starts: tuple[int, ...], counts: tuple[int, ...]) -> None:
-        part = masks.boxed(replace(nest, mask=()), Box(starts, counts, ()))
-        _contraction(selector, part, *part.inputs, fresh)
+        _contraction(selector, masks.boxed(nest, Box(starts, counts, ())), fresh)
     return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last=0)
 
 
-def _contraction(selector: "Selector", nest: Nest, stationary: Operand, moving: Operand, fresh: bool) -> None:
+def _contraction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     """Products of tiles, as many as the sizes take, accumulated over the contracted axis."""
     machine, emitter = selector.emitter.machine, selector.emitter
-    nest = replace(nest, inputs=(stationary, moving))
     rows = nest.output.lanes
     assert rows is not None
     columns = [a for a in range(1, len(nest.extents)) if a != rows]

@@ -119,7 +119,8 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
                 emit(starts, counts)
 
 
-def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[tuple[dict[int, int], list]]:
+def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
+           ) -> Iterator[tuple[dict[int, int], list]]:
     """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
     symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     made = 0

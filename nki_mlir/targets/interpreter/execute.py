@@ -15,6 +15,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
 
@@ -133,6 +134,8 @@ def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tupl
     if not reduced:
         coordinates = np.argwhere(active).T + np.array(starts)[:, None]
         return _gathered(op, patterns, arrays, values, list(coordinates), [p[active] for p in positions])
+    if _has_identity(op):
+        return _filled(op, patterns, arrays, values, box)
     # Results whose active elements are the same along the reduced axes are computed at once.
     varying = sorted({axis for c in op.mask for axis, _ in c.form.axes} - reduced)
     for fixed in itertools.product(*(range(counts[axis]) for axis in varying)):
@@ -141,7 +144,6 @@ def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tupl
         if not part.any():
             continue
         along = dict(zip(sorted(reduced), np.argwhere(part).T))
-        last = max(reduced)
         coordinates = [start + (along[axis] if axis in reduced else np.array([at[axis]]) if axis in at else
                                 np.arange(count)) for axis, (start, count) in enumerate(zip(starts, counts))]
         _gathered(op, patterns, arrays, values, coordinates, [])
@@ -180,3 +182,28 @@ def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinate
     for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
         flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)] = convert(
             np.asarray(value), tile.dtype, _made(value, compute))
+
+
+def _has_identity(op: Op) -> bool:
+    """A plain reduction of one source, where inactive elements can be replaced by what changes nothing."""
+    fn = getattr(op, "op", None)
+    return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
+
+
+def _filled(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple) -> None:
+    starts, counts, active = box
+    iteration, compute = op.iteration(), op.compute
+    (source, tile), = op.sources()
+    pattern, place, dtype = patterns[source]
+    flat = pattern.elements(arrays[place], values, np.argwhere(active).T + np.array(starts)[:, None])
+    given = flat_view(arrays[place], dtype.numpy)[flat]
+    given = convert(given, compute, tile.dtype) if compute is not None else given
+    filled = np.full(tuple(counts), ALU[op.op].identity(compute or dtype), given.dtype)     # type: ignore[attr-defined]
+    filled[active] = given
+    value = op.reference(filled)
+    (name, tile), = op.targets()
+    pattern, place, _ = patterns[name]
+    kept = [(0, 1) if k in iteration.reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
+    target = pattern.box(arrays[place], values, [s for s, _ in kept], [n for _, n in kept])
+    touched = active.any(axis=tuple(iteration.reduced), keepdims=True)
+    np.copyto(target, convert(np.asarray(value), tile.dtype, _made(value, compute)), where=touched)
