@@ -334,11 +334,12 @@ def tile_index(expression: Any) -> Index:
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
-    """The tile is printed whole, 0 where the mask does not hold; a mask of loop variables alone decides whether."""
+    """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is."""
     if isinstance(mask, Mask) and mask.shape:
+        apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
         shown = filled(x.shape, 0, x.dtype)
         emit(movement.CopyOp, {"dst": shown, "src": as_operand(x)}, mask)
-        x, mask = shown, None
+        x, mask = shown, Mask(apart) if apart else None
     emit(movement.DevicePrintOp, {"src": as_operand(x)}, mask, prefix=str(prefix))
 
 

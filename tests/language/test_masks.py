@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.nki.movement import print_sink
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.frontend.errors import ArangeInCondition, UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
@@ -444,3 +445,101 @@ def test_mask_must_have_the_operations_extents(on):
 def test_mask_is_joined_by_ampersand(on):
     error = refused(on, ArangeInCondition, lambda x, out: nl.store(out, nl.load(x), mask=(P < 5) and (F < 3)))
     assert error.name == "err_control_flow_condition_depending_on_arange"
+
+
+# -- masks that are no box, on what folds ------------------------------------------------------------------------------
+def test_mask_on_reduction__of_wide_integers_keeps_their_bits(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((ROWS, 1), nl.int32, buffer=nl.shared_hbm)
+        p, f = nl.arange(ROWS)[:, None], nl.arange(COLUMNS)[None, :]
+        nl.store(out, nisa.tensor_reduce(np.bitwise_or, nl.load(x), axis=[1], keepdims=True, mask=p >= f))
+        return out
+    x = np.arange(ROWS * COLUMNS, dtype=np.int32).reshape(ROWS, COLUMNS) + (1 << 28)
+    rows, columns = np.ogrid[:ROWS, :COLUMNS]
+    check(on, kernel, np.bitwise_or.reduce(np.where(rows >= columns, x, 0), axis=1, keepdims=True), x)
+
+
+@COUNTED
+@given(st.lists(comparisons(), min_size=1, max_size=2), st.sampled_from(["mean", "subtract", "rows"]))
+def test_mask_on_what_has_no_identity_or_two_results(terms, name):
+    x = np.where(numbers(ROWS, COLUMNS) % 2 == 0, 2, 1).astype(np.float32)
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((TURNS, ROWS, 1), nl.float32, buffer=nl.shared_hbm)
+        p, f = nl.arange(ROWS)[:, None], nl.arange(COLUMNS)[None, :]
+        tile = nl.load(x)
+        for i in nl.affine_range(TURNS):
+            rows, mask = nl.full((ROWS, 1), 77, nl.float32), holds(terms, p, f, i, True)
+            if name == "rows":
+                nisa.tensor_scalar_reduce(data=tile, op0=np.add, operand0=1.0, reduce_op=np.add, reduce_res=rows, mask=mask)
+            else:
+                rows[...] = nisa.tensor_reduce(getattr(np, name), tile, axis=[1], keepdims=True, mask=mask)
+            nl.store(out[i], rows)
+        return out
+    expected = np.full((TURNS, ROWS, 1), 77, np.float32)
+    for i, g in enumerate(grid_of(terms)):
+        for p in range(ROWS):
+            if g[p].any():
+                active = x[p, g[p]]
+                expected[i, p] = {"mean": active.mean(), "subtract": 2 * active[0] - active.sum(),
+                                  "rows": (active + 1).sum()}[name]
+    for on in EXECUTORS:
+        np.testing.assert_allclose(run(on, kernel, x), expected, rtol=2e-7)
+
+
+@COUNTED
+@given(st.lists(comparisons(), min_size=1, max_size=2), st.lists(comparisons(), max_size=1), st.booleans())
+def test_mask_on_product(left, right, accumulates):
+    """Over the axes of the operands: what is masked out is not summed, even if it is infinite."""
+    K, M, N = 9, ROWS, COLUMNS
+    a, b = (numbers(K, n) % 5 for n in (M, N))
+    a[4, 3] = np.inf
+
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((TURNS, M, N), nl.float32, buffer=nl.shared_hbm)
+        k = nl.arange(K)[:, None]
+        x, y = nl.load(a), nl.load(b)
+        for i in nl.affine_range(TURNS):
+            result = nl.full((M, N), 77, nl.float32, buffer=nl.psum)
+            u = x[holds(left, k, nl.arange(M)[None, :], i, True)]
+            v = y[holds(right, k, nl.arange(N)[None, :], i, True)] if right else y
+            if accumulates:
+                result += nisa.nc_matmul(u, v)
+            else:
+                result[...] = nisa.nc_matmul(u, v)
+            nl.store(out[i], nl.copy(result))
+        return out
+    k, m, n = np.ogrid[:K, :M, :N]
+    expected = np.full((TURNS, M, N), 77, np.float32)
+    for i in range(TURNS):
+        active = np.broadcast_to(holds(left, k, m, i, True) & (holds(right, k, n, i, True) if right else True), (K, M, N))
+        with np.errstate(invalid="ignore"):
+            total = np.where(active, a[:, :, None] * b[:, None, :], 0).sum(0)
+        expected[i] = np.where(active.any(0), total + 77 * accumulates, 77)
+    for on in EXECUTORS:
+        np.testing.assert_array_equal(run(on, kernel, a, b), expected)
+
+
+def test_mask_on_device_print__shows_the_tile_with_zeros(on):
+    printed = []
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for i in nl.sequential_range(3):
+            nl.device_print("shown", tile, mask=(P > F) & (i > 0))
+            nl.device_print("twice", tile, mask=i > 0)
+        nl.store(out, tile)
+        return out
+    x = numbers(16, 8)
+    token = print_sink.set(lambda prefix, value: printed.append((prefix, value.copy())))
+    run(on, kernel, x)
+    print_sink.reset(token)
+    p, f = np.ogrid[:16, :8]
+    assert [name for name, _ in printed] == ["shown", "twice", "shown", "twice"]
+    np.testing.assert_array_equal(printed[0][1], np.where(p > f, x, 0))
+    np.testing.assert_array_equal(printed[1][1], x)

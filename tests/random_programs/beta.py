@@ -26,8 +26,11 @@ class BetaWriter(Writer):
     dtypes = tuple(d for d in DTYPES if d.name != "float8_e4m3fn")
 
     # -- masks ---------------------------------------------------------------------------------------------------------
-    def mask(self, shape: tuple[int, ...], boxes: bool = False, often: bool = False) -> str:
-        """``, mask=...`` over tiles of a shape, or nothing. ``boxes``: comparisons of one axis each."""
+    def mask(self, shape: tuple[int, ...], boxes: bool = False, often: bool = False, fold: bool = False) -> str:
+        """``, mask=...`` over tiles of a shape, or nothing. ``boxes``: comparisons of one axis each.
+
+        ``fold``: of an operation that is not elementwise, which takes no ``!=`` and no ``|``.
+        """
         if not often and not self.maybe(3):
             return ""
         axes = [f"nl.arange({n})[{', '.join(':' if k == a else 'None' for k in range(len(shape)))}]"
@@ -44,14 +47,13 @@ class BetaWriter(Writer):
             if not boxes:
                 b = self.between(0, len(shape) - 1)
                 forms += [f"({axes[a]} * {self.between(1, 2)} + {axes[b]} <= {self.between(0, n + shape[b])}{offset})",
-                          f"({axes[a]} >= {axes[b]}{offset})", f"({axes[a]} == {axes[b]})",
-                          f"({axes[a]} != {self.between(0, n - 1)})"]
+                          f"({axes[a]} >= {axes[b]}{offset})", f"({axes[a]} == {axes[b]})"]
+                forms += [] if fold else [f"({axes[a]} != {self.between(0, n - 1)})"]
             self.note("mask.comparison")
             return self.pick(*forms)
-        plain = not boxes and self.maybe(4)
-        if plain:
+        if not boxes and not fold and self.maybe(4):
             self.note("mask.or")
-            left, right = (comparison().replace("!=", "<") for _ in range(2))
+            left, right = (comparison().replace("!=", "<").replace("==", "<") for _ in range(2))
             return f", mask={left} | {right}"
         first = comparison()
         if "!=" in first or self.maybe():
@@ -173,7 +175,7 @@ class BetaWriter(Writer):
     def store(self, tile: Tile, rtol: float = 0.0, atol: float = 0.0) -> None:
         """To an output of its own, at the place of the loops' variables."""
         counts = [loop for loop in self.loops if loop.symbolic]
-        if any(loop.count == 0 for loop in counts):
+        if self.conditional or any(loop.count == 0 for loop in counts):
             return
         lead = tuple(loop.count for loop in counts)
         out = self.output((*lead, *tile.shape), tile.dtype, rtol, atol)
@@ -191,6 +193,8 @@ class BetaWriter(Writer):
             self.statement()
         for tile in [*self.kept, *self.scopes[0][-12:]]:
             self.store(tile)
+        if not self.outputs:
+            self.store(self.fresh(self.shape(), FLOAT32))
         declared = [f"    {o.name} = nl.ndarray({o.shape}, {kind(o.dtype)}, buffer=nl.shared_hbm)" for o in self.outputs]
         head = f"def kernel({', '.join(self.inputs)}):"
         tail = f"    return {', '.join(o.name for o in self.outputs)}"

@@ -94,7 +94,7 @@ def bits(w: BetaWriter):
         other = w.fresh(a.shape, a.dtype, "amount").text
     else:
         other = w.operand(a.shape, (a.dtype,)).text
-    w.made(f"nl.{op}({a.text}, {other}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
+    w.made(f"nl.{op}({a.text}, {other}, dtype={kind(a.dtype)}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
 @rule()
@@ -352,7 +352,10 @@ def _reduction(w, a, axes, op, call, natural):
     facts = {"add": Facts(a.facts.bound * count, a.facts.unit), "multiply": Facts(a.facts.bound, a.facts.unit),
              "logical_and": Facts(1, 1)}.get(op, a.facts)
     dtype, asked = result(w, natural)
-    return w.made(call(f"{asked}{w.mask(a.shape)}"), shape, dtype, facts.cast(dtype))
+    text = call(f"{asked}{w.mask(a.shape, fold=True)}")
+    if op == "add" and dtype.is_float:                  # the sign of a sum that is 0 is not fixed
+        text = f"nl.add({text}, 0.0, dtype={kind(dtype)})"
+    return w.made(text, shape, dtype, facts.cast(dtype))
 
 
 REDUCERS = tuple(n for n, op in ALU.items() if op.reduce is not None and hasattr(nl, n))
@@ -366,7 +369,7 @@ def tensor_reduce(w: BetaWriter):
         a = w.operand(None, (INT32, UINT32, UINT16, UINT8))
         axes = free_axes(w, a)
         shape = tuple(1 if k in axes else n for k, n in enumerate(a.shape))
-        return w.made(f"nisa.tensor_reduce({token(op)}, {a.text}, axis={list(axes)}, keepdims=True{w.mask(a.shape)})",
+        return w.made(f"nisa.tensor_reduce({token(op)}, {a.text}, axis={list(axes)}, keepdims=True{w.mask(a.shape, fold=True)})",
                       shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
     sums = op in ("add", "subtract")
     a = w.operand(None, w.dtypes, (lambda t: t.facts.sums_exactly(t.free)) if sums else (
@@ -394,12 +397,12 @@ def rounded_sum(w: BetaWriter):
         shape = tuple(n for k, n in enumerate(a.shape) if k not in axes)
         shape += (1,) * (2 - len(shape))
         bound = bound * bound * 4
-        text = f"nl.var({a.text}, axis={list(axes)}, dtype=nl.float32{w.mask(a.shape)})"
+        text = f"nl.var({a.text}, axis={list(axes)}, dtype=nl.float32{w.mask(a.shape, fold=True)})"
     elif call == "nisa.tensor_reduce":
-        text = f"nisa.tensor_reduce(np.mean, {a.text}, axis={list(axes)}, keepdims=True, dtype=nl.float32{w.mask(a.shape)})"
+        text = f"nisa.tensor_reduce(np.mean, {a.text}, axis={list(axes)}, keepdims=True, dtype=nl.float32{w.mask(a.shape, fold=True)})"
         w.note("reduce.average")
     else:
-        text = f"{call}({a.text}, axis={list(axes)}, keepdims=True, dtype=nl.float32{w.mask(a.shape)})"
+        text = f"{call}({a.text}, axis={list(axes)}, keepdims=True, dtype=nl.float32{w.mask(a.shape, fold=True)})"
     w.note(call)
     return w.inexact(text, shape, FLOAT32, count * ULP * 4, count * ULP * bound * 4)
 
@@ -429,7 +432,7 @@ def partition_reduce(w: BetaWriter):
         if op == "add" and not a.facts.sums_exactly(a.shape[0]):
             return False
         facts = (Facts(a.facts.bound * a.shape[0], a.facts.unit) if op == "add" else a.facts).cast(a.dtype)
-    return w.made(f"nisa.tensor_partition_reduce({token(op)}, {a.text}{w.mask(a.shape)})", (1, *a.shape[1:]), a.dtype,
+    return w.made(f"nisa.tensor_partition_reduce({token(op)}, {a.text}{w.mask(a.shape, fold=True)})", (1, *a.shape[1:]), a.dtype,
                   facts)
 
 
@@ -441,7 +444,7 @@ def with_rows(w: BetaWriter):
         return False
     rows = w.name("rows")
     w.emit(f"{rows} = nl.full(({a.shape[0]}, 1), 5, nl.float32)")
-    mask = w.mask(a.shape)
+    mask = w.mask(a.shape, fold=True)
     if w.maybe():
         op, fold = w.pick("add", "maximum", "subtract"), w.pick("add", "maximum", "minimum")
         text = f"nisa.tensor_scalar_reduce(data={a.text}, op0={token(op)}, operand0=2.0, reduce_op={token(fold)}, " \
@@ -524,7 +527,7 @@ def product(w: BetaWriter):
 
 def matmul_mask(w: BetaWriter, K: int, M: int, N: int) -> str:
     """Over the three axes of a product."""
-    return w.mask((K, M, N), often=True)
+    return w.mask((K, M, N), often=True, fold=True)
 
 
 @rule()
@@ -548,7 +551,7 @@ def transpose(w: BetaWriter):
         return w.made(f"nl.copy({call}({a.text}))", a.shape[::-1], a.dtype, a.facts)
     if call == "nisa.dma_transpose":
         return w.made(f"{call}({a.text})", a.shape[::-1], a.dtype, a.facts)
-    return w.made(f"{call}({a.text}{w.mask(a.shape, boxes=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
+    return w.made(f"{call}({a.text}{w.mask(a.shape, fold=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
 
 
 @rule()
@@ -729,7 +732,7 @@ def sums_of_loops(w: BetaWriter):
 def printed(w: BetaWriter):
     a = w.operand((w.P, w.F), w.dtypes)
     w.note("nl.device_print")
-    w.emit(f"nl.device_print('value', {a.text}{w.mask(a.shape, boxes=True)})")
+    w.emit(f"nl.device_print('value', {a.text}{w.mask(a.shape)})")
 
 
 @rule()

@@ -93,8 +93,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
         cover.assign(element, filled.tile(nest.extents), everything)
         identity = ALU[fn].identity(element.dtype)
         assert identity is not None
-        masks.cleared(emitter, nest.mask, filled.tile(nest.extents), identity)
-        src = filled.tile(nest.extents)
+        src = masks.replaced(selector, nest, filled.tile(nest.extents), float(identity))
     else:
         src = cover.read(element, element.dtype, everything, widened=ALU[fn].group == "bitwise")
     dst = nest.output.tile(kept)

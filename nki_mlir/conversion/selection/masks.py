@@ -190,6 +190,18 @@ def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
                      value=value)
 
 
+def replaced(selector: "Selector", nest: Nest, tile: Tile, value: float) -> Tile:
+    """A buffer's elements with a value in place of those that are not active."""
+    emitter = selector.emitter
+    if tile.dtype.is_float or tile.dtype.bits < 32:
+        cleared(emitter, nest.mask, tile, value)
+        return tile
+    filled = emitter.buffer(tile.shape, tile.dtype)         # a selection would round such integers to float32
+    emitter.emit(MemsetOp, VECTOR, dst=filled, value=value)
+    write_where(emitter, filled, tile, predicate(selector, nest).tile(nest.extents))
+    return filled
+
+
 def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
     """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
     emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
