@@ -652,9 +652,9 @@ module {
       irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
       %4 = irdl.base "#builtin.array"
       %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "accumulate" = %7}
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "accumulate" = %6, "engine" = %7}
     }
     irdl.operation @nc_transpose {
       %0 = irdl.any
@@ -710,9 +710,9 @@ module {
       irdl.operands(dst: %0, symbols: variadic %1)
       %2 = irdl.base "#builtin.array"
       %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.float"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "value" = %5}
+      %4 = irdl.base "#builtin.float"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %2, "mask" = %3, "value" = %4, "engine" = %5}
     }
     irdl.operation @iota {
       %0 = irdl.any
@@ -720,9 +720,9 @@ module {
       irdl.operands(dst: %0, symbols: variadic %1)
       %2 = irdl.base "#builtin.array"
       %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "expression" = %5}
+      %4 = irdl.base "#builtin.affine_map"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %2, "mask" = %3, "expression" = %4, "engine" = %5}
     }
     irdl.operation @dma_copy {
       %0 = irdl.any

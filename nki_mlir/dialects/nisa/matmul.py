@@ -5,40 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.nki.matmul import matmul_iteration, matmul_reference, matmul_sources, verify_matmul
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
+from nki_mlir.dialects.nki.matmul import Product
+from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 
-class NcMatmulOp(NisaOp, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
+class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
     """dst[m, n] = sum over k of stationary[k, m] * moving[k, n] (PSUM, float32), added to dst with ``accumulate``."""
 
-    dst: InOut
-    stationary: In
-    moving: In
     accumulate: bool = False
-    destinations = (PSUM,)
-
-    def verify(self, check: Any) -> None:
-        verify_matmul(self, check)
-
-    @property
-    def compute(self) -> DType:
-        return FLOAT32
-
-    def iteration(self) -> Iteration:
-        return matmul_iteration(self.stationary.shape, self.moving.shape)
-
-    def sources(self) -> list[tuple[str, Tile]]:
-        return matmul_sources(self)
-
-    def reference(self, *sources: np.ndarray) -> np.ndarray:
-        return matmul_reference(*sources)
-
-    def lower(self, b: Any) -> None:
-        b.contraction(self, accumulate=self.accumulate)
 
     def cycles(self, machine: Machine) -> float:
         passes = 4 if self.moving.dtype is FLOAT32 else 1

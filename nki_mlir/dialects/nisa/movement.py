@@ -4,10 +4,10 @@
 from typing import Any
 
 from nki_mlir.dialects.access import SBUF
-from nki_mlir.dialects.nki.movement import Copying, constant_compute
-from nki_mlir.dialects.op import Elementwise, In, Linear, NisaOp, Out
+from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
+from nki_mlir.dialects.op import In, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC
 
@@ -34,47 +34,21 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
         return max(machine.minimum_interval_cycles, self.dst.free_elements)
 
 
-class MemsetOp(NisaOp, Elementwise, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
+class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
     """dst = value, converted to dst's dtype."""
 
-    dst: Out
-    value: float
-
     def verify(self, check: Any) -> None:
-        check.on_chip("dst")
+        super().verify(check)
         if self.runs_on is GPSIMD:
             check.spaces("dst", "sbuf")
-
-    @property
-    def compute(self) -> DType:
-        return constant_compute(self.dst.dtype)
-
-    def body(self, s: Any) -> Any:
-        return s.constant(self.value)
 
     def cycles(self, machine: Machine) -> float:
         n = self.dst.free_elements
         return max(machine.minimum_interval_cycles, n / 2 if self.value == 0 or self.dst.dtype.bits == 16 else n)
 
 
-class IotaOp(NisaOp, Elementwise, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):
+class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):
     """dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
-
-    dst: Out
-    expression: Linear
-
-    def verify(self, check: Any) -> None:
-        check.on_chip("dst")
-
-    @property
-    def compute(self) -> DType:
-        return INT32
-
-    def index_forms(self) -> tuple[Linear, ...]:
-        return (self.expression,)
-
-    def body(self, s: Any, position: Any) -> Any:
-        return position
 
     def cycles(self, machine: Machine) -> float:
         return machine.gpsimd_start_cycles + self.dst.free_elements

@@ -91,8 +91,8 @@ def constant_compute(dtype: DType) -> DType:
     return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
 
 
-class MemsetOp(NkiOp, Elementwise, name="memset"):
-    """dst = value, converted to dst's dtype."""
+class Filling(Elementwise):
+    """Family: dst = value, converted to dst's dtype."""
 
     dst: Out
     value: float
@@ -108,8 +108,8 @@ class MemsetOp(NkiOp, Elementwise, name="memset"):
         return s.constant(self.value)
 
 
-class IotaOp(NkiOp, Elementwise, name="iota"):
-    """dst[i] = expression(i), an affine expression over dst's axes and the op's symbols, in int32."""
+class Counting(Elementwise):
+    """Family: dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
 
     dst: Out
     expression: Linear
@@ -126,6 +126,14 @@ class IotaOp(NkiOp, Elementwise, name="iota"):
 
     def body(self, s: Any, position: Any) -> Any:
         return position
+
+
+class MemsetOp(NkiOp, Filling, name="memset"):
+    """dst = value, converted to dst's dtype."""
+
+
+class IotaOp(NkiOp, Counting, name="iota"):
+    """dst[i] = expression(i), an affine expression over dst's axes and the op's symbols, in int32."""
 
 
 print_sink: ContextVar[Callable[[str, np.ndarray], None]] = ContextVar(
