@@ -2,7 +2,7 @@
 """verify-target: check the rules that depend on the machine, ``nki.target``, for every instruction.
 
 Partitions an engine begins at, sizes of its access patterns, memories it sees, and what came with a later generation.
-What is wrong on every target is the operations' own to say. Transfers (``dma_*``) have none of these limits.
+What is wrong on every target is the operations' own to say. Transfers, to or from HBM, have none of these limits.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.dialects.access import PSUM, Tile
+from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
@@ -116,8 +116,8 @@ def _instructions(function: Any) -> list[Any]:
 def check(op: Any, machine: Machine) -> None:
     """All rules for one instruction; raises the error of the first that is broken."""
     _generation(op, machine)
-    if op.queued:
-        return
+    if op.queued or any(tile.space == HBM for _, tile in op.operands()):
+        return          # a transfer, which begins at any partition
     engine = op.runs_on
     for field, tile in op.operands():
         if tile.on_chip:

@@ -187,6 +187,32 @@ def test_a_scalar_offset(on):
     np.testing.assert_array_equal(run(on, kernel, x, at), x[384:512, 0:256])
 
 
+def test_rows_written_at_run_time_from_any_partition(on):
+    x, at = numbers(3, 8), np.array([[4, 0, 2]], np.int32)
+
+    def kernel(x, at):
+        out = nl.ndarray((5, 8), x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, nl.zeros((5, 8), x.dtype))
+        i, t = nl.load(at), nl.load(x)
+        for row in range(3):
+            nisa.dma_copy(out.select(0, i[0:1, row:row + 1]), t[row:row + 1])
+        return out
+    expected = np.zeros((5, 8), np.float32)
+    expected[at[0]] = x
+    np.testing.assert_array_equal(run(on, kernel, x, at), expected)
+
+
+def test_a_row_longer_than_an_engine_counts(on):
+    x = numbers(2, 3, 25000, dtype=np.int8)
+
+    def kernel(x):
+        out, t = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), nl.ndarray(x.shape, x.dtype)
+        nisa.dma_copy(t, x)
+        nisa.dma_copy(out, t)
+        return out
+    np.testing.assert_array_equal(run(on, kernel, x), x)
+
+
 def test_a_vector_offset_and_vector_select(on):
     x, rows = numbers(128, 512), np.arange(0, 128, 2, dtype=np.int32).reshape(64, 1)
 

@@ -115,10 +115,10 @@ def test_elements():
         operands = [("y", f'memref<8x{count}xbf16, "{space}">'), ("x", f'memref<8x{count}xbf16, "{space}">')]
         patterns = [access("0, 0", [(1, 8), (1, count)], "bf16")] * 2
         verify("trn2", operands, instruction("tensor_copy", operands, patterns, ', engine = "vector"'))
-    copy(65536, "sbuf")
+    copy(65535, "sbuf")
     copy(4096, "psum")
-    with pytest.raises(TooManyElements, match="has 65537 elements in each partition"):
-        copy(65537, "sbuf")
+    with pytest.raises(TooManyElements, match="has 65536 elements in each partition"):
+        copy(65536, "sbuf")
     with pytest.raises(TooManyElements, match="has 4097 elements"):
         copy(4097, "psum")
 

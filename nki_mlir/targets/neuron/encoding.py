@@ -22,7 +22,7 @@ HEADER = struct.Struct("<BBBBBBHI")         # opcode, flags, engine, slots, wait
 WAIT = struct.Struct("<BBH")                # semaphore, comparison (0: greater or equal), value
 UPDATE = struct.Struct("<BBHI")             # semaphore, operation, value, reserved
 DESCRIPTOR = struct.Struct("<BBBBhHq")      # space, dtype, dims, terms, partition or variable, lanes, offset
-ON_CHIP_DIM, HBM_DIM = struct.Struct("<hH"), struct.Struct("<iI")      # step, count; innermost first
+ENGINE_DIM, MEMORY_DIM = struct.Struct("<hH"), struct.Struct("<iI")    # step, count; innermost first
 TERM = struct.Struct("<BBHi")               # register, unit (0 bytes, 1 partitions), reserved, scale
 
 SPACES = {SBUF: 1, PSUM: 2, HBM: 3}
@@ -62,6 +62,11 @@ class Pool:
         return self.numbers.setdefault(entry, len(self.numbers))
 
 
+def dim_of(cls: type[Op | Control], space: str) -> struct.Struct:
+    """An engine's pattern on chip has short fields; those of a transfer are long in any memory."""
+    return MEMORY_DIM if space == HBM or (issubclass(cls, Op) and cls.queued) else ENGINE_DIM
+
+
 class Encoder:
     """Encodes the instructions of one program; strings and source locations go to pools."""
 
@@ -77,7 +82,7 @@ class Encoder:
         else:
             check_plain(op)
             present = sum(1 << k for k, f in enumerate(op.tiles) if getattr(op, f.name) is not None)
-            body = b"".join([*(self.tile(t, op.symbols) for _, t in op.operands()), *self.attributes(op)])
+            body = b"".join([*(self.tile(type(op), t, op.symbols) for _, t in op.operands()), *self.attributes(op)])
         flags, queue, location = 0, 0, 0
         if instruction.queue is not None:
             flags, queue = flags | HAS_QUEUE, instruction.queue
@@ -97,15 +102,15 @@ class Encoder:
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
-    def tile(self, tile: Tile, symbols: tuple) -> bytes:
-        access, size = tile.access, tile.dtype.itemsize
+    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple) -> bytes:
+        access, size, dim = tile.access, tile.dtype.itemsize, dim_of(cls, tile.space)
         free = scaled(access.free, size)
         terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
         if tile.space == HBM:
-            base, lanes, dim = self.variables[tile.handle], 0, HBM_DIM
+            base, lanes = self.variables[tile.handle], 0
         else:
             assert access.partition is not None
-            base, dim = access.partition.const, ON_CHIP_DIM
+            base = access.partition.const
             lanes = tile.partitions | (BROADCAST if access.dims[0][0] == 0 else 0)
             terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
         pairs = access.free_dims[::-1]
@@ -143,7 +148,7 @@ class Encoder:
             elif kind is Register:
                 parts.append(pack(_BOOL, name, value.number))
             elif kind is Tile:
-                parts.append(self.tile(value, ()))
+                parts.append(self.tile(type(op), value, ()))
             elif kind == Scalar:
                 is_register = isinstance(value, Register)
                 parts.append(pack(_SCALAR, name, is_register, value.number if is_register else value))
@@ -229,7 +234,7 @@ class Decoder:
             elif kind is Register:
                 values[name] = Register(code.take(_BOOL)[0])
             elif kind is Tile:
-                values[name] = self.fixed_tile(code, name)
+                values[name] = self.fixed_tile(cls, code, name)
             elif kind == Scalar:
                 is_register, number = code.take(_SCALAR)
                 values[name] = Register(number) if is_register else number
@@ -237,8 +242,8 @@ class Decoder:
                 values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
         return cls(**values)
 
-    def fixed_tile(self, code: Bytes, label: str) -> Tile:
-        reader = _TileReader(self, code)
+    def fixed_tile(self, cls: type[Control], code: Bytes, label: str) -> Tile:
+        reader = _TileReader(self, cls, code)
         tile = reader.tile(label)
         if reader.registers:
             raise BadBinary(what=f"a descriptor of {code.what} is malformed")
@@ -248,8 +253,8 @@ class Decoder:
 class _TileReader:
     """Descriptors of one instruction; its registers are numbered as they come."""
 
-    def __init__(self, decoder: Decoder, code: Bytes) -> None:
-        self.decoder, self.code = decoder, code
+    def __init__(self, decoder: Decoder, cls: type[Op | Control], code: Bytes) -> None:
+        self.decoder, self.cls, self.code = decoder, cls, code
         self.registers: dict[Register, int] = {}
 
     def symbol(self, number: int) -> int:
@@ -262,7 +267,7 @@ class _TileReader:
         where = next((name for name, number in SPACES.items() if number == space), None)
         if where is None:
             raise BadBinary(what=f"there is no memory {space}")
-        pairs = tuple(code.take(HBM_DIM if where == HBM else ON_CHIP_DIM) for _ in range(dims))[::-1]
+        pairs = tuple(code.take(dim_of(self.cls, where)) for _ in range(dims))[::-1]
         added = [code.take(TERM) for _ in range(terms)]
         if any(count == 0 for _, count in pairs) or any(offset % dtype.itemsize or c % dtype.itemsize
                                                         for _, unit, _, c in added if not unit):
@@ -283,7 +288,7 @@ class _TileOperation(_TileReader):
     """One tile operation."""
 
     def __init__(self, decoder: Decoder, cls: type[Op], code: Bytes, present: int, engine: Engine) -> None:
-        super().__init__(decoder, code)
+        super().__init__(decoder, cls, code)
         values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
         for k, field in enumerate(cls.tiles):
             if present >> k & 1:
