@@ -46,6 +46,11 @@ class NkiMlirError(Exception):
         return self.message.format(**self.values)
 
     @property
+    def advice(self) -> tuple[str, str]:
+        """Why it is a rule, and what to do."""
+        return self.why.format(**self.values), self.fix.format(**self.values)
+
+    @property
     def name(self) -> str:
         """The documented name of the error (the vendor's where there is one)."""
         return self.code
@@ -57,8 +62,7 @@ class NkiMlirError(Exception):
         if self.at:
             from nki_mlir.diagnostics.render import excerpt  # reads source files; only needed for a message
             lines += excerpt(self.at)
-        lines += [f"  {label}: {text.format(**self.values)}" for label, text in (("why", self.why), ("fix", self.fix))
-                  if text]
+        lines += [f"  {label}: {text}" for label, text in zip(("why", "fix"), self.advice) if text]
         return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program
                 raise error.located(raised_at(error.__traceback__)) from None
             finally:
                 current.reset(token)
-        check_written(programs)
+        check_written(programs, kernel.location)
         for result, buffer in zip(spec.results, programs[-1].buffers):
             if result.shared is not None:
                 shared[result.shared][...] = buffer.handle

@@ -63,17 +63,17 @@ def _surely_binds(statement: ast.stmt) -> set[str]:
             return set()        # a loop may run no iteration, a try may stop half way
 
 
-def leaves(body: Iterable[ast.stmt]) -> bool:
+JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
+
+def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
     """Whether control can leave the statements other than at their end: return, raise, or a jump of an outer loop."""
     def scan(nodes: Iterable[ast.AST], in_loop: bool) -> bool:
         for node in nodes:
-            match node:
-                case ast.Return() | ast.Raise():
-                    return True
-                case ast.Break() | ast.Continue() if not in_loop:
-                    return True
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
-                    continue
+            if isinstance(node, by) and not (in_loop and isinstance(node, (ast.Break, ast.Continue))):
+                return True
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                continue
             if scan(ast.iter_child_nodes(node), in_loop or isinstance(node, (ast.For, ast.While))):
                 return True
         return False

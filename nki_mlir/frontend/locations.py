@@ -15,6 +15,7 @@ NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of
 
 _own: dict[str, bool] = {}
 _users: dict[str, bool] = {}
+_passed: dict[str, bool] = {}
 
 
 def is_own(file: str) -> bool:
@@ -36,10 +37,19 @@ def is_users(file: str, scope: dict[str, Any]) -> bool:
     return _users[file]
 
 
+def is_passed(file: str) -> bool:
+    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, ``functools``), or its own."""
+    if file not in _passed:
+        installed = "site-packages" in file or "dist-packages" in file
+        _passed[file] = is_own(file) or (file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
+    return _passed[file]
+
+
 def user_frame(skip: int = 1) -> FrameType | None:
     """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and (_own.get(frame.f_code.co_filename) or is_own(frame.f_code.co_filename)):
+    while frame is not None and (_passed.get(frame.f_code.co_filename) or is_passed(
+            frame.f_code.co_filename)):
         frame = frame.f_back
     return frame
 
@@ -84,7 +94,7 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
     at = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not is_own(code.co_filename):
+        if not is_passed(code.co_filename):
             at = _position(code, traceback.tb_lasti)
         traceback = traceback.tb_next
     return at

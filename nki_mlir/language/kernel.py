@@ -197,7 +197,7 @@ class Kernel:
             return programs[-1].buffers, programs[-1].structure
         captured = capture(self.func, body, self.grid, target=self.platform,
                            unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
-        check_written(programs)
+        check_written(programs, self.location)
         variants = list(captured.variants.values())
         described = the_kernel(variants[0].module)
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
@@ -271,7 +271,7 @@ class Kernel:
             finally:
                 current.reset(token)
         programs = run_programs(program, len(points))
-        check_written(programs)
+        check_written(programs, self.location)
         places = {id(array): k for k, array in enumerate(inputs)}
         handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
         if structure is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope, OutputNotWritten
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
@@ -91,10 +91,10 @@ def is_whole(view: View) -> bool:
     return steps == inner and math.prod(view.shape) == math.prod(view.buffer.shape) and view.free.key == Index().key
 
 
-def check_written(programs: Sequence[Traced]) -> None:
-    """Each output is written by one program at least, and there is one output at least."""
+def check_written(programs: Sequence[Traced], at: Location | None) -> None:
+    """Each output is written by one program at least, and there is one output at least; ``at`` is the kernel."""
     if not any(p.buffers for p in programs):
-        raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters")
+        raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters").located(at)
     never = set.intersection(*(set(p.unwritten) for p in programs))
     for name in sorted(never):
         error: KernelError = OutputNotWritten(what=f"the output {name} is never written")

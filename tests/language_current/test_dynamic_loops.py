@@ -186,6 +186,136 @@ def test_while_register_in_the_simulator():
     simulated(kernel)
 
 
+def counted_down(start):
+    """(start + (start - 1) + ... + 1, 0), added up in a loop that a register of Python's ``while`` ends."""
+    out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+    left, total, r = nl.load(start), nl.zeros((1, 1), nl.int32), nisa.register_alloc()
+    nisa.register_load(r, left)
+    while r:
+        nisa.tensor_tensor(total, total, left, nl.add)
+        nisa.tensor_scalar(left, left, nl.subtract, 1)
+        r = nisa.register_alloc()                       # the next condition may be another register
+        nisa.register_load(r, left)
+    nl.store(out[:, 0:1], total)
+    nl.store(out[:, 1:2], left)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:while on a register")
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_while_register(on, count):
+    assert run(on, counted_down, np.array([[count]], np.int32)).tolist() == [[count * (count + 1) // 2, 0]]
+
+
+@pytest.mark.filterwarnings("ignore:while on a register")
+def test_while_registers_in_each_other(on):
+    def kernel(n):
+        out, total = nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm), nl.zeros((1, 1), nl.int32)
+        outer, inner = nl.load(n), nl.ndarray((1, 1), nl.int32)
+        i, j = nisa.register_alloc(), nisa.register_alloc()
+        nisa.register_load(i, outer)
+        while i:
+            nisa.tensor_copy(inner, outer)
+            nisa.register_move(j, i)
+            while j:
+                nisa.tensor_scalar(total, total, nl.add, 1)
+                nisa.tensor_scalar(inner, inner, nl.subtract, 1)
+                nisa.register_load(j, inner)
+            nisa.tensor_scalar(outer, outer, nl.subtract, 1)
+            nisa.register_load(i, outer)
+        nl.store(out, total)
+        return out
+    assert run(on, kernel, np.array([[3]], np.int32)).tolist() == [[3 + 2 + 1]]
+
+
+def captured(body):
+    def kernel(n):
+        out, total, r = nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm), nl.zeros((1, 1), nl.int32), \
+            nisa.register_alloc()
+        nisa.register_load(r, n)
+        body(r, total)
+        nl.store(out, total)
+        return out
+    return run("interpreter", kernel, np.array([[2]], np.int32))
+
+
+def left_by_break(r, total):
+    for _ in nl.dynamic_range(r):
+        break
+
+
+def left_by_return(r, total):
+    while r:
+        return
+
+
+def counts_in_python(r, total):
+    k = 0
+    for _ in nl.dynamic_range(r):
+        k += 1
+        nisa.tensor_scalar(total, total, nl.add, k)
+
+
+def swaps_names(r, total):
+    a, b = total, nl.zeros((1, 1), nl.int32)
+    for _ in nl.dynamic_range(r):
+        nisa.tensor_tensor(a, a, b, nl.add)
+        a, b = b, a
+
+
+def swaps_entries(r, total):
+    tiles = [total, nl.zeros((1, 1), nl.int32)]
+
+    def body(i):
+        nisa.tensor_tensor(tiles[0], tiles[0], tiles[1], nl.add)
+        tiles.reverse()
+    nl.fori_loop(0, r, body)
+
+
+def rebinds_in_a_closure(r, total):
+    k = 0
+
+    def body(i):
+        nonlocal k
+        k += 1
+        nisa.tensor_scalar(total, total, nl.add, k)
+    nl.fori_loop(0, r, body)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_captured_bodies_stand_for_all_iterations():
+    for body in (left_by_break, left_by_return):
+        with pytest.raises(AssertionError, match="break and return are not allowed within dynamic loop"):
+            captured(body)
+    for body, names in ((counts_in_python, "k"), (swaps_names, "a, b"), (swaps_entries, "tiles"),
+                        (rebinds_in_a_closure, "k")):
+        with pytest.raises(AssertionError, match=f"changes what Python names mean to the next one: {names}") as caught:
+            captured(body)
+        assert "write it in place" in str(caught.value) and "test_dynamic_loops.py" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_bodies_may_keep_books():
+    def body(r, total):
+        names = []
+        for _ in nl.dynamic_range(r):
+            names.append(f"t{len(names)}")
+            last = nl.zeros((1, 1), nl.int32, name=names[-1])
+            nisa.tensor_scalar(last, last, nl.add, 5)
+            nisa.tensor_tensor(total, total, last, nl.add)
+    assert captured(body).tolist() == [[10]]
+
+
+def test_a_register_is_no_condition_of_if():
+    def body(r, total):
+        if r:
+            pass
+    with pytest.raises(TypeError, match="alone as the condition of while"):
+        captured(body)
+    with pytest.raises(TypeError, match="no Python number"):
+        captured(lambda r, total: r == 0)
+
+
 def test_matmul_in_a_loop_on_psum_from_outside(on):
     a, b = numbers(32, 8), numbers(32, 6, seed=1)
 

@@ -154,6 +154,54 @@ def test_wide_matmuls_are_of_the_newest_target(monkeypatch):
                                                                                                            np.float32))
 
 
+def test_calls_that_no_signature_takes():
+    for use, text in ((lambda: nisa.tensor_tensor(tile(8, 4), tile(8, 4), nl.add), "missing 1 required .*'op'"),
+                      (lambda: nl.exp(tile(8, 4), of=1), "unexpected keyword argument 'of'")):
+        with pytest.raises(TypeError, match=text) as caught:
+            nki.simulate(lambda x, use=use: use() and None)(np.zeros((2, 2), np.float32))
+        assert "fix: call it as" in str(caught.value) and caught.value.at.file == __file__
+
+
+def test_errors_point_into_the_kernel(on):
+    def wide(x):
+        nisa.nc_matmul(psum(256, 4), tile(8, 4), tile(8, 4))
+
+    def spread(x):
+        nisa.dma_copy(tile(256, 4), hbm(256, 4))
+
+    def number(x):
+        int(nl.load(x))
+    for kernel, text in ((wide, "nc_matmul dst partition dimension 256 exceeds maximum 128"),
+                         (spread, "dma_copy dst partition dimension 256 exceeds maximum 128"),
+                         (number, "a tensor is no Python number")):
+        with pytest.raises((AssertionError, TypeError), match=text) as caught:
+            run(on, kernel, np.zeros((2, 2), np.float32))
+        assert caught.value.at.line == kernel.__code__.co_firstlineno + 1
+    with pytest.raises((TypeError, SyntaxError), match="missing a required argument") as caught:
+        run(on, lambda x, y: None, np.zeros((2, 2), np.float32))
+    assert "running.py" in str(caught.value)
+
+
+def test_a_kernel_without_a_result_is_named():
+    def nothing(x):
+        nl.load(x)
+
+    def kept(x):
+        return nl.load(x)
+    for kernel, text in ((nothing, "returns no tensor"), (kept, "outputs are made with buffer=nl.shared_hbm")):
+        with pytest.raises((SyntaxError, AssertionError), match=text) as caught:
+            run("interpreter", kernel, np.zeros((2, 2), np.float32))
+        assert caught.value.at.line == kernel.__code__.co_firstlineno
+
+
+def test_names_that_are_meant():
+    for use, text in ((lambda: nl.arange, "slice the tensor"), (lambda: nl.expp, "did you mean exp?"),
+                      (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmark, "nki.jit")):
+        with pytest.raises(AttributeError, match=text):
+            use()
+    assert not hasattr(nl, "mgrid")
+
+
 def test_keywords_of_the_beta_generation_are_unexpected():
     for use in (lambda: nisa.tensor_copy(tile(8, 4), tile(8, 4), mask=None),
                 lambda: nisa.dma_copy(tile(8, 4), hbm(8, 4), mask=1)):

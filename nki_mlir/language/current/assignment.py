@@ -53,6 +53,9 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+        rows = t.storage.buffer.shape[0]
+        require(not t.on_chip or rows <= low.PARTITIONS,
+                f"{op} {label} partition dimension {rows} exceeds maximum {low.PARTITIONS}")
     require(dst.size == src.size, f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape "
                                   f"{list(dst.shape)}")
     if src.indirection is not None:

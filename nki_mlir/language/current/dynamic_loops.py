@@ -6,13 +6,15 @@ The loop's counter or condition is a register. Simulation runs the body again an
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import variables
 from nki_mlir.language import operations as ops
-from nki_mlir.language.current.errors import reported, require, warn
+from nki_mlir.language.current.errors import NkiValidationError, reported, require, user_location, warn
 from nki_mlir.language.current.isa_register import put, register_alloc, register_move
+from nki_mlir.language.current.loop_statements import closure_of, for_statement, holds, not_carried
 from nki_mlir.language.current.register import VirtualRegister
 
 
@@ -33,8 +35,8 @@ def check_bound(what: str, bound: Any) -> None:
     require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
 
 
-def counted(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
-    """The counter, once for each time the body's Python runs."""
+def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any]]) -> Iterator[VirtualRegister]:
+    """The counter, once for each time the body's Python runs, which leaves ``state`` as it is where it is captured."""
     builder: Any = active("a dynamic loop")
     check_bound("the lower bound", lower)
     check_bound("the upper bound", upper)
@@ -52,7 +54,13 @@ def counted(lower: Any, upper: Any, step: int) -> Iterator[VirtualRegister]:
         from nki_mlir.frontend.dynamic_loops import open_while
         held = upper.state if isinstance(upper, VirtualRegister) else upper
         with open_while(builder, counter.state, "slt", held):
-            yield counter
+            with not_carried(state):
+                try:
+                    yield counter
+                except GeneratorExit:       # nothing can be raised here
+                    builder.violation = NkiValidationError("break and return are not allowed within dynamic loop"
+                                                           ).located(user_location())
+                    raise
             ops.binary("add", counter.state, step, destination=counter.state)
 
 
@@ -60,12 +68,13 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     warn("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
-    return counted(lower, upper, step)
+    names = for_statement() if active("nl.dynamic_range").symbolic else ()
+    return counted(lower, upper, step, lambda: variables(names))
 
 
 def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: int = 1) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
-    for i in counted(lower, upper, step):
+    for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
 
 
@@ -86,8 +95,23 @@ def _while_loop(init: Any, body_fun: Callable) -> None:
                 body()
             return
         from nki_mlir.frontend.dynamic_loops import open_while
-        with open_while(builder, condition.state, "ne", 0):
+        with open_while(builder, condition.state, "ne", 0), not_carried(closure_of(body_fun)):
             body()
+
+
+def while_register(register: VirtualRegister) -> bool | None:
+    """What a ``while`` statement sees of its register: the body is captured once. None where no such statement asks."""
+    builder: Any = active("while register")
+
+    def opened(loop: ExitStack) -> VirtualRegister:
+        from nki_mlir.frontend.dynamic_loops import open_while
+        warn("while on a register is deprecated, use nl.while_loop")
+        condition = register_alloc(register)
+        loop.enter_context(nesting())
+        loop.enter_context(open_while(builder, condition.state, "ne", 0))
+        return condition
+    return holds(register, builder.properties.setdefault("register_loops", []), opened,
+                 lambda condition: register_move(condition, register))
 
 
 fori_loop, while_loop = reported(_fori_loop), reported(_while_loop)

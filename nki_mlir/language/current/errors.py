@@ -3,7 +3,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
@@ -14,7 +15,17 @@ from nki_mlir.frontend.locations import user_location
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class NkiValidationError(NkiMlirError, AssertionError):
+class Advised(NkiMlirError):
+    """An error whose advice is given where it is raised."""
+
+    why = "{why}"
+    fix = "{fix}"
+
+    def __init__(self, text: str, why: str = "", fix: str = "") -> None:
+        super().__init__(text, why=why, fix=fix)
+
+
+class NkiValidationError(Advised, AssertionError):
     """An operand or parameter that the hardware or the language does not allow."""
 
     code = "NKI-VALIDATION"
@@ -26,7 +37,7 @@ class NkiIndexError(NkiValidationError, IndexError):
     code = "NKI-INDEX"
 
 
-class NkiTypeError(NkiMlirError, TypeError):
+class NkiTypeError(Advised, TypeError):
     """A value of a kind that the language does not take there."""
 
     code = "NKI-TYPE"
@@ -36,13 +47,42 @@ class NkiWarning(UserWarning):
     """Something that works here but not everywhere, or not in the same way."""
 
 
-def invalid(text: str) -> NoReturn:
-    raise NkiValidationError(text).located(user_location())
+def invalid(text: str, why: str = "", fix: str = "") -> NoReturn:
+    raise NkiValidationError(text, why, fix).located(user_location())
 
 
-def require(holds: Any, text: str) -> None:
+def require(holds: Any, text: str, why: str = "", fix: str = "") -> None:
     if not holds:
-        invalid(text)
+        invalid(text, why, fix)
+
+
+def of_core(error: KernelError) -> NkiValidationError:
+    """An error of the core as one of this generation."""
+    kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
+    return kind(error.headline, *error.advice).located(error.at or user_location())     # type: ignore[return-value]
+
+
+INSTEAD = {             # names of the beta generation
+    "arange": "slice the tensor (t[a:b], nl.ds), or describe the places with t.ap(pattern=[[stride, count], ...])",
+    "loop_reduce": "keep a tile beside the loop and write it with nisa.tensor_tensor",
+    "par_dim": "dimension 0 is the partition; leave it out",
+    "static_cast": "copy to a tile of that dtype: nl.copy(x, dtype=...)",
+    "atomic_rmw": "use nisa.dma_compute with .ap(vector_offset=...)",
+    "spmd_dim": "launch the kernel on cores: kernel[2](...)",
+    "all_reduce": "use all_reduce of nki.collectives",
+    "simulate_kernel": "use nki.simulate(kernel)(...)",
+}
+INSTEAD |= dict.fromkeys(("mgrid",), INSTEAD["arange"]) | dict.fromkeys(("nc",), INSTEAD["spmd_dim"])
+INSTEAD |= dict.fromkeys(("baremetal", "benchmark", "profile", "trace"), "decorate the kernel with nki.jit and call it")
+
+
+def unknown_name(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """The error of a name that a module does not have, with the one that was meant."""
+    if name.startswith("__"):
+        return AttributeError(f"module '{module}' has no attribute '{name}'")
+    near = get_close_matches(name, names, 1)
+    fix = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
+    return AttributeError(f"module '{module}' has no attribute '{name}'" + (f"; {fix}" if fix else ""))
 
 
 _shown: dict[Any, Any] = {}
@@ -71,9 +111,21 @@ def reported(function: Function, old_names: dict[str, str] | None = None) -> Fun
         except IndirectOutOfBounds:
             raise
         except KernelError as error:
-            kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
-            raise kind(error.headline).located(error.at or user_location()) from error
+            raise of_core(error) from error
+        except TypeError as error:
+            at_the_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+            if not at_the_call or isinstance(error, NkiMlirError):
+                raise
+            raise NkiTypeError(str(error), fix=f"call it as {function.__name__}{form_of(function)}").located(
+                user_location()) from None
     return call                                                 # type: ignore[return-value]
+
+
+def form_of(function: Callable) -> inspect.Signature:
+    """The parameters as one writes them in a call."""
+    signature = inspect.signature(function)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
 
 
 def parameters(function: Callable) -> list[str]:

@@ -2,6 +2,7 @@
 """``nki.isa`` (``nisa``): one function per engine instruction, which writes its first argument."""
 
 import os
+from typing import NoReturn
 
 from nki_mlir.language.current.enums import (
     dge_mode,
@@ -17,7 +18,7 @@ from nki_mlir.language.current.enums import (
     unknown_engine,
     vector_engine,
 )
-from nki_mlir.language.current.errors import NkiValidationError
+from nki_mlir.language.current.errors import NkiValidationError, unknown_name
 from nki_mlir.language.current.instruction import NkiInstruction
 from nki_mlir.language.current.isa_accumulate import (
     activate2,
@@ -97,3 +98,7 @@ __all__ = [
     "tensor_scalar", "tensor_scalar_cumulative", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan", "topk",
     "unknown_engine", "vector_engine",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise unknown_name("nki.isa", name, __all__)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, require, user_location, warn
 from nki_mlir.language.current.lowering import core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -101,7 +102,8 @@ class Kernel(CoreKernel):
 
     def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
         """The outputs of a captured kernel: what it returns, or the parameters that it writes."""
-        returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor), output_view)
+        returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor),
+                              lambda v: output_view(v, self.location))
         return traced(builder, returned, parameters, (), False, self.location)
 
     def check_annotations(self, bound: Bound) -> None:
@@ -115,11 +117,11 @@ class Kernel(CoreKernel):
                         f"{list(shapes[name])}")
 
 
-def output_view(tensor: NkiTensor) -> View:
-    """A returned tensor as the core's view of its buffer."""
-    require(tensor.buffer is regions.shared_hbm,
-            f"the kernel returns {tensor.name}, a tensor in {tensor.buffer.value}; "
-                                                 "outputs are made with buffer=nl.shared_hbm")
+def output_view(tensor: NkiTensor, at: Location | None) -> View:
+    """A returned tensor as the core's view of its buffer; ``at`` is the kernel."""
+    if tensor.buffer is not regions.shared_hbm:
+        raise NkiValidationError(f"the kernel returns {tensor.name}, a tensor in {tensor.buffer.value}; "
+                                 "outputs are made with buffer=nl.shared_hbm").located(at)
     view = core_view(tensor)
     same_bits = tensor.dtype is tensor.storage.dtype
     return view.like(dtype=view.buffer.dtype) if same_bits else view

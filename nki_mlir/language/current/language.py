@@ -18,7 +18,7 @@ from nki_mlir.language.current.creation import (
     zeros_like,
 )
 from nki_mlir.language.current.dynamic_loops import dynamic_range, fori_loop, no_reorder, while_loop
-from nki_mlir.language.current.errors import NkiTypeError, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, unknown_name, user_location, warn
 from nki_mlir.language.current.functions import (
     abs,
     abs_max,
@@ -324,6 +324,11 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise unknown_name("nki.language", name, __all__)
+
 
 # Names of Python's own in this table, last so that the code above means Python's.
 globals().update(range=range, bool=dtypes.BOOL)

@@ -30,10 +30,17 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         value = self.value
-        if value is None:
-            raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop or nl.fori_loop"
-                               ).located(user_location())
-        return value != 0
+        if value is not None:
+            return value != 0
+        from nki_mlir.language.current.dynamic_loops import while_register
+        going = while_register(self)
+        if going is None:
+            raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
+                               "or a register alone as the condition of while").located(user_location())
+        return going
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
 
     def _no_number(self, *others: Any) -> NoReturn:
         raise NkiTypeError("a register is no Python number: its value is known on the device only; use it as "

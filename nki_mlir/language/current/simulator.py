@@ -19,7 +19,7 @@ from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.language.arguments import leaves_of, map_leaves
+from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
 from nki_mlir.targets.mesh import Mesh, run_programs
@@ -96,13 +96,14 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place."""
     grid = kernel.grid
     count = grid[0] if grid else 1
+    bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
     common: dict[Any, np.ndarray] = {}
     given = [leaf for _, leaf in leaves_of((arguments, keywords), is_array)]
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
     def body(number: int) -> Any:
-        return _run(kernel, Core(grid, (number,) if grid else (), target, common), arguments, keywords, used)
+        return _run(kernel, Core(grid, (number,) if grid else (), target, common), bound, used)
     results = run_programs(body, count)
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
@@ -121,11 +122,10 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     return map_leaves(results[0], lambda v: isinstance(v, NkiTensor), out)
 
 
-def _run(kernel: Any, core: Core, arguments: tuple, keywords: dict[str, Any], arrays: Sequence[np.ndarray]) -> Any:
+def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Any:
     """One core's run."""
     token = current.set(core)
     try:
-        bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
         parameters = [core.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
         return kernel.call(core, bound, parameters)
     except NkiMlirError as error:

@@ -324,7 +324,17 @@ class NkiTensor:
         return header if value is None else f"{header}\n{value}"
 
     def _no_operator(self, *others: Any) -> NoReturn:
-        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.").located(user_location())
+        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
+                           why="a tensor has no value while Python runs; what it holds is known on the device",
+                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
+                               user_location())
+
+    def _no_number(self) -> NoReturn:
+        raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
+                           fix="read one into a register with nisa.register_load, or pass the number to the kernel"
+                           ).located(user_location())
+
+    __int__ = __index__ = __float__ = _no_number
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift",

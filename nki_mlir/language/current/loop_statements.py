@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops of the program that are written as Python's own: what their statement says, and Python state they would carry.
+
+A captured body runs once and stands for all iterations, so a name that one iteration leaves changed for the next one
+would be read wrongly. Kernels run as they are: the statement is found from where its frame is.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+
+from nki_mlir.frontend.errors import CarriedState
+from nki_mlir.frontend.liveness import exposed_reads, leaves, stored
+from nki_mlir.frontend.locations import user_frame, user_location, variables
+from nki_mlir.frontend.source import definition
+from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.language.current.errors import of_core, require
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
+    """The ``for`` or ``while`` of the function whose iterable or condition is being evaluated; None without source."""
+    function, at = definition(frame.f_code, frame.f_globals), user_location()
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, kind):
+            starts = [(n.lineno, n.col_offset) for n in (node, getattr(node, part))]
+            if (at.line, at.column) in starts:
+                return node
+    return None
+
+
+def check_jumps(node: Any) -> None:
+    require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop")
+
+
+# -- state that is carried ---------------------------------------------------------------------------------------------
+def _remembered(value: Any) -> tuple[Any, Any]:
+    """A value with what it holds now: other objects than lists and dictionaries count by identity."""
+    match value:
+        case list():
+            return value, [_remembered(v) for v in value]
+        case dict():
+            return value, {k: _remembered(v) for k, v in value.items()}
+    return value, None
+
+
+def _kept(before: tuple[Any, Any], now: Any) -> bool:
+    """Whether a name still means the same; entries that were added to its list or dictionary do not count."""
+    value, inside = before
+    if isinstance(now, PLAIN):
+        return type(now) is type(value) and repr(now) == repr(value)
+    if now is not value:
+        return False
+    match now:
+        case list():
+            return len(now) >= len(inside) and all(map(_kept, inside, now))
+        case dict():
+            return all(k in now and _kept(held, now[k]) for k, held in inside.items())
+    return True
+
+
+@contextmanager
+def not_carried(values: Callable[[], dict[str, Any]]) -> Iterator[None]:
+    """An error if what runs inside leaves one of the names changed."""
+    before = {name: _remembered(value) for name, value in values().items()}
+    yield
+    after = values()
+    changed = sorted(n for n, held in before.items() if n not in after or not _kept(held, after[n]))
+    if changed:
+        raise of_core(CarriedState(names=", ".join(changed)))
+
+
+def for_statement() -> tuple[str, ...]:
+    """Names live at the head of the body of the ``for`` whose iterable the kernel is making."""
+    frame = user_frame()
+    node = _statement(frame, ast.For, "iter") if frame is not None else None
+    if node is None:
+        return ()
+    check_jumps(node)
+    return tuple(exposed_reads(node.body) - stored([node.target]))
+
+
+def closure_of(function: Callable) -> Callable[[], dict[str, Any]]:
+    """The variables of enclosing functions that a loop's body reads before it binds them, as they are now."""
+    inner = underlying(function)
+    if inner is None:
+        return dict
+    cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
+    found = definition(inner.__code__, inner.__globals__)
+    names = cells.keys() if found is None else cells.keys() & exposed_reads(found.body)
+    return lambda: {n: cells[n].cell_contents for n in names if is_bound(cells[n])}
+
+
+# -- while register ----------------------------------------------------------------------------------------------------
+class OpenLoop:
+    """A ``while`` on a register whose body is being captured: its condition is asked for before and after."""
+
+    def __init__(self, frame: FrameType, node: ast.While, loop: ExitStack, register: Any) -> None:
+        self.frame, self.place, self.register = frame, (node.lineno, node.col_offset), register
+        self.names, self.loop = tuple(exposed_reads(node.body)), loop
+        loop.enter_context(not_carried(lambda: variables(self.names)))
+
+
+def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[Any], None]
+          ) -> bool | None:
+    """What ``while register`` is to see: True, then the body runs, then False. None where no ``while`` asks.
+
+    ``opened`` begins the loop and gives the register it reads, ``closing`` ends an iteration.
+    """
+    frame = user_frame()
+    node = _statement(frame, ast.While, "test") if frame is not None else None
+    if frame is None or node is None or not isinstance(node.test, (ast.Name, ast.Attribute)):
+        return None
+    if loops and loops[-1].frame is frame and loops[-1].place == (node.lineno, node.col_offset):
+        last = loops.pop()
+        closing(last.register)
+        last.loop.close()
+        return False
+    check_jumps(node)
+    loop = ExitStack()
+    loops.append(OpenLoop(frame, node, loop, opened(loop)))
+    return True
