@@ -9,6 +9,10 @@ import pytest
 
 from nki_mlir.conversion.custom_call import BadConfig, read_record
 from nki_mlir.frameworks.registry import PlainResults, callee_from, record_of
+from nki_mlir.language.current import collectives
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.kernel import describe_array, is_array, unwrap
 from nki_mlir.transforms.levels import IllegalAtLevel
 from nki_mlir.transforms.safety import UnsafeInput
@@ -19,7 +23,7 @@ X = np.arange(512, dtype=np.float32).reshape(32, 16)
 
 
 def specialised(kernel, *arguments, grid=(), **keywords):
-    chosen = unwrap(kernel)[grid]
+    chosen = unwrap(kernel)[grid] if grid else unwrap(kernel)
     return chosen.specialize(chosen.bind(arguments, keywords, is_array, describe_array))
 
 
@@ -141,3 +145,20 @@ def test_read__takes_tile_operations_only(text, error):
         fields["nki_mlir"]["key"] = hashlib.sha256(b"()" + text.encode()).hexdigest()
     with pytest.raises(error):
         read_record(changed(record(kernels.scaled, X, 2.0).config, replace))
+
+
+@current_nki.jit
+def reduced_over_ranks(x):
+    held, out = (current_nl.ndarray(x.shape, x.dtype, buffer=b) for b in (current_nl.hbm, current_nl.shared_hbm))
+    nisa.dma_copy(held, x)
+    collectives.all_reduce([held], [held], collectives.ReplicaGroup([[0]]), current_nl.add)
+    nisa.dma_copy(out, held)
+    return out
+
+
+def test_collectives__between_ranks_are_said_to_be_there():
+    """They are effects, so that calls stay in the graph; meetings of a launch's own programs are none."""
+    made = record(reduced_over_ranks, X)
+    assert made.has_collectives and made.has_effects and made.fields()["has_collectives"] is True
+    made = record(kernels.summed_over_programs, X, grid=2)
+    assert not made.has_collectives and not made.has_effects

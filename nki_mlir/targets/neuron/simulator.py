@@ -110,6 +110,7 @@ class Core:
         self.queues: list[list[Transfer | Update]] = [[] for _ in program.queues]     # an Update: moved, not reported
         self.executors = Executors()
         self.executed = 0
+        self.held = 0                               # transfers that have come to a meeting with other cores
         self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait for other cores
 
     # -- engines -------------------------------------------------------------------------------------------------------
@@ -209,8 +210,10 @@ class Core:
         try:
             self.operation(op, transfer.starts, transfer.instruction.location)
         except Waits as meeting:
+            self.held += transfer.meeting is None
             transfer.meeting = meeting
             return
+        self.held -= transfer.meeting is not None
         entries[place] = update
         while entries and isinstance(entries[0], Update):
             self.update(entries.pop(0))             # type: ignore[arg-type]
@@ -223,7 +226,8 @@ class Core:
     def agents(self) -> list[Agent]:
         """The engines and queues that can go on."""
         found: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
-        return found + [(self.number, q) for q, entries in enumerate(self.queues) if entries and self.movable(q)]
+        return found + [(self.number, q) for q, entries in enumerate(self.queues)
+                        if entries and (not self.held or self.movable(q))]
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     @property
