@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random kernels of two cores that share memory and exchange tiles, without races: every executor, and on the instruction
-streams every order, has the values of NumPy."""
+"""Random kernels of two cores that share memory and exchange tiles, on every executor against NumPy.
+
+They have no races, so that instruction streams have the same values in every order.
+"""
 
 import random
 
