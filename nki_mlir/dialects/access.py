@@ -187,7 +187,7 @@ class Tile:
     def on(self, handle: Any) -> "Tile":
         """The same place of another buffer."""
         made = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
-        made._layout = self._layout
+        made._layout = self.layout
         return made
 
     @property

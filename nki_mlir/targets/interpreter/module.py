@@ -15,6 +15,8 @@ from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
 from nki_mlir.targets.mesh import run_programs
 
+ALLOCATIONS = ("memref.alloc", "memref.alloca")
+
 
 class NamedStructuredOp(Exception):
     """A function has a named linalg operation, which is executed in its generic form."""
@@ -25,6 +27,7 @@ class FunctionCompiler:
 
     def __init__(self, function: Any) -> None:
         self.slots: dict[Any, int] = {}
+        self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
         self.known: dict[Any, Any] = {}         # runners of tile operations
         block = function.regions[0].blocks[0]
@@ -32,11 +35,27 @@ class FunctionCompiler:
         self.body = self.block(block)
 
     def slot(self, value: Any) -> int:
-        return self.slots.setdefault(value, len(self.slots))
+        slot = self.slots.setdefault(value, len(self.slots))
+        self.touched.add(slot)
+        return slot
 
     def block(self, block: Any) -> list[Step]:
-        compiled = (self.step(op.operation) for op in block.operations)
-        return [step for step in compiled if step is not None]
+        """The block's steps. A buffer that is made in it is let go of behind the last of them that uses it."""
+        touched, compiled = self.touched, list[Step]()
+        last: dict[int, int] = {}               # slot of a buffer -> its last step so far
+        for operation in block.operations:
+            op, self.touched = operation.operation, set()
+            step = self.step(op)
+            if step is not None:
+                compiled.append(step)
+            made = op.name in ALLOCATIONS
+            last.update((slot, len(compiled)) for slot in self.touched if made or slot in last)
+            touched |= self.touched
+        self.touched = touched
+        ends: dict[int, list[int]] = {}
+        for slot, end in last.items():
+            ends.setdefault(end, []).append(slot)
+        return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
 
     def step(self, op: Any) -> Step | None:
         if is_tile_op(op):
@@ -69,6 +88,13 @@ class FunctionCompiler:
         tiles = [self.slot(t.handle) for _, t in read.operands()]
         symbols = [self.slot(s) for s in read.symbols]
         return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
+
+
+def forget(slots: list[int]) -> Step:
+    def step(env: Env) -> None:
+        for slot in slots:
+            env[slot] = None
+    return step
 
 
 Program = Callable[[Sequence[int], Sequence[np.ndarray], Sequence[np.ndarray]], None]
