@@ -190,10 +190,12 @@ class Op:
 def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
     """A copy of the operation with each tile replaced, and other fields as given."""
     made = object.__new__(type(op))
-    made.__dict__.update(op.__dict__)
-    for f, old in op.operands():
-        made.__dict__[f.name] = tile(old)
-    made.__dict__.update(fields)
+    own = made.__dict__
+    own.update(op.__dict__)
+    for f in op.tiles:
+        if (old := own[f.name]) is not None:
+            own[f.name] = tile(old)
+    own.update(fields)
     return made
 
 

@@ -169,7 +169,8 @@ class NestReader:
         steps, offset, lanes = [0] * len(extents), view.offset, None
         row = _row(shape, base_dtype, view.dtype)
         for d, (form, stride, size) in enumerate(zip(subscripts, view.strides, view.sizes)):
-            offset = offset.plus(Linear(form.const * stride))
+            if form.const:
+                offset = offset.plus(Linear(form.const * stride))
             if space != HBM and d == 0 and (size == 1 or stride in (0, row)):
                 if stride == 0 and size > 1:
                     continue                    # one partition for all lanes
@@ -187,6 +188,9 @@ class NestReader:
 
     def split(self, offset: Linear, row: int, low: int) -> tuple[Linear, Linear]:
         """Partition and free offset of a flat one; ``low`` is how far below its start a view reaches."""
+        if not offset.symbols:
+            whole = (offset.const + low) // row
+            return Linear(whole), Linear(offset.const - whole * row)
         signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
         partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
         free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads ``linalg.generic`` and ``linalg.fill`` of the waist into nests."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.bindings import ir
+from nki_mlir.conversion.structure_key import structure_key
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
@@ -40,10 +41,20 @@ class Reader:
         self.kinds: dict[Any, tuple[int, frozenset[int]]] = {}
         self.masks: dict[Any, Mask] = {}
         self.simple: dict[Nest, Nest] = {}
+        self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
 
     def read(self, op: Any) -> Structured:
         """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``."""
-        return self._fill(op) if op.name == "linalg.fill" else self._generic(op)
+        if op.name == "linalg.fill":
+            return self._fill(op)
+        operands = list(op.operands)
+        key = structure_key(op, operands)
+        if key is None:
+            return self._generic(op)
+        if key not in self.known:
+            self.known[key] = self._generic(op)
+        known = self.known[key]
+        return replace(known, views=tuple([(view, start) for view, (_, start) in zip(operands, known.views)]))
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def layout(self, kind: Any) -> tuple[DType, tuple[int, ...], tuple[int, ...]]:
