@@ -181,12 +181,13 @@ class Mesh:
 
     def _failure(self) -> BaseException:
         """The first error; where none but waiting in vain went wrong, one that says who waits where."""
-        others = [self.errors[n] for n in sorted(self.errors) if not isinstance(self.errors[n], Missing)]
-        if others:
-            return others[0]
-        lines = [str(self.errors[n].headline) if n in self.errors else "has ended"      # type: ignore[attr-defined]
-                 for n in range(len(self.bodies))]
-        return no_meeting(self.kind, lines, self.errors[min(self.errors)].at)           # type: ignore[attr-defined]
+        missing: dict[int, Missing] = {}
+        for number, error in sorted(self.errors.items()):
+            if not isinstance(error, Missing):
+                return error
+            missing[number] = error
+        lines = [missing[n].headline if n in missing else "has ended" for n in range(len(self.bodies))]
+        return no_meeting(self.kind, lines, missing[min(missing)].at)
 
 
 def waiting_text(exchange: Exchange, what: str, at: Location | None, kind: str = PROGRAMS) -> str:
@@ -202,7 +203,9 @@ def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirE
 
 
 def run_programs(body: Callable[[int], Any], count: int, parallel: bool = False) -> list[Any]:
-    """``body(number)`` for each program of a launch. Beside other ranks they take turns: one of a rank waits at a time.
+    """``body(number)`` for each program of a launch.
+
+    Beside other ranks they take turns: the ranks wait for each other one program at a time.
     """
     if count == 1:
         return [body(0)]
