@@ -5,6 +5,7 @@ The meaning is the op class's own, through the interpreter's ``compile_op``: her
 become its symbols, followed by its registers.
 """
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,10 +25,21 @@ from nki_mlir.targets.neuron.validate import form_of
 PADDING = 64
 
 
-def new_memory(space: str, machine: Machine, fill: int) -> np.ndarray:
-    """An on-chip memory, every byte ``fill``; its rows are ``PADDING`` bytes longer than a partition."""
+def new_memory(space: str, machine: Machine, fill: int, used: int | None = None) -> np.ndarray:
+    """An on-chip memory, every byte ``fill``; its rows are ``PADDING`` bytes longer than a partition.
+
+    ``used``: the bytes of a partition that the program says it uses; the system provides no pages for the others.
+    """
     partitions, size = memory_shape(space, machine)
-    return np.full((partitions, size + PADDING), fill, np.uint8)
+    shape = partitions, size + PADDING
+    if used is None:
+        return np.full(shape, fill, np.uint8)
+    pages = mmap.mmap(-1, shape[0] * shape[1])
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    made = np.frombuffer(pages, np.uint8).reshape(shape)
+    made[:, :used] = fill
+    return made
 
 
 class Executors:

@@ -94,7 +94,9 @@ class Core:
                  exchanges: Exchanges | None = None) -> None:
         self.program, self.number, self.exchanges = program, number, exchanges
         machine = machine_named(program.target)
-        self.memory: dict[Any, np.ndarray] = {space: new_memory(space, machine, POISON) for space in (SBUF, PSUM)}
+        used = {SBUF: program.sbuf_bytes, PSUM: program.psum_bytes} if exchanges is not None else {}
+        self.memory: dict[Any, np.ndarray] = {
+            space: new_memory(space, machine, POISON, used.get(space)) for space in (SBUF, PSUM)}
         for kind, given in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
             if len(variables) != len(given):
