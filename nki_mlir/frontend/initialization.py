@@ -5,7 +5,7 @@ Kernels accumulate into tensors that were only declared. Most buffers are writte
 them, and need nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class FirstUses:
     def __init__(self) -> None:
         # None: not used yet; True: written whole before it is read; False: needs zeros.
         self.whole: dict[Buffer, bool | Covering | None] = {}
+        self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, operation: Any, zeroed: bool = False) -> None:
@@ -53,7 +54,10 @@ class FirstUses:
                 continue
             # An operation may do without reading what its class says it reads (``sources``).
             read = field.reads and field.name in [name for name, _ in op.sources()]
-            read = read or any([f.reads and not f.writes and t.handle is tile.handle for f, t in operands])
+            if any([f.reads and not f.writes and t.handle is tile.handle for f, t in operands]):
+                read = True
+                if state is None and self.unwritten is not None:
+                    self.unwritten(buffer)
             if isinstance(state, Covering):
                 if state.scope not in scopes:
                     self.whole[buffer] = True

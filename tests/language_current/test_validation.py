@@ -246,3 +246,14 @@ def test_accumulating_onto_nothing_warns():
         with pytest.warns(UserWarning, match="no matmul has written"):
             nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(16, 4), accumulate=True)
     nki.simulate(kernel)(np.zeros((2, 2), np.float32))
+
+
+def test_reading_what_nobody_wrote_warns():
+    def kernel(x):
+        out, t, u = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), tile(2, 2), tile(2, 2)
+        nisa.memset(u[:, 0:1], 1.0)                     # a part is written: no warning
+        nisa.tensor_tensor(u, u, t, nl.add)
+        nl.store(out, u)
+        return out
+    with pytest.warns(UserWarning, match="t1 is read before anything was written to it"):
+        run("interpreter", kernel, np.zeros((2, 2), np.float32))

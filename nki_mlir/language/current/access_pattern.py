@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import invalid, out_of_range, require
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor
@@ -26,6 +26,8 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
     if tensor.on_chip:
         require(counts[0] == 1 or strides[0] in (row, 0),
                 f"partition stride {strides[0]} of an on-chip pattern; it must be {row}, the elements of a partition")
+    if scalar_offset is None and vector_offset is None:
+        check_reach(tensor, strides, counts, start, row)
     require(scalar_offset is None or vector_offset is None, "only one of scalar_offset and vector_offset can be given")
     require(tensor.indirection is None or (scalar_offset is None and vector_offset is None),
             "ap of a tensor that is already indexed at run time")
@@ -41,6 +43,20 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
                 "vector_offset is a tensor of integers")
         found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
     return NkiTensor(tensor.storage, counts, strides, start, kind, base, found)
+
+
+def check_reach(tensor: NkiTensor, strides: Sequence[int], counts: Sequence[int], start: int, row: int) -> None:
+    """The pattern stays inside the storage, on chip inside its partitions and their rows."""
+    first, steps, place = start, list(zip(strides, counts)), "the tensor"
+    if tensor.on_chip:
+        rows, before = tensor.storage.buffer.shape[0], start // row
+        last = before + (counts[0] - 1 if strides[0] else 0)
+        if not 0 <= before <= last < rows:
+            out_of_range(f"the access pattern reaches partitions {before} to {last}, {tensor.name} has {rows}")
+        first, steps, place = start % row, steps[1:], "a partition"
+    low, high = (first + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
+    if low < 0 or high >= row:
+        out_of_range(f"the access pattern reaches elements {low} to {high} of {place}, {tensor.name} has {row}")
 
 
 def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:

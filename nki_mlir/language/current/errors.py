@@ -51,6 +51,10 @@ def invalid(text: str, why: str = "", fix: str = "") -> NoReturn:
     raise NkiValidationError(text, why, fix).located(user_location())
 
 
+def out_of_range(text: str) -> NoReturn:
+    raise NkiIndexError(text).located(user_location())
+
+
 def require(holds: Any, text: str, why: str = "", fix: str = "") -> None:
     if not holds:
         invalid(text, why, fix)

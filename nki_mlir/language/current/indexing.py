@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.language.current.errors import NkiIndexError, invalid, require, user_location
+from nki_mlir.language.current.errors import invalid, out_of_range, require
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor
@@ -26,10 +26,6 @@ def ds(start: Any, size: int) -> Any:
     if isinstance(start, VirtualRegister):
         return DynamicSlice(start, operator.index(size))
     return slice(start, start + size, 1)
-
-
-def out_of_range(text: str) -> Any:
-    raise NkiIndexError(text).located(user_location())
 
 
 def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:

@@ -91,6 +91,10 @@ class Kernel(CoreKernel):
         self.check_annotations(bound)
         region = regions.shared_hbm if builder.symbolic or builder.grid == (2,) else regions.private_hbm
         builder.properties["kernel"] = self
+        if builder.symbolic:
+            capture: Any = builder
+            capture.first_uses.unwritten = lambda b: warn(
+                f"{b.name} is read before anything was written to it: zeros here, NaN in the simulator")
         tensors = [NkiTensor.whole(Storage(p, region, p.dtype)) for p in parameters]
         positional, keywords = bound.with_tensors(tensors)
         made = self.func(*positional, **keywords)
