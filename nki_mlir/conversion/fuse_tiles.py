@@ -24,23 +24,40 @@ from nki_mlir.conversion.graph.elementwise import (
     structured,
 )
 from nki_mlir.conversion.graph.views import defining, place_in_buffer
-from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.transforms.passes import Pass
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
-    least: int = 0      # elements that the operations of all programs make; for a kernel with fewer it is not worth it
+    least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
 
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             kernels = kernel_functions(module)
-            if self.least and sum(prod(k.grid) * _Function(k.op).work for k in kernels) < self.least:
+            if self.least and not any(elements_per_operation(kernel) >= self.least for kernel in kernels):
                 return
             share_views(module)
             for kernel in kernels:
-                _Function(kernel.op).fuse()
+                _Function(kernel).fuse()
             share_views(module)
+
+
+def elements_per_operation(kernel: KernelFunction) -> float:
+    """How many elements a structured operation of a kernel makes on average, where loops are static."""
+    count = work = 0
+    times: dict[Any, int] = {}                          # how often the blocks run
+
+    def visit(op: Any) -> Any:
+        nonlocal count, work
+        if op.name == "scf.for":
+            times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
+        elif op.name == "linalg.generic":
+            count += 1
+            work += times.get(op.block, 1) * prod(ir.MemRefType(op.operands[len(op.operands) - 1].type).shape)
+        return ir.WalkResult.ADVANCE
+    kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return prod(kernel.grid) * work / max(1, count)
 
 
 def share_views(module: Any) -> None:
@@ -54,13 +71,14 @@ class _Function:
     They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, kernel: KernelFunction) -> None:
         self.operations: list[Any] = []
         self.users: dict[Any, set[int]] = {}
         self.writes: dict[Any, list[int]] = {}
-        self.work = 0
-        self.times: dict[Any, int] = {}                 # how often the blocks run, if it is known
         self.in_body = False                            # of a structured operation
+        # A caller may give one array for two parameters, so that one counts as written where another is.
+        values = list(kernel.op.regions[0].blocks[0].arguments)
+        self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
 
         def visit(op: Any) -> Any:
             if not self.in_body:
@@ -68,20 +86,18 @@ class _Function:
             self.in_body = (op.name.startswith("linalg.") and op.name != "linalg.yield") or (
                 self.in_body and op.name != "linalg.yield")
             return ir.WalkResult.ADVANCE
-        function.walk(visit, ir.WalkOrder.PRE_ORDER)
+        kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
 
     def add(self, op: Any) -> None:
-        number, times = len(self.operations), self.times.get(op.block, 1)
+        number, effects = len(self.operations), own_effects(op)
         self.operations.append(op)
-        if op.name == "scf.for":
-            self.times[op.regions[0].blocks[0]] = times * len(loop_span(op) or (0,))
-        effects = own_effects(op)
         for buffer in effects.reads | effects.writes:
             self.users.setdefault(buffer, set()).add(number)
         for buffer in effects.writes:
-            self.writes.setdefault(buffer, []).append(number)
-        if op.name == "linalg.generic":
-            self.work += times * prod(ir.MemRefType(op.operands[len(op.operands) - 1].type).shape)
+            self.writes.setdefault(self.place(buffer), []).append(number)
+
+    def place(self, buffer: Any) -> Any:
+        return "inputs" if buffer in self.inputs else buffer
 
     def fuse(self) -> None:
         """Go through the operations once: what is fused stands where the result was used, and is seen again there."""
@@ -94,7 +110,9 @@ class _Function:
             if producer is None or consumer is None or not can_fuse(producer, consumer):
                 continue
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
-            if any(self.written(buffer, number, last) for buffer in sources):
+            target = memory_of(consumer.output)
+            if any(self.written(buffer, number, last) for buffer in sources) or (
+                    self.place(target) in map(self.place, sources) and not in_step(producer, consumer)):
                 continue
             for buffer in sources:
                 self.users[buffer] = self.users[buffer] - {number} | {last}
@@ -113,7 +131,7 @@ class _Function:
 
     def written(self, buffer: Any, first: int, last: int) -> bool:
         """Whether a buffer is written between two operations."""
-        at = self.writes.get(buffer, [])
+        at = self.writes.get(self.place(buffer), [])
         place = bisect_right(at, first)
         return place < len(at) and at[place] < last
 
@@ -132,6 +150,19 @@ def can_fuse(producer: Structured, consumer: Structured) -> bool:
     others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
     return (consumer.points == producer.points and all(memory_of(v) != buffer for v in others)
             and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
+
+
+def in_step(producer: Structured, consumer: Structured) -> bool:
+    """Whether all that is read lies as what is written does, and is read in that order."""
+    *reads, write = [v for v in (*producer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType)]
+    place = list(consumer.op.operands).index(producer.output)
+    return (producer.pointwise and consumer.parallel and consumer.maps[place] == consumer.maps[-1]
+            and all(_layout(v) == _layout(write) for v in reads))
+
+
+def _layout(view: Any) -> tuple:
+    kind, place = ir.MemRefType(view.type), place_in_buffer(view)
+    return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
 
 def _is_counted(view: Any) -> bool:

@@ -22,7 +22,7 @@ from nki_mlir.targets.cpu.structured import Reader
 from nki_mlir.targets.mesh import run_programs
 
 PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
-WORTH_FUSING = 1 << 20      # elements that a kernel makes; with fewer, routines that kernels share save more
+WORTH_FUSING = 1 << 17      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
