@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What instructions do not allow: the documented texts, at the call, on both builders."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -257,3 +259,20 @@ def test_reading_what_nobody_wrote_warns():
         return out
     with pytest.warns(UserWarning, match="t1 is read before anything was written to it"):
         run("interpreter", kernel, np.zeros((2, 2), np.float32))
+
+
+def test_a_second_sum_on_the_first_warns(on):
+    def kernel(x, fresh):
+        out, p = nl.ndarray((2, 4, 4), x.dtype, buffer=nl.shared_hbm), psum(4, 4)
+        t = nl.load(x)
+        for i in range(2):
+            nisa.nc_matmul(p, t, t, accumulate=False if fresh else None)
+            nisa.nc_matmul(p, t, t)
+            nisa.dma_copy(out[i], nl.copy(p))
+        return out
+    x = np.eye(4, dtype=np.float32)
+    with pytest.warns(UserWarning, match="was read after its last product"):
+        np.testing.assert_array_equal(run(on, kernel, x, False), [2 * x, 4 * x])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(run(on, kernel, x, True), [2 * x, 2 * x])

@@ -208,6 +208,8 @@ def paired(op: str, **operands: Any) -> list[View]:
                 f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}")
         require(t.size == head.size, f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
                                      f"{first} has {head.size // head.shape[0]}")
+        if t.buffer is psum:
+            written.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
     if views is None:               # extents that do not nest: sources become dense tiles, which split anywhere
         dense = [head, *(_dense(t) for _, t in others)]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which elements of PSUM tensors have been written: what a matmul without ``accumulate=`` overwrites and adds to.
 
+And which have been read since, so that a second sum on the first one's elements shows.
+
 Loops of the kernel's Python are unrolled, so that this history is known when an instruction is emitted.
 """
 
@@ -13,10 +15,12 @@ import numpy as np
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 
+READ = "read_psum"
 
-def _flags(view: View) -> np.ndarray:
+
+def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
     """The flags of a view's elements, of its shape; views of another item size share those of whole partitions."""
-    history: dict[Any, np.ndarray] = active().properties.setdefault("written_psum", {})
+    history: dict[Any, np.ndarray] = active().properties.setdefault(kind, {})
     buffer = view.buffer
     if buffer not in history:
         shape = buffer.physical_shape
@@ -34,6 +38,18 @@ def note(view: View) -> None:
     """An instruction writes the view."""
     if view.buffer.space == "psum":
         _flags(view)[...] = True
+        if view.buffer in active().properties.get(READ, ()):
+            _flags(view, READ)[...] = False
+
+
+def note_read(view: View) -> None:
+    """An instruction other than a matmul reads the view, which is in PSUM."""
+    _flags(view, READ)[...] = True
+
+
+def was_read(view: View) -> bool:
+    """Whether some element has been read since it was written."""
+    return view.buffer in active().properties.get(READ, ()) and bool(_flags(view, READ).any())
 
 
 def state(view: View) -> str:
