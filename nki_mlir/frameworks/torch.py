@@ -51,9 +51,11 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     tensors: list[torch.Tensor] = []
 
     def take(value: Any) -> Any:
-        tensors.append(torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+        tensors.append(value)
         return (_Place, len(tensors) - 1)
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
+    device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
+    tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     # len(range(n)) is n as a number, which Dynamo needs to be told of a size that it treats as a symbol.
     kinds = tuple([(tuple([len(range(n)) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
@@ -19,6 +19,11 @@ NAME = "neuron"
 FACTORIES = ("empty.memory_format", "empty_strided", "_to_copy", "randn", "rand", "zeros", "ones", "full", "arange",
              "arange.start", "arange.start_step", "scalar_tensor", "eye", "linspace", "randint", "randint.low",
              "randperm", "tril_indices", "triu_indices")
+
+
+# Operations that PyTorch gives tensors of two devices: copies, and those whose indices or lengths may be on the CPU.
+MIXING = {"copy_", "_copy_from", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index",
+          "_unsafe_index_put", "_pack_padded_sequence", "tensor_split", "set_"}
 
 
 class NoPythonBackends(NkiMlirError, RuntimeError):
@@ -66,6 +71,7 @@ class NeuronTensor(torch.Tensor):
         leaves = func is torch.ops.aten._to_copy.default and device is not None and torch.device(device).type == "cpu"
         if device is not None:
             keywords["device"] = "cpu"
+        refuse_mixed(func, (args, keywords))
         given: dict[int, NeuronTensor] = {}         # operations that update a tensor give back that tensor
 
         def inside(value: Any) -> Any:
@@ -81,6 +87,16 @@ class NeuronTensor(torch.Tensor):
             return cls(value) if known is None else known
         result = func(*tree_map(inside, args), **tree_map(inside, keywords))
         return result if leaves else tree_map(outside, result)
+
+
+def refuse_mixed(operation: Any, arguments: Any) -> None:
+    """The error of PyTorch on tensors of two devices; a number may be on the CPU."""
+    tensors = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor)]
+    inside = any(isinstance(t, NeuronTensor) for t in tensors)
+    if inside and any(not isinstance(t, NeuronTensor) and t.dim() and t.is_cpu for t in tensors) and (
+            operation.overloadpacket.__name__ not in MIXING):
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {NAME}:0 "
+                           f"and cpu! (when checking arguments of {operation})")
 
 
 def available() -> bool:

@@ -95,6 +95,35 @@ print("done")
 """) == "done\n"
 
 
+def test_mixed_devices__are_refused_as_by_torch(child):
+    assert child(START + """
+from nki_mlir.frameworks.torch_neuronx import nki_jit
+for operation in (lambda: a + A, lambda: A @ a.t(), lambda: torch.where(a > 0, a, A), lambda: a.add_(A),
+                  lambda: torch.nn.functional.linear(a, torch.ones(4, 16)), lambda: torch.cat([a, A]),
+                  lambda: kernels.add[2](a, A), lambda: kernels.add_rows(a, A[:8]),
+                  lambda: nki_jit(kernels.add_into)(A, A, a)):
+    try:
+        operation()
+    except RuntimeError as error:
+        assert "Expected all tensors to be on the same device, but found at least two devices" in str(error), error
+    else:
+        raise AssertionError("not refused")
+assert torch.equal(a.cpu(), A)
+assert torch.equal((a + torch.tensor(2.0)).cpu(), A + 2) and torch.equal((torch.tensor(2.0) * a).cpu(), A * 2)
+assert torch.equal(a[torch.tensor([3, 1])].cpu(), A[[3, 1]])
+x = a.clone()
+x[torch.tensor([0, 2])] = 5.0
+assert x[0, 0].item() == 5 and torch.equal(x.copy_(A).cpu(), A) and torch.equal(A.clone().copy_(b), torch.ones(32, 16))
+import numpy as np
+assert torch.equal(kernels.add[2](a, np.ones((32, 16), np.float32)).cpu(), A + 1)
+model = torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.LayerNorm(4)).to("neuron")
+model(a).pow(2).sum().backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+torch.optim.AdamW(model.parameters()).step()
+print("done")
+""") == "done\n"
+
+
 def test_scripts__get_it_on_request(child, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch, neuronxcc.nki\nprint(torch.ones(2).to('neuron').device)\n")
