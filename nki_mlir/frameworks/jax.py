@@ -15,7 +15,7 @@ from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.jax_primitive import bind, registered_handler
+from nki_mlir.frameworks.jax_primitive import NotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument
@@ -26,22 +26,25 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
-class TracedNumber(NkiMlirError, TypeError):
+class ArrayNumber(NkiMlirError, TypeError):
     code = "NKI-JAX-NUMBER"
-    message = "argument {argument} of kernel {kernel} is a number that JAX traces"
+    message = "argument {argument} of kernel {kernel} is a number in a JAX array"
     why = "numbers are constants of a kernel, which is compiled for them, and jax.jit gives its function no numbers"
-    fix = "name the argument in static_argnames of jax.jit, or bind it with functools.partial before"
+    fix = "pass a Python number: in jax.jit name the argument in static_argnames, or bind it with functools.partial"
 
 
 def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
     for spec, tensor in zip(bound.specs, bound.tensors):
-        if not spec.shape and isinstance(tensor, jax.core.Tracer):
-            raise TracedNumber(argument=spec.name, kernel=kernel.__name__).located(user_location())
+        if not spec.shape and isinstance(tensor, jax.Array):
+            raise ArrayNumber(argument=spec.name, kernel=kernel.__name__).located(user_location())
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
-    results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
+    try:
+        results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
+    except NotDifferentiable as error:
+        raise error.located(user_location()) from None
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 
 
@@ -52,6 +55,9 @@ def is_tensor(value: Any) -> bool:
 
 def describe(array: Any) -> tuple[tuple[int, ...], DType]:
     """Shape and dtype of an array or tracer; raises ``BadArgument`` for a dtype that kernels do not have."""
+    if not all(isinstance(n, int) for n in array.shape):
+        raise BadArgument(what=f"an array of the symbolic shape {array.shape} is passed to a kernel, which is compiled "
+                               "for its shapes").located(user_location())
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:

@@ -38,12 +38,29 @@ nki_call.multiple_results = True
 
 def bind(callee: Callee, operands: Sequence[Any]) -> list[Any]:
     """All results of the custom call."""
-    return nki_call.bind(*operands, callee=callee, func=callee.record.name, grid=callee.record.grid)
+    return nki_call.bind(*varying_alike(operands), callee=callee, func=callee.record.name, grid=callee.record.grid)
+
+
+def varying_alike(operands: Sequence[Any]) -> Sequence[Any]:
+    """Under ``shard_map``, operands that all vary over the axes of the mesh that any of them varies over."""
+    axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
+    every = frozenset().union(*axes)
+    return [o if own == every else jax.lax.pcast(o, tuple(sorted(every - own)), to="varying")
+            for o, own in zip(operands, axes)]
+
+
+def varying(kind: Any) -> frozenset:
+    """The axes of a mesh that an array inside of ``shard_map`` varies over."""
+    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else getattr(kind, "vma", frozenset())
 
 
 @nki_call.def_abstract_eval
 def _abstract(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
-    return [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
+    made = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
+    if not operands or not varying(operands[0]):
+        return made
+    inside = jax.sharding.NamedSharding(operands[0].sharding.mesh, jax.sharding.PartitionSpec())
+    return [operands[0].update(shape=m.shape, dtype=m.dtype, weak_type=False, sharding=inside) for m in made]
 
 
 @cache
@@ -54,10 +71,20 @@ def _jitted(callee: Callee) -> Any:
 
 @nki_call.def_impl
 def _run(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
-    return _jitted(callee)(*operands)
+    with jax.disable_jit(False):                # it is how a kernel runs
+        return _jitted(callee)(*operands)
 
 
 def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any) -> Any:
+    """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
+    results = bind(callee, primals)
+    if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
+        raise NotDifferentiable(name=callee.record.name)
+    return results, [ad.Zero.from_primal_value(r) for r in results]
+
+
+def _transpose(*arguments: Any, callee: Callee, **shown: Any) -> Any:
+    """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
     raise NotDifferentiable(name=callee.record.name)
 
 
@@ -74,6 +101,7 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **sh
 
 
 ad.primitive_jvps[nki_call] = _differentiate
+ad.primitive_transposes[nki_call] = _transpose
 batching.primitive_batchers[nki_call] = _batch
 
 
