@@ -10,14 +10,24 @@ from nki_mlir.frameworks.native import Program
 from nki_mlir.frameworks.registry import Callee, PlainResults, callee_of
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.locations import raised_at, user_location
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.kernel import Kernel, Specialization, default_executor
 from nki_mlir.language.results import Traced, check_written
 
 
+class NumberAsTensor(NkiMlirError, TypeError):
+    code = "NKI-NUMBER"
+    message = "argument {argument} of kernel {kernel} is a number in an array"
+    why = "numbers are constants of a kernel, which is compiled for them"
+    fix = "pass a Python number: x.item(); in jax.jit name it in static_argnames, or bind it with functools.partial"
+
+
 def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults()) -> Callee:
     """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
+    for tensor in bound.specs:
+        if not tensor.shape:
+            raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).located(user_location())
     spec = kernel.specialize(bound)
     on = kernel.executor or default_executor()
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from nki_mlir.conversion.custom_call import TARGETS
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable, bind, registered_handler
@@ -26,19 +25,9 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
-class ArrayNumber(NkiMlirError, TypeError):
-    code = "NKI-JAX-NUMBER"
-    message = "argument {argument} of kernel {kernel} is a number in a JAX array"
-    why = "numbers are constants of a kernel, which is compiled for them, and jax.jit gives its function no numbers"
-    fix = "pass a Python number: in jax.jit name the argument in static_argnames, or bind it with functools.partial"
-
-
 def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
-    for spec, tensor in zip(bound.specs, bound.tensors):
-        if not spec.shape and isinstance(tensor, jax.Array):
-            raise ArrayNumber(argument=spec.name, kernel=kernel.__name__).located(user_location())
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
     try:

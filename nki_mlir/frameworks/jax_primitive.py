@@ -80,7 +80,7 @@ def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any)
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
         raise NotDifferentiable(name=callee.record.name)
-    return results, [ad.Zero.from_primal_value(r) for r in results]
+    return results, [ad.Zero.from_primal_value(r) for r in results]      # type: ignore[attr-defined]
 
 
 def _transpose(*arguments: Any, callee: Callee, **shown: Any) -> Any:

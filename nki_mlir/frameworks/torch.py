@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks import torch_batching  # noqa: F401  makes an operator
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.torch_launch import Plan, launched, put, remember
+from nki_mlir.frameworks.torch_launch import Plan, launched, put, refuse_update, remember
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, map_leaves
@@ -53,24 +55,32 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     def take(value: Any) -> Any:
         tensors.append(value)
         return (_Place, len(tensors) - 1)
+    grid = kernel.grid
+    if torch.compiler.is_dynamo_compiling():        # to which sizes and numbers are symbols
+        arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
+        grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
-    # len(range(n)) is n as a number, which Dynamo needs to be told of a size that it treats as a symbol.
-    kinds = tuple([(tuple([len(range(n)) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
+    kinds = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
-        plan = plan_traced(type(kernel), kernel.func, kernel.grid, kernel.mode, kernel.target, kernel.executor,
+        plan = plan_traced(type(kernel), kernel.func, grid, kernel.mode, kernel.target, kernel.executor,
                            kernel.by_reference, kernel.options, positional, named, kinds)
     else:
         plan = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, tensors)
     name, updated, others, outputs, returned, structure = plan
     if updated:
-        made = made_for(outputs, tensors[0].device)
+        refuse_update([tensors[n] for n in updated], kernel)
+        made = made_for(outputs, tensors[updated[0]])
         torch.ops.nki.call_([*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
     else:
         made = torch.ops.nki.call([tensors[n] for n in others], name)
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def is_tensor(value: Any) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.surroundings import Surroundings
 
@@ -22,6 +24,17 @@ Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclass, which may be anything
 CONSTANTS = {int, bool, str, type(None)}
+
+
+class UpdatesWithGradient(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-UPDATE"
+    message = "kernel {name} updates a tensor that requires grad, of which no derivative would know"
+    fix = "update it under torch.no_grad(), or in a torch.autograd.Function with ctx.mark_dirty and a backward"
+
+
+def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
+    if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+        raise UpdatesWithGradient(name=kernel.__name__).located(user_location())
 
 
 class Launch:
@@ -40,7 +53,7 @@ class Launch:
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
-        self.kernel_function = kernel.func
+        self.kernel = kernel
         self.seen = Surroundings(kernel.func)
 
     def holds(self) -> bool:
@@ -51,9 +64,11 @@ class Launch:
         for cell, value in self.seen.cells:
             if cell.cell_contents is not value:
                 return False
-        return not self.seen.objects or Surroundings(self.kernel_function).key == self.seen.key
+        return not self.seen.objects or Surroundings(self.kernel.func).key == self.seen.key
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        if self.updated:
+            refuse_update([tensors[n] for n in self.updated], self.kernel)
         made = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
         used = tensors + made

@@ -110,7 +110,7 @@ def results_of(record: KernelRecord, results: Sequence[Any]) -> list[Any]:
 # -- implementations ---------------------------------------------------------------------------------------------------
 def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     callee = callee_named(kernel)
-    results = made_for(layout_of(callee).results)
+    results = made_for(layout_of(callee).results, tensors[0])
     run(callee, [], tensors, results)
     return results
 
@@ -133,10 +133,9 @@ def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch
     callee.entry([used[group][n].data_ptr() for group, n in layout_of(callee).order])
 
 
-def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]],
-             device: Any = "cpu") -> list[torch.Tensor]:
-    """New tensors for results."""
-    return [torch.zeros(shape, dtype=dtype, device=device) if zero else torch.empty(shape, dtype=dtype, device=device)
+def made_for(results: Sequence[tuple[tuple[int, ...], torch.dtype, bool]], like: torch.Tensor) -> list[torch.Tensor]:
+    """New tensors for results, where ``like`` is: on its device, and of its mode or transformation."""
+    return [like.new_zeros(shape, dtype=dtype) if zero else like.new_empty(shape, dtype=dtype)
             for shape, dtype, zero in results]
 
 
@@ -148,21 +147,11 @@ def update_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
     layout_of(callee_named(kernel))
 
 
-def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> Any:
-    """``torch.vmap``: one call after the other, because a kernel is compiled for its shapes."""
-    runs = []
-    for k in range(info.batch_size):
-        slices = [t if axis is None else t.select(axis, k) for t, axis in zip(tensors, axes[0])]
-        runs.append(torch.ops.nki.call(slices, kernel))
-    stacked = [torch.stack(parts) for parts in zip(*runs)]
-    return stacked, [0] * len(stacked)
-
-
 def new_values(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
     """``nki::updated``."""
     callee = callee_named(kernel)
     values = [t.clone(memory_format=torch.contiguous_format) for t in written]
-    made = made_for(layout_of(callee).results)
+    made = made_for(layout_of(callee).results, written[0])
     run(callee, values, tensors, made)
     return values + made
 
@@ -204,7 +193,6 @@ def _define() -> torch.library.Library:
             library.impl(name, real, key)                                       # type: ignore[arg-type]
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
-    torch.library.register_vmap("nki::call", call_batched, lib=library)
     return library
 
 

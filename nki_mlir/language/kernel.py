@@ -7,7 +7,10 @@ inlined.
 """
 
 import hashlib
+import importlib
+import operator
 import os
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -166,6 +169,25 @@ class Kernel:
             return adapter.call(self, arguments, keywords)
         return self.run(arguments, keywords, self.executor or default_executor())
 
+    # -- copies and pickles --------------------------------------------------------------------------------------------
+    def __deepcopy__(self, memory: Any) -> "Kernel":
+        return self                             # nothing of it changes
+
+    def __reduce__(self) -> tuple:
+        """By the name of its function, as functions are pickled; captures are made again where it is loaded."""
+        module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
+        changed = {f: getattr(self, f) for f in
+                   ("grid", "has_grid", "mode", "target", "executor", "by_reference", "options")}
+        arguments = type(self), module, name, changed
+        try:
+            found = kernel_named(*arguments)
+        except (ImportError, AttributeError):
+            found = None
+        if found is None or found.func is not self.func:
+            raise pickle.PicklingError(f"kernel {name} cannot be pickled: {module} has no such name for it. "
+                                       "fix: define the kernel at the top of a module")
+        return kernel_named, arguments
+
     # -- specialising --------------------------------------------------------------------------------------------------
     @property
     def platform(self) -> str:
@@ -304,6 +326,12 @@ class Kernel:
             return function(*arguments, **keywords)
         finally:
             builder.inlined -= 1
+
+
+def kernel_named(kind: type[Kernel], module: str, name: str, changed: dict[str, Any]) -> Kernel:
+    """The kernel of a function that a module has under that name."""
+    found = operator.attrgetter(name)(importlib.import_module(module))
+    return replace(found if isinstance(found, Kernel) else kind(found), **changed)
 
 
 def capturing() -> bool:

@@ -12,7 +12,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
-from nki_mlir.frameworks.jax import ArrayNumber  # noqa: E402
+from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402
 from nki_mlir.frontend.errors import OutputNotWritten  # noqa: E402
@@ -291,9 +291,9 @@ def test_error__dtype_that_kernels_do_not_have():
 
 
 def test_error__number_that_is_traced():
-    with pytest.raises(ArrayNumber) as error:
+    with pytest.raises(NumberAsTensor) as error:
         jax.jit(lambda x, n: kernels.scaled(x, n))(jnp.ones((4, 4)), 3.0)
-    assert error.value.headline == "argument factor of kernel scaled is a number in a JAX array"
+    assert error.value.headline == "argument factor of kernel scaled is a number in an array"
     assert error.value.at.file == __file__
 
 

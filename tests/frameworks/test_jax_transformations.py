@@ -10,7 +10,7 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
-from nki_mlir.frameworks.jax import ArrayNumber  # noqa: E402
+from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 
@@ -23,7 +23,7 @@ B = np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32)
 
 
 def test_numbers__of_no_dimensions_are_no_operands():
-    with pytest.raises(ArrayNumber, match="argument factor of kernel scaled is a number in a JAX array"):
+    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is a number in an array"):
         kernels.scaled(jnp.asarray(A), jnp.float32(2))
 
 

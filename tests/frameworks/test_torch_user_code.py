@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels in what PyTorch's users write: torch.func, vmap, pickles, workers, dynamic shapes, updates under autograd."""
+
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
+from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
+from nki_mlir.frameworks.torch_launch import UpdatesWithGradient  # noqa: E402
+from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
+
+from . import kernels  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+A = torch.randn(32, 16, generator=torch.Generator().manual_seed(0))
+B = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+close = torch.testing.assert_close
+
+
+def equal(got, expected):
+    close(got, expected, rtol=0, atol=0)
+
+
+class Product(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a, b):
+        return kernels.named_results((a, b))["product"]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        a, b = ctx.saved_tensors
+        return Product.apply(gradient, b), Product.apply(gradient, a)
+
+
+class Net(torch.nn.Module):
+    """Has kernels as attributes, as a model may."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.kernel = torch.nn.Linear(16, 16), kernels.add[2]
+
+    def forward(self, x):
+        return Product.apply(self.layer(x), x)
+
+
+# -- vmap --------------------------------------------------------------------------------------------------------------
+def test_vmap__is_one_operator():
+    from torch.fx.experimental.proxy_tensor import make_fx
+    x = torch.stack([A, B, A * 2])
+    graph = make_fx(torch.vmap(lambda a: kernels.add[2](a, B)))(x)
+    assert [n.target for n in graph.graph.nodes if "nki" in str(n.target)] == [torch.ops.nki.map.default]
+    equal(graph(x * 2), x * 2 + B)
+
+
+def test_vmap__nested_with_operands_that_are_not_mapped():
+    x = torch.stack([torch.stack([A, B]), torch.stack([B, A * 2]), torch.stack([A * 3, B])])
+
+    def f(a, b):
+        return kernels.sum_and_difference(a, b)
+    for axes in (((0, None), (0, None)), ((None, 0), (0, None)), ((0, 0), (0, None)), ((0, 0), (0, 0))):
+        inner, outer = axes
+        left = x if (outer[0], inner[0]) == (0, 0) else x[:, 0]
+        right = {(0, 0): x, (0, None): x[:, 1], (None, 0): x[0], (None, None): B}[outer[1], inner[1]]
+        got = torch.vmap(torch.vmap(f, inner), outer)(left, right)
+        left = left if left.dim() == 4 else left[:, None]
+        right = right if right.dim() != 3 or outer[1] is None else right[:, None]
+        equal(got[0], left + right)
+        equal(got[1], left - right)
+
+
+def test_vmap__other_axes_and_parts_of_memory():
+    x = torch.randn(16, 3, 64, 2)[..., 0]
+    equal(torch.vmap(lambda a: kernels.scaled(a, 2.0), 1, 2)(x), (x * 2).movedim(1, 2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_vmap__updates_each_part(compiled):
+    def f(tables, rows):
+        return torch.vmap(lambda table, row: kernels.add_rows(table, row) * 1.0)(tables, rows)
+    tables, rows = torch.stack([A, B]), torch.stack([A[:8], B[:8]])
+    expected = tables.clone()
+    expected[:, :8] += rows
+    equal((torch.compile(f, backend="aot_eager", fullgraph=True) if compiled else f)(tables, rows), expected)
+    equal(tables, expected)
+
+
+def test_vmap__of_an_update_of_what_is_not_mapped():
+    with pytest.raises(RuntimeError, match="updates a tensor that is not mapped"):
+        torch.vmap(lambda row: kernels.add_rows(A.clone(), row))(torch.stack([A[:8], B[:8]]))
+
+
+def test_vmap__of_gradients_for_each_sample():
+    net, x = Net(), torch.stack([A, B])
+    weights = {name: p.detach() for name, p in net.named_parameters()}
+
+    def loss(weights, x):
+        return torch.func.functional_call(net, weights, (x,)).pow(2).sum()
+    got = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)["layer.weight"]
+    for one, sample in zip(got, x):
+        net.zero_grad()
+        net(sample).pow(2).sum().backward()
+        close(one, net.layer.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_vmap__as_stablehlo():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.vmap(lambda a: kernels.add[2](a, a))(x) * 2
+    x = torch.stack([A, B])
+    (got,) = run_linked(stablehlo_of(Model(), x), [x.numpy()])
+    close(torch.from_numpy(got), x * 4)
+
+
+# -- torch.compile -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("function, arguments", [
+    (lambda x, n: kernels.scaled(x, n), [(A, 2.0), (A, 3.0), (A, 4.5)]),
+    (lambda x, n: kernels.scaled(x, n), [(A, 2), (A, 3), (A, -4)]),
+    (lambda x: kernels.scaled(x, x.shape[0]), [(A[:n],) for n in (4, 5, 6)]),
+    (lambda x: kernels.scaled(x, factor=x.shape[0] ** -0.5), [(A[:n],) for n in (4, 5, 6)]),
+    (lambda x: kernels.add[x.shape[0] // 16](x, x), [(A[:16],), (A,), (torch.cat([A, A]),)])])
+def test_compile__numbers_and_grids_that_change(function, arguments):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    for given in arguments:
+        equal(compiled(*given), function(*given))
+
+
+# -- copies, pickles, processes ----------------------------------------------------------------------------------------
+def test_models__with_kernels_are_copied_and_saved():
+    net, file = Net(), io.BytesIO()
+    torch.save(net, file)
+    file.seek(0)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), torch.load(file, weights_only=False)):
+        equal(other(A), net(A))
+        equal(other.kernel(A, B), A + B)
+        assert other.kernel.grid == (2,)
+
+
+def test_pickle__of_a_kernel_without_a_name():
+    def local(x):
+        return x
+    with pytest.raises(pickle.PicklingError, match="define the kernel at the top of a module"):
+        pickle.dumps(kernels.nki.jit(local))
+
+
+def test_pickle__keeps_what_was_chosen():
+    kernel = pickle.loads(pickle.dumps(kernels.nki.trace(kernels.add_into).on("interpreter")))
+    assert kernel.executor == "interpreter" and kernel.mode == "trace"
+    out = torch.zeros(32, 16)
+    kernel(A, B, out)
+    equal(out, A + B)
+
+
+def test_data_loader__with_workers(child):
+    assert child(f"""
+import sys
+sys.path.insert(0, {str(__import__("pathlib").Path(__file__).parent.parent)!r})
+import torch
+from frameworks import kernels
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self):
+        self.kernel = kernels.scaled
+    def __len__(self):
+        return 6
+    def __getitem__(self, n):
+        return self.kernel(torch.full((4, 4), float(n)), 2.0)
+if __name__ == "__main__":
+    kernels.scaled(torch.ones(4, 4), 2.0)
+    for context in ("fork", "spawn"):
+        loaded = torch.cat(list(torch.utils.data.DataLoader(Numbers(), 2, num_workers=2, multiprocessing_context=context)))
+        assert loaded[:, 0, 0].tolist() == [0, 2, 4, 6, 8, 10]
+    print("done")
+""") == "done\n"
+
+
+# -- autograd and arguments --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("planned", [False, True])
+def test_update__of_what_requires_grad(planned):
+    leaf, part = A.clone().requires_grad_(), A.clone().requires_grad_()[2:20]
+    if planned:
+        kernels.add_rows(A.clone(), B[:8])
+        kernels.add_rows(A.clone()[2:20], B[:8])
+    for table in (leaf, part):
+        with pytest.raises(UpdatesWithGradient) as error:
+            kernels.add_rows(table, B[:8])
+        assert error.value.at.file == __file__
+    with torch.no_grad():
+        kernels.add_rows(leaf, B[:8])
+    equal(leaf.detach()[:8], A[:8] + B[:8])
+
+
+def test_update__of_memory_that_is_not_contiguous():
+    table, inside = torch.zeros(16, 32).t(), torch.zeros(40, 40)
+    kernels.add_rows(table, B[:8])
+    kernels.add_rows(inside[4:36, 3:19], B[:8])
+    expected = torch.zeros(40, 40)
+    expected[4:12, 3:19] = B[:8]
+    equal(table[:8], B[:8])
+    equal(inside, expected)
+
+
+def test_error__number_in_a_tensor():
+    with pytest.raises(NumberAsTensor, match="argument factor of kernel scaled is a number in an array"):
+        kernels.scaled(A, torch.tensor(2.0))
