@@ -39,9 +39,11 @@ lint: setup
 bench: setup
 	$(BIN)/python bench/run.py
 
-# Many more examples of the property tests than `make test` tries, and other ones each time.
+# Many more examples of the property tests than `make test` tries, and other ones each time; 5,000 random kernels, of which
+# each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
 fuzz: setup
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n $(JOBS) -m fuzz tests
+	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -v -n $(JOBS) \
+		-m fuzz tests
 
 docs: setup
 	$(BIN)/python tools/export_dialects.py

@@ -9,9 +9,9 @@ from nki_mlir.language.beta import nki
 _numbers = itertools.count()
 
 
-def kernel_from_text(text, namespace, name="kernel"):
+def kernel_from_text(text, namespace, name="kernel", jit=nki.jit):
     """The kernel of that name that the text defines."""
     file = f"<generated kernel {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), namespace)
-    return nki.jit(namespace[name])
+    return jit(namespace[name])

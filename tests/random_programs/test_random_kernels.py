@@ -7,6 +7,7 @@ repeats a run. The ordinary run tries the same 200 each time.
 
 import os
 import secrets
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,28 +17,32 @@ from hypothesis import strategies as st
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta.typing import scalar
+from nki_mlir.language.current import isa as current_isa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 
 from ..language.generated import kernel_from_text
-from . import beta_operations  # noqa: F401
+from . import beta_operations, current_operations  # noqa: F401
 from .beta import BetaWriter
 from .comparing import check_agreement
+from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-PROGRAMS, PARTS = (5_000, 100) if FUZZ else (200, 8)
+PROGRAMS, PARTS = (5_000, 100) if FUZZ else (200, 10)
 PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 
 @st.composite
-def beta_programs(draw):
-    return BetaWriter(lambda n: draw(st.integers(0, n - 1))).program()
+def programs(draw, writer):
+    return writer(lambda n: draw(st.integers(0, n - 1))).program()
 
 
-def part_of(programs, check, part):
+def part_of(writer, check, part):
     @seed((SEED << 8) + part)
     @settings(max_examples=PROGRAMS // PARTS // 2, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
-    @given(programs)
+    @given(programs(writer))
     def run(program):
         note(program.text)
         check(program)
@@ -48,7 +53,21 @@ def check_beta(program):
     check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar}), program)
 
 
+def check_current(program):
+    """For the target that has all instructions."""
+    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa}, jit=current_nki.jit)
+    with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
+        check_agreement(kernel, program)
+
+
 @pytest.mark.fuzz
 @pytest.mark.parametrize("part", range(PARTS))
 def test_beta_kernels_agree(part):
-    part_of(beta_programs(), check_beta, part)
+    part_of(BetaWriter, check_beta, part)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.filterwarnings("ignore")
+def test_current_kernels_agree(part):
+    part_of(CurrentWriter, check_current, part)

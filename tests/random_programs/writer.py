@@ -112,7 +112,7 @@ class Writer:
         self.used: set[str] = set()
         self.conditional = 0
         self.count = 0
-        self.budget = self.between(2, 9)
+        self.budget = self.between(2, 11)
         self.P = self.pick(1, 4, 7, 16, 32, 33, 40, 64, 128)
         self.F = self.pick(1, 2, 6, 8, 12, 20, 24, 36)
 
