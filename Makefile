@@ -42,7 +42,7 @@ bench: setup
 # Many more examples of the property tests than `make test` tries, and other ones each time; 5,000 random kernels, of which
 # each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
 fuzz: setup
-	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -v -n $(JOBS) \
+	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
 
 docs: setup

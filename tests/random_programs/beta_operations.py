@@ -764,3 +764,20 @@ def sequence_bounds(w: BetaWriter):
     ids = w.made(f"nl.load({index}[5:6, 0:{w.F}])", (1, w.F), INT32, Facts(1, 1))
     w.made(f"nisa.sequence_bounds(segment_ids={ids.text})", (1, 2, w.F), INT32, Facts(w.F, 1))
 
+
+
+@rule()
+def constants(w: BetaWriter):
+    n = w.between(1, 32)
+    a = w.operand((w.P, w.F), w.dtypes)
+    text, shape, dtype = w.pick(
+        (f"nl.load(nl.shared_identity_matrix({n}, dtype=nl.uint8))", (n, n), UINT8),
+        (f"nl.load(nl.shared_constant(np.arange({3 * n}).reshape(3, {n}) % 7, dtype=nl.int32))", (3, n), INT32),
+        (f"nl.zeros_like({a.text}, dtype=nl.float32)", a.shape, FLOAT32),
+        (f"nl.copy(nl.expand_dims({a.text}, 1) * 0, dtype=nl.int32)", (w.P, 1, w.F), INT32),
+        (f"nl.copy(nl.broadcast_to(nl.load(nl.shared_constant(np.full((1, {n}), 3), dtype=nl.int32)), shape=(4, {n})))",
+         (4, n), INT32))
+    w.note("constants")
+    if w.loops:
+        return False
+    return w.made(text, shape, dtype, Facts(7, 1))
