@@ -77,9 +77,23 @@ def write_module(module: Any) -> None:
     """Write a JAX module. One whose lowering failed is not complete and is left out."""
     if module.operation.verify():
         text = module.operation.get_asm(enable_debug_info=True)
-        name = module.operation.attributes["sym_name"].value
-        computation = hlo_of_stablehlo(documented_form(text))
-        write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_text())
+        write_stablehlo(module.operation.attributes["sym_name"].value, documented_form(text))
+
+
+def write_stablehlo(name: str, text: str) -> None:
+    """Write the program of a StableHLO text with the documented calls."""
+    computation = hlo_of_stablehlo(text)
+    write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_text())
+
+
+def write_exported(name: str, text: str) -> None:
+    """Write a program that another framework exported; ``jaxlib`` makes HLO of StableHLO."""
+    if wanted():
+        try:
+            write_stablehlo(name, text)
+        except ImportError:
+            warnings.warn("NEURON_FRAMEWORK_DEBUG: the HLO is not written: jaxlib, which converts it, is not installed",
+                          stacklevel=3)
 
 
 def documented_form(text: str) -> str:

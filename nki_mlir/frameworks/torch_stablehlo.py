@@ -23,6 +23,7 @@ from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.conversion.graph.upstream import public_function
 from nki_mlir.conversion.link_kernels import tensor_type
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_batching import map_by_calls
 from nki_mlir.frameworks.torch_operator import callee_named, operands_of, results_of
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -39,6 +40,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     that updates tensors are what it returns, then the new values of updated inputs, then those of updated buffers,
     which are parameters after the inputs. ``tf.aliasing_output`` of a parameter names its new value.
     """
+    name = type(program).__name__
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer takes equal tensor objects for one parameter.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
@@ -59,6 +61,7 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         to_custom_calls(module)
         manager.parse(TO_STABLEHLO).run(module.operation)
         mark_aliases(public_function(module), aliases)
+    write_exported(name, str(module))
     return str(module)
 
 

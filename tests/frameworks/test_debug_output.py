@@ -91,6 +91,23 @@ def test_torch__program_of_the_call(run_directory):
         np.testing.assert_array_equal(kernel(np.ones((24, 16), np.float32), A[:8])[:8], A[:8] + 1)
 
 
+@pytest.mark.torch
+@pytest.mark.jax
+def test_torch__whole_program_that_is_exported(run_directory):
+    torch = pytest.importorskip("torch")
+    from nki_mlir.frameworks.torch_stablehlo import stablehlo_of
+
+    class Scaled(torch.nn.Module):
+        def forward(self, a, b):
+            return a * b * kernels.add[2](a, b)
+    stablehlo_of(Scaled(), torch.from_numpy(A), torch.from_numpy(A))
+    proto, text = written(run_directory)["Scaled"]
+    assert 'custom_call_target="AwsNeuronCustomNativeKernel"' in text and text.count(" multiply(") == 2
+    for module in (proto, text):
+        (kernel,) = kernels_in(module)
+        np.testing.assert_array_equal(kernel(A, A), A + A)
+
+
 def test_off__writes_nothing(run_directory, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setenv("NEURON_FRAMEWORK_DEBUG", "0")
