@@ -196,7 +196,28 @@ def test_a_kernel_without_a_result_is_named():
         assert caught.value.at.line == kernel.__code__.co_firstlineno
 
 
+def test_lengths_and_indices_are_integers():
+    for use in (lambda: tile(128, 512 / 4), lambda: tile(8, 4)[:, 0:8 / 2], lambda: tile(8, 4)[:, nl.ds(0, 8 / 2)],
+                lambda: tile(8, 4).ap([[4, 8], [1, 8 / 2]])):
+        with pytest.raises(TypeError, match="expecting 'integer', got") as caught:
+            nki.simulate(lambda x, use=use: use() and None)(np.zeros((2, 2), np.float32))
+        assert "divide with //" in str(caught.value) and caught.value.at.file == __file__
+
+
+def test_values_are_named_as_they_are_written():
+    for use, text in ((lambda: nisa.tensor_tensor(tile(8, 4), tile(8, 4), tile(8, 4), nl.softmax), "op: softmax is not"),
+                      (lambda: nisa.tensor_copy(tile(8, 4), tile(8, 4), engine="vector"), "nisa.engine.vector"),
+                      (lambda: nisa.iota(tile(8, 4), [1, 4]), r"\[step, count\] pairs, got \[1, 4\]")):
+        with pytest.raises(AssertionError, match=text):
+            nki.simulate(lambda x, use=use: use() and None)(np.zeros((2, 2), np.float32))
+
+
 def test_names_that_are_meant():
+    def missing(x):
+        assert getattr(nl.load(x), "T", None) is None and not hasattr(nl.load(x), "assert_shape")
+        return nl.load(x).astype
+    with pytest.raises(AttributeError, match=r"astype.*nl\.copy"):
+        nki.simulate(missing)(np.zeros((2, 2), np.float32))
     for use, text in ((lambda: nl.arange, "slice the tensor"), (lambda: nl.expp, "did you mean exp?"),
                       (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmark, "nki.jit")):
         with pytest.raises(AttributeError, match=text):

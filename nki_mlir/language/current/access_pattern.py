@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.language.current.errors import invalid, out_of_range, require
+from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor
@@ -17,11 +17,9 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
     """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its
     start."""
     kind = tensor.dtype if dtype is None else dtype_of(dtype)
-    require(all(len(pair) == 2 for pair in pattern) and len(pattern) > 0,
-            "a pattern is a list of [stride, count] pairs")
-    strides, counts = [int(p[0]) for p in pattern], [int(p[1]) for p in pattern]
+    strides, counts = zip(*pairs(pattern, "ap"))
     require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
-    start = int(offset) if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize
+    start = whole(offset, "ap offset") if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize
     row = tensor.storage.row(kind)
     if tensor.on_chip:
         require(counts[0] == 1 or strides[0] in (row, 0),
@@ -43,6 +41,14 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
                 "vector_offset is a tensor of integers")
         found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
     return NkiTensor(tensor.storage, counts, strides, start, kind, base, found)
+
+
+def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
+    """The (step, count) pairs of a pattern, outermost first."""
+    items = pattern if isinstance(pattern, (list, tuple)) else ()
+    require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
+            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}")
+    return [(whole(step, f"{what} pattern"), whole(count, f"{what} pattern")) for step, count in items]
 
 
 def check_reach(tensor: NkiTensor, strides: Sequence[int], counts: Sequence[int], start: int, row: int) -> None:

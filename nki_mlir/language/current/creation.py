@@ -11,7 +11,7 @@ from nki_mlir.language import creation, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location
+from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location, whole
 from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -47,7 +47,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 def ndarray(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
-    extents = tuple(int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    extents = tuple(whole(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
     place, kind = region(buffer), dtype_argument(dtype)
     if name:

@@ -64,7 +64,8 @@ def member(value: Any, kind: type[enum.Enum], name: str) -> Any:
         return value
     if kind is matmul_perf_mode and value in ("none", "double_row"):
         return matmul_perf_mode(value)
-    invalid(f"expecting '{kind.__name__}' for {name}, got {value!r}")
+    invalid(f"expecting '{kind.__name__}' for {name}, got {value!r}",
+            fix=f"one of {', '.join(f'nisa.{m}' for m in kind)}")
 
 
 def engine_name(value: Any) -> str:

@@ -2,6 +2,7 @@
 """Errors and warnings of the current generation: one class for what an instruction does not allow, with its place."""
 
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -60,6 +61,18 @@ def require(holds: Any, text: str, why: str = "", fix: str = "") -> None:
         invalid(text, why, fix)
 
 
+def whole(value: Any, what: str) -> int:
+    """An integer: Python's rule for lengths and indices, which a quotient of ``/`` breaks."""
+    try:
+        return operator.index(value)
+    except NkiMlirError:
+        raise
+    except TypeError:
+        raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}",
+                           fix="divide with //, or round with math.ceil or math.floor").located(
+                               user_location()) from None
+
+
 def of_core(error: KernelError) -> NkiValidationError:
     """An error of the core as one of this generation."""
     kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
@@ -76,17 +89,22 @@ INSTEAD = {             # names of the beta generation
     "all_reduce": "use all_reduce of nki.collectives",
     "simulate_kernel": "use nki.simulate(kernel)(...)",
 }
+INSTEAD |= {            # methods of arrays
+    "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
+    "astype": INSTEAD["static_cast"],
+    "broadcast_to": "t.broadcast(dim, size) repeats a free dimension of size 1; nl.broadcast_to copies",
+}
 INSTEAD |= dict.fromkeys(("mgrid",), INSTEAD["arange"]) | dict.fromkeys(("nc",), INSTEAD["spmd_dim"])
 INSTEAD |= dict.fromkeys(("baremetal", "benchmark", "profile", "trace"), "decorate the kernel with nki.jit and call it")
 
 
-def unknown_name(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error of a name that a module does not have, with the one that was meant."""
+def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
+    """The error of a name that a module or tensor does not have, with the one that was meant."""
     if name.startswith("__"):
-        return AttributeError(f"module '{module}' has no attribute '{name}'")
+        return AttributeError(f"{owner} has no attribute '{name}'")
     near = get_close_matches(name, names, 1)
     fix = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
-    return AttributeError(f"module '{module}' has no attribute '{name}'" + (f"; {fix}" if fix else ""))
+    return AttributeError(f"{owner} has no attribute '{name}'" + (f"; {fix}" if fix else ""))
 
 
 _shown: dict[Any, Any] = {}

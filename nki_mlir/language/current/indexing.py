@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.language.current.errors import invalid, out_of_range, require
+from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor
@@ -85,9 +85,10 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
 
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
-    start, stop = 0 if item.start is None else int(item.start), extent if item.stop is None else int(item.stop)
+    start, stop = (whole(b, "slice") for b in (0 if item.start is None else item.start,
+                                               extent if item.stop is None else item.stop))
     start, stop = (b + extent if b < 0 else b for b in (start, stop))
-    step = 1 if item.step is None else int(item.step)
+    step = 1 if item.step is None else whole(item.step, "slice step")
     if step < 1:
         invalid("slice step cannot be zero or negative")
     if start < 0 or stop > extent or start >= stop:

@@ -57,12 +57,17 @@ def generation_from(least: int, what: str) -> None:
     require(found.generation >= least, f"{what} needs {CHIPS[least]} or newer, the target is {found.name}")
 
 
+def named(token: Any) -> str:
+    """A value given as an operator, as one writes it."""
+    return str(getattr(token, "__name__", repr(token)))
+
+
 def alu(token: Any, what: str) -> str:
     """The name of an ALU operator."""
     try:
         return alu_token(token).name
     except TypeError:
-        require(False, f"{what}: {token!r} is not an operator")
+        require(False, f"{what}: {named(token)} is not an operator")
         raise
 
 
@@ -71,5 +76,5 @@ def activation_name(token: Any, what: str) -> str:
     try:
         return activation_token(token).name
     except TypeError:
-        require(token_name(token) == "prelu", f"{what}: {token!r} is not an activation function")
+        require(token_name(token) == "prelu", f"{what}: {named(token)} is not an activation function")
         return "prelu"

@@ -101,4 +101,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> NoReturn:
-    raise unknown_name("nki.isa", name, __all__)
+    raise unknown_name("module 'nki.isa'", name, __all__)

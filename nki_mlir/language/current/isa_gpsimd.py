@@ -16,6 +16,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.errors import invalid, require, warn
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
@@ -29,9 +30,8 @@ COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_e
 
 # -- affine patterns ---------------------------------------------------------------------------------------------------
 def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[Dim]:
-    require(1 <= len(pattern) <= 4 and all(len(p) == 2 for p in pattern),
-            f"{op} pattern has 1 to 4 [step, count] pairs")
-    dims = [Dim(0, int(step), int(count)) for step, count in pattern]
+    dims = [Dim(0, step, count) for step, count in pairs(pattern, op)]
+    require(len(dims) <= 4, f"{op} pattern has 1 to 4 [step, count] pairs")
     require(prod(d.count for d in dims) == prod(view.shape[1:]),
             f"{op} pattern {list(pattern)} has {prod(d.count for d in dims)} elements, dst {prod(view.shape[1:])} per "
             "partition")

@@ -327,7 +327,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> NoReturn:
-    raise unknown_name("nki.language", name, __all__)
+    raise unknown_name("module 'nki.language'", name, __all__)
 
 
 # Names of Python's own in this table, last so that the code above means Python's.

@@ -12,4 +12,4 @@ __all__ = ["Kernel", "cpu_simulate", "dtype", "jit", "simulate", "tensor"]
 
 
 def __getattr__(name: str) -> NoReturn:
-    raise unknown_name("nki", name, __all__)
+    raise unknown_name("module 'nki'", name, __all__)

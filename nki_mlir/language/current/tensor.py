@@ -9,7 +9,7 @@ import numpy as np
 
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.language.current.strides import Shape
@@ -300,6 +300,9 @@ class NkiTensor:
         from nki_mlir.language.current.assignment import assign
         warn("updating a tile by assignment is not portable; pass the view as dst of an instruction")
         assign(self[key], value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown_name("a tensor", name, dir(type(self)))
 
     # -- Python's operators --------------------------------------------------------------------------------------------
     def __bool__(self) -> bool:
