@@ -152,7 +152,7 @@ class Surroundings:
             case type():
                 return self._members(value) if _is_users_class(value) else None     # type: ignore[arg-type]
         kind: Any = type(value)
-        if not _holds_state(kind):
+        if not holds_state(kind):
             self._follow(getattr(value, "__wrapped__", None))       # of a kernel or a cached function
             return None
         slots = {name: getattr(value, name) for name in _slot_names(kind) if hasattr(value, name)}
@@ -198,7 +198,7 @@ def _is_users_class(kind: type) -> bool:
 
 
 @cache
-def _holds_state(kind: type) -> bool:
+def holds_state(kind: Any) -> bool:
     """Classes of the user's, data classes and namespaces; others are machinery that is not read for its state."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if file is not None and is_own(file):

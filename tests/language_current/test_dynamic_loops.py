@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Registers, and loops whose trip counts are known at run time only."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -282,13 +284,23 @@ def rebinds_in_a_closure(r, total):
     nl.fori_loop(0, r, body)
 
 
+def counts_in_an_object(r, total):
+    class State:
+        def __init__(self):
+            self.inner = types.SimpleNamespace(k=0)
+    state = State()
+    for _ in nl.dynamic_range(r):
+        state.inner.k += 1
+        nisa.tensor_scalar(total, total, nl.add, state.inner.k)
+
+
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_captured_bodies_stand_for_all_iterations():
     for body in (left_by_break, left_by_return):
         with pytest.raises(AssertionError, match="break and return are not allowed within dynamic loop"):
             captured(body)
     for body, names in ((counts_in_python, "k"), (swaps_names, "a, b"), (swaps_entries, "tiles"),
-                        (rebinds_in_a_closure, "k")):
+                        (rebinds_in_a_closure, "k"), (counts_in_an_object, "state")):
         with pytest.raises(AssertionError, match=f"changes what Python names mean to the next one: {names}") as caught:
             captured(body)
         assert "write it in place" in str(caught.value) and "test_dynamic_loops.py" in str(caught.value)

@@ -18,8 +18,10 @@ from nki_mlir.frontend.source import definition
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.language.current.errors import of_core, require
+from nki_mlir.language.surroundings import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
+DEPTH = 10          # objects in objects in objects
 
 
 def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
@@ -38,13 +40,18 @@ def check_jumps(node: Any) -> None:
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
-def _remembered(value: Any) -> tuple[Any, Any]:
-    """A value with what it holds now: other objects than lists and dictionaries count by identity."""
+def _remembered(value: Any, depth: int = 0) -> tuple[Any, Any]:
+    """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
+    if depth == DEPTH:
+        return value, None
     match value:
         case list():
-            return value, [_remembered(v) for v in value]
+            return value, [_remembered(v, depth + 1) for v in value]
         case dict():
-            return value, {k: _remembered(v) for k, v in value.items()}
+            return value, {k: _remembered(v, depth + 1) for k, v in value.items()}
+    kind: Any = type(value)
+    if holds_state(kind) and hasattr(value, "__dict__"):
+        return value, _remembered(vars(value), depth + 1)[1]
     return value, None
 
 
@@ -53,14 +60,12 @@ def _kept(before: tuple[Any, Any], now: Any) -> bool:
     value, inside = before
     if isinstance(now, PLAIN):
         return type(now) is type(value) and repr(now) == repr(value)
-    if now is not value:
-        return False
-    match now:
-        case list():
-            return len(now) >= len(inside) and all(map(_kept, inside, now))
-        case dict():
-            return all(k in now and _kept(held, now[k]) for k, held in inside.items())
-    return True
+    if now is not value or inside is None:
+        return now is value
+    if isinstance(now, list):
+        return len(now) >= len(inside) and all(map(_kept, inside, now))
+    parts = now if isinstance(now, dict) else vars(now)
+    return all(k in parts and _kept(held, parts[k]) for k, held in inside.items())
 
 
 @contextmanager
