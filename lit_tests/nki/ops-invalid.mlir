@@ -249,7 +249,7 @@ func.func @matmul(
     %dst: memref<2x6xf32, "psum">,
     %stationary: memref<4x2xi32, "sbuf">,
     %moving: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'matmul': multiplies floats, 'stationary' is int32}}
+  // expected-error@+1 {{operand 'stationary' of 'matmul' has dtype int32, which must be a float type}}
   "nki.matmul"(%dst, %stationary, %moving) {
     access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>,
               #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,

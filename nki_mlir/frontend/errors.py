@@ -20,7 +20,7 @@ class AnnotationMismatch(KernelError):
 class ArangeInCondition(KernelError):
     code = "err_control_flow_condition_depending_on_arange"
     message = "a Python condition depends on nl.arange or nl.mgrid, which has {size} values at once"
-    fix = "pass the condition as mask= of the operation"
+    fix = "pass the condition as mask= of the operation; join several with &, not with 'and'"
 
 
 class UnsupportedMask(KernelError):

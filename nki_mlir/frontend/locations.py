@@ -7,9 +7,12 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location
 
 PACKAGE = str(Path(__file__).parent.parent) + "/"
+NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
 
@@ -38,10 +41,11 @@ def is_users(file: str, scope: dict[str, Any]) -> bool:
 
 
 def is_passed(file: str) -> bool:
-    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, ``functools``), or its own."""
+    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own."""
     if file not in _passed:
         installed = "site-packages" in file or "dist-packages" in file
-        _passed[file] = is_own(file) or (file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
+        _passed[file] = is_own(file) or file.startswith(NUMPY) or (
+            file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
     return _passed[file]
 
 

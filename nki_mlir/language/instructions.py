@@ -250,7 +250,7 @@ def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
-    shape = (*left.shape[1:], *right.shape[1:])
+    shape = ops.product_shape("nc_matmul", left, right)
     return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
                        destination=dst, accumulate=accumulate)
 

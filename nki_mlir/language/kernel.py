@@ -8,6 +8,7 @@ inlined.
 
 import hashlib
 import importlib
+import linecache
 import operator
 import os
 import pickle
@@ -250,9 +251,15 @@ class Kernel:
 
     @property
     def location(self) -> Any:
+        """The line of its ``def``, behind the decorators."""
         from nki_mlir.diagnostics import Location
         inner = underlying(self.func)
-        return Location(inner.__code__.co_filename, inner.__code__.co_firstlineno, 0) if inner is not None else None
+        if inner is None:
+            return None
+        file, first = inner.__code__.co_filename, inner.__code__.co_firstlineno
+        lines = linecache.getlines(file)[first - 1:first + 50]
+        below = (k for k, line in enumerate(lines) if line.lstrip().startswith(f"def {inner.__name__}"))
+        return Location(file, first + next(below, 0), 0)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:

@@ -255,6 +255,12 @@ def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dty
     return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)
 
 
+class PartitionAxis(KernelError, IndexError):
+    code = "NKI-AXIS"
+    message = "axis {axis} is the partition axis, along which the engines do not reduce"
+    fix = "use nisa.tensor_partition_reduce, or a product with a tile of ones; or lay the tile out the other way"
+
+
 class BadAxis(KernelError, IndexError):
     code = "NKI-AXIS"
     message = "axis {axis} of a tile of {rank} dimensions"
@@ -265,7 +271,9 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
     """The axes of a reduction, in order, counted from the front."""
     axes = [operator.index(a) for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     for a in axes:
-        if not -x.ndim <= a < x.ndim or a % x.ndim == 0:
+        if a in (0, -x.ndim):
+            raise PartitionAxis(axis=a).located(user_location())
+        if not -x.ndim <= a < x.ndim:
             raise BadAxis(axis=a, rank=x.ndim, last=x.ndim - 1).located(user_location())
     return tuple(sorted({a % x.ndim for a in axes}))
 
@@ -302,9 +310,17 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> An
     if not transpose_x:
         refuse_hidden(HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
-    shape = (*stationary.shape[1:], *moving.shape[1:])
+    shape = product_shape("matmul", stationary, moving)
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
                    mask, space=PSUM, accumulate=False)
+
+
+def product_shape(op: str, stationary: View, moving: View) -> tuple[int, ...]:
+    """The result's shape; the error where an operand is too large, before a result of such a shape is."""
+    for label, tile, limit in (("stationary", stationary, 128), ("moving", moving, 512)):
+        if math.prod(tile.shape[1:]) > limit:
+            raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).located(user_location())
+    return *stationary.shape[1:], *moving.shape[1:]
 
 
 def to_sbuf(x: View) -> View:

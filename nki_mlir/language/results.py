@@ -15,7 +15,12 @@ from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope, OutputNotWritten
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.language.arguments import BadArgument
+
+
+class BadResult(KernelError, TypeError):
+    code = "NKI-RESULT"
+    message = "{what}"
+    fix = "make outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return them whole"
 
 
 @dataclass
@@ -64,19 +69,19 @@ def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
             return [_tree(builder, v, buffers, at) for v in value]
         case dict():
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
-    raise BadArgument(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
+    raise BadResult(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
 
 
 def _output(builder: Any, view: View, at: Any) -> Buffer:
     buffer = view.buffer
     if buffer.on_chip:
-        raise BadArgument(what=f"the kernel returns {buffer.name}, a tensor in {buffer.space}; outputs are made with "
+        raise BadResult(what=f"the kernel returns {buffer.name}, a tensor in {buffer.space}; outputs are made with "
                                "buffer=nl.shared_hbm").located(at)
     if view.dtype is not buffer.dtype or not is_whole(view):
-        raise BadArgument(what=f"the kernel returns a part of {buffer.name}; outputs are whole tensors").located(at)
+        raise BadResult(what=f"the kernel returns a part of {buffer.name}; outputs are whole tensors").located(at)
     if buffer.role == "local":
         if math.prod(builder.grid) != 1:
-            raise BadArgument(what=f"the kernel returns {buffer.name}, of which each program of the grid has its own; "
+            raise BadResult(what=f"the kernel returns {buffer.name}, of which each program of the grid has its own; "
                                    "outputs are made with buffer=nl.shared_hbm").located(at)
         if builder.symbolic and buffer.scope is not builder.scopes[0]:
             raise OutOfScope(name=buffer.name).located(at)

@@ -22,7 +22,7 @@ from nki_mlir.scalar.tokens import alu_token
 class BadGridAxis(KernelError, IndexError):
     code = "NKI-GRID-AXIS"
     message = "axis {axis} of a launch grid of {rank} dimensions"
-    fix = "launch the kernel with kernel[g0, g1, ...], and use axes 0 to {last}"
+    fix = "launch the kernel with a grid that has the axis, kernel[g0, g1, ...], or use another axis"
 
 
 def _check(axis: int, rank: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.errors import AnnotationMismatch, DeviceValue, DynamicControlFlow, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
@@ -16,11 +17,25 @@ from nki_mlir.language.loops import LoopReduction
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 
 
+class HostFunction(KernelError, TypeError):
+    code = "NKI-HOST-FUNCTION"
+    message = "NumPy's {name} is called on a tile, whose values are known on the device only"
+    fix = "use the function of nki.language that computes it: nl.{name} where there is one"
+
+
+# The method that takes a NumPy operation over from a number on its left; what NumPy's folds are called.
+OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+            "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "power": "__rpow__", "less": "__gt__",
+            "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__",
+            "not_equal": "__ne__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
+            "bitwise_or": "__ror__", "bitwise_xor": "__rxor__"}
+REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
+
+
 class Tensor(View):
     """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
 
     __slots__ = ("__weakref__",)
-    __array_ufunc__ = None                      # a NumPy number on the left leaves the operation to us
     __hash__ = object.__hash__
 
     # -- what a kernel asks about it -----------------------------------------------------------------------------------
@@ -104,6 +119,14 @@ class Tensor(View):
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
+
+    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **keywords: Any) -> Any:
+        """An operator with a NumPy number on its left; no other function of NumPy computes on tiles."""
+        operator = OF_NUMPY.get(function.__name__)
+        if operator is None or method != "__call__" or isinstance(operands[0], View):
+            name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
+            raise HostFunction(name=name).located(user_location())
+        return getattr(self, operator)(operands[0])
 
     # -- comparisons with None are Python's ----------------------------------------------------------------------------
     def __eq__(self, other: Any) -> Any:

@@ -16,6 +16,7 @@ from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
+from nki_mlir.language.results import BadResult
 
 from . import outside
 from .conftest import EXECUTORS
@@ -438,7 +439,7 @@ def test_results_must_be_tensors_in_hbm(on):
     def part(x):
         return output_of(nl.load(x))[0:4]
     for kernel in (tile, number, part):
-        failing(on, BadArgument, kernel, X)
+        assert failing(on, BadResult, kernel, X).at.line == kernel.__wrapped__.__code__.co_firstlineno + 1
 
 
 # -- launch forms ------------------------------------------------------------------------------------------------------

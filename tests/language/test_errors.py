@@ -7,7 +7,7 @@ import pytest
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import verifier
 from nki_mlir.frontend import errors
-from nki_mlir.language import creation, indirect, instructions, operations
+from nki_mlir.language import creation, indirect, instructions, operations, tensor
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -239,9 +239,30 @@ def store_of_an_hbm_tensor(x):
     nl.store(out, x)                                        # here
 
 
-@case(verifier.WrongMemory, "err_unsupported_memory", "Expected operand 'buffer'")
+@case(nl.UnknownBuffer, "NKI-BUFFER", "'dram' is no buffer", python=ValueError)
 def unknown_buffer(x):
     nl.ndarray((128, 8), nl.float32, buffer="dram")         # here
+
+
+@case(tensor.HostFunction, "NKI-HOST-FUNCTION", "NumPy's exp", python=TypeError)
+def function_of_numpy_on_a_tile(x):
+    np.exp(nl.load(x[:, 0:8]))                              # here
+
+
+@case(tensor.HostFunction, "NKI-HOST-FUNCTION", "NumPy's sum is called on a tile", python=TypeError)
+def reduction_of_numpy_on_a_tile(x):
+    np.sum(nl.load(x[:, 0:8]), axis=1)                      # here
+
+
+@case(operations.PartitionAxis, "NKI-AXIS", "axis 0 is the partition axis", python=IndexError)
+def reduction_along_partitions(x):
+    nl.sum(nl.load(x), axis=[0])                            # here
+
+
+@case(verifier.TooLarge, "err_size_of_dimension_exceed_arch_limit",
+      "size of dimension 1 in 'stationary[128, 256]' of 'nc_matmul'")
+def product_of_too_wide_a_tile(x):
+    nisa.nc_matmul(nl.load(x[:, 0:256]), nl.load(x))        # here
 
 
 @case(creation.UnknownDtype, "NKI-DTYPE-UNKNOWN", "float64", python=TypeError)

@@ -7,7 +7,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.op import In, InOut, Iteration, NkiOp, Op
-from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, PsumBank
+from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, PsumBank, WrongDtype
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 
@@ -34,7 +34,8 @@ class Product(Op):
         check.at_most("moving", 1, moving.free_elements, 512)
         check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))
         for label, tile in (("stationary", stationary), ("moving", moving)):
-            check.rule(tile.dtype.is_float, f"multiplies floats, '{label}' is {tile.dtype}")
+            if not tile.dtype.is_float:
+                raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected="a float type")
         size = self.dst.free_elements * self.dst.dtype.itemsize
         if size > PSUM_BANK_BYTES:
             raise PsumBank(bytes=size, limit=PSUM_BANK_BYTES, elements=PSUM_BANK_BYTES // 4)

@@ -9,6 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
+from nki_mlir.language.keywords import report_unknown
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.tokens import alu_token
@@ -263,3 +264,6 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **igno
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **ignored: Any) -> Any:
     """[1, 2, n]: first and one past last place of the run of equal ids at each place."""
     return special.sequence_bounds(segment_ids, dtype=dtype)
+
+
+report_unknown(globals())

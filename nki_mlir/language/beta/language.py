@@ -19,6 +19,7 @@ from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
+from nki_mlir.language.keywords import report_unknown
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -64,6 +65,12 @@ def static_range(*bounds: Any, **directives: Any) -> list[int]:
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------
+class UnknownBuffer(ops.KernelError, ValueError):
+    code = "NKI-BUFFER"
+    message = "{found!r} is no buffer"
+    fix = "use nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocation of nki.compiler"
+
+
 def _space(buffer: Any) -> dict[str, Any]:
     if buffer is None:
         return {"space": SBUF}
@@ -71,7 +78,7 @@ def _space(buffer: Any) -> dict[str, Any]:
         return {"space": buffer.space, "allocation": buffer}
     region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer)
     if region is None:
-        raise ops.WrongMemory(operand="buffer", op="ndarray", expected="sbuf|psum|hbm", found=str(buffer))
+        raise UnknownBuffer(found=buffer).located(ops.user_location())
     return {"space": str(region), "shared": region.shared}
 
 
@@ -297,3 +304,6 @@ def _reduction(name: str, token: str, result: Any = None) -> Callable:
 sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
                                                       ("min", "minimum")))
 all = _reduction("all", "logical_and", dtypes.BOOL)
+
+
+report_unknown(globals())
