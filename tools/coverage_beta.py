@@ -246,6 +246,8 @@ ISA: dict[str, Sample] = {
         src=x, dst=t, predicate=p)), A, B, (I > 3).astype(np.uint8)),
     "select_reduce": of(lambda x, p: into(made(), lambda t: nisa.select_reduce(
         dst=t, predicate=p, on_true=x, on_false=-1.0)), A, (I > 3).astype(np.uint8)),
+    "tensor_scalar_cumulative": of(lambda x: into(made(), lambda t: nisa.tensor_scalar_cumulative(
+        src=x, dst=t, op0=np.multiply, op1=np.add, imm0=2.0))),
     "range_select": of(lambda x, c: nisa.range_select(on_true_tile=x, bound0=c, bound1=nl.add(c, 9.0), **SELECT), A, C),
     "dropout": of(lambda x: nisa.dropout(x, 0.5)), "bn_stats": of(lambda x: nisa.bn_stats(x)),
     "bn_aggr": of(lambda x: nisa.bn_aggr(nisa.bn_stats(x))), "max8": of(lambda x: nisa.max8(src=x)),

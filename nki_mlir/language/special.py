@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.nisa import random, scan, search, selection, shuffle, statistics
+from nki_mlir.dialects.nisa import accumulating, movement, random, scan, search, selection, shuffle, statistics
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -16,7 +16,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, dtype_of
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token
 
-COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
+COMMANDS = ("idle", "reset", "reduce", "reset_reduce", "load_reduce")
 
 
 def command_name(command: Any) -> str:
@@ -122,6 +122,22 @@ def activation_accumulate(op: Any, data: Any, bias: Any, scale: Any, reduce_op: 
                        explicit_dtype=dtype is not None, fn=activation_token(op).name,
                        reduce_op="add" if reduce_op is None else alu_token(reduce_op).name,
                        reduce_cmd=command_name(reduce_cmd), imm=number)
+
+
+def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any, reduce_cmd: Any, *,
+                             mask: Any = None) -> None:
+    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
+    command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
+    if command == "load_reduce":
+        tile, number = core.operand(imm1)
+        if tile is None:
+            emit(movement.MemsetOp, {"dst": held}, value=number)
+        else:
+            emit(movement.TensorCopyOp, {"dst": held, "src": tile})
+        command = "reduce"
+    tile, number = core.operand(imm0)
+    emit(accumulating.TensorScalarCumulativeOp, {"dst": dst, "accumulator": held, "src": src, "operand0": tile}, mask,
+         op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
 
 
 def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, *, reduce_res: Any = None,

@@ -65,6 +65,7 @@ ISA = {
     "scalar_tensor_tensor": "*, data, op0, operand0, op1, operand1, reverse0, reverse1, dtype, mask",
     "tensor_reduce": "op, data, axis, *, mask, dtype, negate, keepdims",
     "tensor_tensor_scan": "data0, data1, initial, op0, op1, reverse0, reverse1, *, dtype, mask",
+    "tensor_scalar_cumulative": "*, src, dst, op0, op1, imm0, imm1, reduce_cmd, mask",
     "tensor_copy": "src, *, mask, dtype, engine",
     "tensor_copy_dynamic_src": "src, *, mask, dtype, engine",
     "tensor_copy_dynamic_dst": "*, dst, src, mask, dtype, engine",

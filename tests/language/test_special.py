@@ -37,6 +37,23 @@ def test_tensor_tensor_scan(executor):
     check(executor, kernel, recurrence(a, b, 0.5).astype(np.float32), a, b, rtol=1e-5)
 
 
+@pytest.mark.parametrize("command", ["reset_reduce", "load_reduce"])
+def test_tensor_scalar_cumulative(executor, command):
+    """Running sums of two halves: the second goes on where the first ended."""
+    @nki.jit
+    def kernel(x):
+        o, tile = out(x.shape), nl.load(x)
+        sums = nl.ndarray(x.shape, nl.float32)
+        for k in nl.static_range(2):
+            nisa.tensor_scalar_cumulative(
+                src=tile[:, 32 * k:32 * k + 32], dst=sums[:, 32 * k:32 * k + 32], op0=np.multiply, op1=np.add, imm0=2.0,
+                imm1=5.0, reduce_cmd=nisa.reduce_cmd.reduce if k else getattr(nisa.reduce_cmd, command))
+        nl.store(o, sums)
+        return o
+    x = np.floor(floats(P, 64) * 8)
+    check(executor, kernel, np.cumsum(2 * x, axis=1) + (5 if command == "load_reduce" else 0), x)
+
+
 def test_scan_in_two_halves_is_one_scan(executor):
     @nki.jit
     def kernel(a, b):

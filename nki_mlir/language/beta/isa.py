@@ -28,7 +28,7 @@ gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.
 class reduce_cmd(enum.Enum):
     """What an activation does with the accumulation registers."""
 
-    idle, reset, reduce, reset_reduce = 0, 1, 2, 3
+    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 
 
 _reduce_cmd = reduce_cmd            # parameters of this name hide it
@@ -198,6 +198,12 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
                        reverse1: bool = False, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``."""
     return special.tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0, reverse1, dtype=dtype, mask=mask)
+
+
+def tensor_scalar_cumulative(*, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+                             reduce_cmd: Any = reduce_cmd.reset_reduce, mask: Any = None, **ignored: Any) -> None:
+    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; dst[-1] is what ``reduce_cmd`` says."""
+    special.tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1, reduce_cmd, mask=mask)
 
 
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
