@@ -12,7 +12,7 @@ from nki_mlir.frontend.locations import user_location
 
 # Undocumented ones that kernels pass; none of them changes a value, or the function reads it.
 ACCEPTED = {"name", "buffer", "engine", "mode", "oob_mode", "dge_mode", "perf_mode", "lazy_initialization",
-            "max_free_vec_size"}
+            "max_free_vec_size", "directives", "precise_schedule"}
 
 
 class UnknownKeywordWarning(UserWarning):
