@@ -9,8 +9,13 @@ from typing import Any
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
-    """The CPU."""
+    """The CPU. With ``NEURON_FRAMEWORK_DEBUG`` what runs on it is recorded from here on."""
     import torch
+
+    from nki_mlir.frameworks.debug_output import wanted
+    if wanted():
+        from nki_mlir.frameworks.torch_recording import start
+        start()
     return torch.device("cpu")
 
 
@@ -19,11 +24,15 @@ def device(index: int | None = None) -> Any:
 
 
 def mark_step(*arguments: Any, **keywords: Any) -> None:
-    """The end of a step: nothing waits to be run."""
+    """The end of a step: nothing waits to be run, but what was recorded of it is written."""
+    from nki_mlir.frameworks.debug_output import recorders
+    for recorder in recorders:
+        recorder.step()
 
 
 def sync(wait: bool = True, **keywords: Any) -> None:
     """``mark_step`` of newer versions."""
+    mark_step()
 
 
 def wait_device_ops(devices: Any = ()) -> None:
@@ -33,7 +42,10 @@ def wait_device_ops(devices: Any = ()) -> None:
 def optimizer_step(optimizer: Any, barrier: bool = False, optimizer_args: dict[str, Any] | None = None,
                    **keywords: Any) -> Any:
     """One step; with one process there are no gradients to reduce."""
-    return optimizer.step(**(optimizer_args or {}))
+    loss = optimizer.step(**(optimizer_args or {}))
+    if barrier:
+        mark_step()
+    return loss
 
 
 def is_master_ordinal(local: bool = True) -> bool:

@@ -32,10 +32,13 @@ def write(name: str, proto: bytes, text: str) -> Path:
     return path
 
 
+recorders: list[Any] = []           # that write whole programs where single calls would be written
+
+
 def write_call(record: KernelRecord) -> None:
     """The program of one call by itself, which is what a framework runs that executes operation by operation."""
     from nki_mlir.frameworks.hlo import module_of, text_of
-    if wanted():
+    if wanted() and not recorders:
         write(record.name, module_of(record), text_of(record))
 
 
