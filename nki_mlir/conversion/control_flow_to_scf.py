@@ -10,6 +10,7 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 from typing import Any
 
 from nki_mlir.bindings import ir
+from nki_mlir.conversion.graph.upstream import operations_of
 from nki_mlir.transforms.passes import Pass
 
 
@@ -55,6 +56,23 @@ def convert(op: Any) -> None:
     for old, new in zip(op.results, made.results):
         old.replace_all_uses_with(new)
     op.erase()
+
+
+def keep_whole(module: Any) -> None:
+    """Parts of tensors that control flow hands on as tensors of their own, which have buffers of their own."""
+    for end in operations_of(module, lambda name: name in ("scf.yield", "scf.condition")):
+        for k, value in enumerate(end.operands):
+            if is_part(value):
+                with end.context, ir.InsertionPoint(end), end.location:
+                    end.operands[k] = ir.Operation.create("bufferization.alloc_tensor", results=[value.type], operands=[
+                        value], attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])}).results[0]
+
+
+def is_part(value: Any) -> bool:
+    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if op is None or op.name not in ("tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape"):
+        return False
+    return op.name == "tensor.extract_slice" or is_part(op.operands[0])
 
 
 def extract(tensor: Any, kind: Any) -> Any:

@@ -16,7 +16,7 @@ Results are the function's last arguments. Kernels are linked first, and lowered
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.graph.carried import keep_in_buffers
 from nki_mlir.conversion.graph.counted import rewrite_counted_loops
 from nki_mlir.conversion.graph.functions import (
@@ -25,10 +25,10 @@ from nki_mlir.conversion.graph.functions import (
     restore_signs,
     results_as_arguments,
 )
+from nki_mlir.conversion.graph.numbers import count
 from nki_mlir.conversion.graph.rewrites import rewrite_concatenations, rewrite_extremes
 from nki_mlir.conversion.graph.upstream import (
     SIGNLESS,
-    TO_BUFFERS,
     TO_LINALG,
     TO_STABLEHLO,
     load_graph_dialects,
@@ -37,6 +37,7 @@ from nki_mlir.conversion.graph.upstream import (
     public_function,
     refuse_leftovers,
     run_pipeline,
+    to_buffers,
 )
 from nki_mlir.conversion.graph.views import flatten_views, in_hbm, put_in_hbm
 from nki_mlir.conversion.link_kernels import link
@@ -66,7 +67,9 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             make_signless(module)
             run_pipeline(module, SIGNLESS)
             refuse_leftovers(module)
-            run_pipeline(module, TO_BUFFERS)
+            count(module)
+            keep_whole(module)
+            to_buffers(module)
             run_passes(kernels, [pass_named(name) for name in LOWER])
             main = public_function(module)
             put_in_hbm(main)

@@ -18,12 +18,13 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.effects import effects_of, has_uses, memory_of
+from nki_mlir.conversion.graph.loads import load_on_chip
 from nki_mlir.conversion.graph.nests import in_hbm, read_nest
 from nki_mlir.conversion.graph.placement import Placement
 from nki_mlir.conversion.graph.upstream import operations_of
 from nki_mlir.conversion.selection.expressions import Constant
 from nki_mlir.conversion.selection.nest import Nest
-from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.places import place_of
 from nki_mlir.machine import machine_named
@@ -38,6 +39,9 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 placement = Placement(machine_named(kernel.target), self.elements)
+                for op in operations_of(kernel.op, lambda name: name == "memref.load"):
+                    if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
+                        load_on_chip(op, placement.tiles)
                 found = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
                 done: list[Any] = []
                 for op in found:
@@ -46,18 +50,8 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 for op in done:
                     op.erase()
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
-                    if has_uses(op.results[0]) and in_hbm(op):
-                        refuse(op)
-                    elif not has_uses(op.results[0]):
+                    if not has_uses(op.results[0]):
                         op.erase()
-
-
-def refuse(load: Any) -> None:
-    """A number that decides where the graph goes or what it reads: instructions have it on chip only."""
-    around = load.parent.operation.name
-    what = f"'{around}'" if around == "scf.while" else "a choice or an index that is computed from data"
-    raise Unsupported(feature=f"{what} of a graph as engine instructions", instead="run this program on the CPU"
-                      ).located(place_of(load))
 
 
 def place(op: Any, placement: Placement, done: list[Any]) -> None:

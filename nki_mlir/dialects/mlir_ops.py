@@ -13,24 +13,24 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.bindings import ext, ir
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import catalogue
-from nki_mlir.dialects.access import Access, Linear, Ranges, Tile
+from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.attributes import (
     Attributes,
     MalformedAttribute,
     Nki,
     elements,
     read_access,
-    read_linear,
     read_mask,
     read_value,
 )
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
+from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.remembered import table_of
 from nki_mlir.dialects.scalar.ops import Scalar
+from nki_mlir.dialects.symbol_ranges import UnknownSymbol, loop_span, ranges_of, symbol_range
 from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds
 from nki_mlir.scalar.dtypes import BY_MLIR
 
@@ -45,12 +45,6 @@ _DIALECTS = {"nki": Nki, "nisa": Nisa}
 _FIELD = {str: ir.StringAttr, float: ir.FloatAttr, bool: ir.IntegerAttr, int: ir.IntegerAttr, tuple: ir.ArrayAttr,
           Linear: ir.AffineMapAttr}
 STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
-
-
-class UnknownSymbol(NkiMlirError):
-    code = "NKI-SYMBOL"
-    message = "a symbol operand of '{op}' is neither a loop variable with constant bounds nor a program id"
-    fix = "use the induction variable of an scf.for with constant bounds, or an argument with nki.program_id"
 
 
 def _verify(op: Any) -> bool:
@@ -289,88 +283,6 @@ def _read_tile(of: Any, access: Access, symbols: int, label: str) -> Tile:
     return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
 
 
-# -- symbols -----------------------------------------------------------------------------------------------------------
-def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
-    """Least and greatest value of a loop variable, a program id, or an affine expression of such."""
-    found = _range(value, {})
-    if found is None:
-        raise UnknownSymbol(op=op.name if op is not None else "?")
-    return found
-
-
-def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
-    """``known`` has the values on the way here: a verifier sees IR whose values may be made from themselves."""
-    if value not in known:
-        known[value] = None
-        known[value] = _range_of_definition(value, known)
-    return known[value]
-
-
-def _range_of_definition(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        holder = owner.owner.operation      # an OpView has names of its own
-        position = ir.BlockArgument(value).arg_number
-        if holder.name == "scf.for" and position == 0:
-            span = loop_span(holder)
-            return (span[0], span[-1]) if span is not None and len(span) else (0, 0) if span is not None else None
-        if holder.name == "func.func" and owner == holder.regions[0].blocks[0]:
-            return _program_range(holder, position)
-        return None
-    if (number := integer_constant(value)) is not None:
-        return number, number
-    operation = owner.operation
-    if operation.name == "affine.apply" and "map" in operation.attributes:
-        ranges = [_range(v, known) for v in operation.operands]
-        return None if None in ranges else affine_range(operation.attributes["map"].value, ranges)
-    return None
-
-
-def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
-    """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
-    if len(mapping.results) != 1 or mapping.n_inputs != len(ranges):
-        return None
-    try:
-        return _expression_range(mapping.results[0], ranges, mapping.n_dims)
-    except MalformedAttribute:
-        return None
-
-
-def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int]:
-    """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
-    if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
-        by = read_linear(e.rhs)
-        if by.symbols or by.axes or by.const <= 0:
-            raise MalformedAttribute(f"'{e}' does not divide by a positive constant")
-        low, high = _expression_range(e.lhs, ranges, dims)
-        if isinstance(e, ir.AffineFloorDivExpr):
-            return low // by.const, high // by.const
-        return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
-    form = read_linear(e)
-    symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
-    return Linear(form.const, symbols).interval(tuple(ranges))
-
-
-def loop_span(loop: Any) -> range | None:
-    """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
-    low, high, step = (integer_constant(value) for value in list(loop.operands)[:3])
-    return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
-
-
-def _program_range(function: Any, position: int) -> tuple[int, int] | None:
-    attributes = function.attributes
-    if "arg_attrs" not in attributes or "nki.grid" not in attributes:
-        return None
-    marks = attributes["arg_attrs"][position]
-    if "nki.program_id" not in marks:
-        return None
-    try:
-        grid, axis = read_value(attributes["nki.grid"], tuple), read_value(marks["nki.program_id"], int)
-    except MalformedAttribute:
-        return None
-    return (0, grid[axis] - 1) if 0 <= axis < len(grid) else None
-
-
 def walk(block: Any, visit: Callable[[Any], None]) -> None:
     """Call ``visit`` on every operation below a block, parents first."""
     for operation in block.operations:
@@ -378,10 +290,6 @@ def walk(block: Any, visit: Callable[[Any], None]) -> None:
         for region in operation.operation.regions:
             for inner in region.blocks:
                 walk(inner, visit)
-
-
-def ranges_of(operation: Any, symbols: Sequence[Any]) -> Ranges:
-    return tuple(symbol_range(s, operation) for s in symbols)
 
 
 __all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "is_tile_op", "load_dialects", "loop_span", "new_context",

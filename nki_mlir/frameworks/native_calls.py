@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.graph.sequential import rewrite_sequential
 from nki_mlir.conversion.graph.upstream import (
     BUFFERS,
@@ -25,6 +25,7 @@ from nki_mlir.conversion.graph.upstream import (
     public_function,
     refuse_leftovers,
     run_pipeline,
+    to_buffers,
 )
 from nki_mlir.conversion.link_kernels import Linked, link
 from nki_mlir.frameworks.registry import Callee, callee_from
@@ -64,9 +65,10 @@ class NativeCalls:
         run_pipeline(module, TO_LINALG)
         run_pipeline(module, SIGNLESS)
         refuse_leftovers(module)
+        keep_whole(module)
         for k, one in enumerate(linked):
             define(module, one, self.callees[k], self.statuses.ctypes.data + 4 * k)
-        run_pipeline(module, TO_BUFFERS)
+        to_buffers(module, TO_BUFFERS)
         copies_to_linalg(module)
         run_pipeline(module, TO_LLVM)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)

@@ -43,6 +43,7 @@ Value = int | LoopVariable | Computed
 
 
 NEUTRAL = {"add": 0, "subtract": 0, "mult": 1}
+TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or")
 
 
 def compute(op: str, lhs: Value, rhs: Value) -> Value:
@@ -53,6 +54,11 @@ def compute(op: str, lhs: Value, rhs: Value) -> Value:
         lhs, rhs = rhs, lhs
     if rhs == NEUTRAL.get(op):
         return lhs
+    if op in ("min", "max"):
+        for one, other in ((lhs, rhs), (rhs, lhs)):             # one may always be the result
+            below, above = (one, other) if op == "min" else (other, one)
+            if value_range(below)[1] <= value_range(above)[0]:
+                return one
     return Computed(op, lhs, rhs)
 
 
@@ -63,6 +69,8 @@ def value_range(value: Value) -> tuple[int, int]:
             return value, value
         case LoopVariable():
             return value.low, value.high
+    if value.op in TRUTHS:
+        return 0, 1
     low, high = value_range(value.lhs)
     match value.op, value.rhs:
         case "mod", int(by):

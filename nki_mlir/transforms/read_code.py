@@ -13,7 +13,9 @@ from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op, changed
+from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.scalar.dtypes import BOOL
 from nki_mlir.transforms.kernel_code import (
     Block,
     Branch,
@@ -34,7 +36,6 @@ COMPARISONS = {0: "eq", 1: "ne", 2: "lt", 3: "le", 4: "gt", 5: "ge"}            
 OPERATIONS = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "mult", "arith.andi": "and",
               "arith.ori": "or", "arith.minsi": "min", "arith.maxsi": "max", "arith.floordivsi": "floordiv"}
 DROPPED = ("memref.dealloc", "scf.yield", "scf.condition", "func.return")
-CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui")
 ADDRESS = "nki.address"         # of a memref.alloc: [partition, byte in the partition]
 ADDRESSES = "nki.addresses"     # of each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
 PLACED = "nki.placed"           # beside an address that allocate-on-chip chose, which it may choose again
@@ -150,7 +151,8 @@ class _Reader:
         for extent, start in zip(buffer.shape[1:], starts[1:]):
             free = free * extent + start                                # type: ignore[operator]
         access = Access(buffer.dtype, Linear(starts[0]), Linear(free), ((1, 1), (1, 1)))     # type: ignore[arg-type]
-        variable = LoopVariable("loaded", -1 << 31, (1 << 31) - 1)
+        low, high = (0, 1) if buffer.dtype is BOOL else (-1 << 31, (1 << 31) - 1)
+        variable = LoopVariable("loaded", low, high)
         self.values[op.results[0]] = variable
         return Load(variable, Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name), place_of(op))
 
@@ -164,7 +166,7 @@ class _Reader:
             mapping = op.attributes["map"].value
             (result,) = mapping.results
             return self.expression(result, [self.values[v] for v in op.operands], mapping.n_dims)
-        if name == "arith.cmpi":
+        if name == "arith.cmpi" and op.attributes["predicate"].value in COMPARISONS:
             return compute(COMPARISONS[op.attributes["predicate"].value], *(self.values[v] for v in op.operands))
         if name in OPERATIONS:
             return compute(OPERATIONS[name], *(self.values[v] for v in op.operands))

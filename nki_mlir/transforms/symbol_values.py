@@ -7,7 +7,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
-from nki_mlir.dialects.mlir_ops import UnknownSymbol, affine_range, symbol_range
+from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
 
 Span = tuple[int, int]
 EMPTY: Mapping[Any, Span] = {}

@@ -47,11 +47,13 @@ from nki_mlir.transforms.kernel_code import (
     Computed,
     Load,
     Loop,
+    LoopVariable,
     Step,
     Value,
     While,
     sub_blocks,
 )
+from nki_mlir.transforms.kernel_code import variables_of as variables_in
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.registers import RegisterFile
@@ -114,9 +116,12 @@ class _Emitter:
         self.finish()
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def block(self, block: Block, last: bool = False) -> None:
-        """Emit a block. ``last``: the program ends behind it."""
+    def block(self, block: Block, last: bool = False, condition: Value = 0) -> None:
+        """Emit a block. ``last``: the program ends behind it. Numbers that the ``condition`` needs stay loaded."""
         segments = list(self.segments(block))
+        loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
+        parts = enumerate(segments if loaded else ())
+        last_uses = {v: k for k, part in parts for v in numbers_used(part) if v in loaded}
         for k, part in enumerate(segments):
             end = last and k == len(segments) - 1
             match part:
@@ -134,6 +139,7 @@ class _Emitter:
                     self.load(part)
                     if not isinstance(segments[k + 1] if k + 1 < len(segments) else None, Load):
                         self.barrier()              # nobody writes what another has not read yet
+            self.release([v for v, at in last_uses.items() if at == k])
 
     def segments(self, block: Block) -> Iterator[Any]:
         """Runs of steps, cut where a semaphore would overflow, and the nodes between them."""
@@ -177,12 +183,10 @@ class _Emitter:
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
             self.registers[engine].forget()
-        self.block(loop.test)
+        self.block(loop.test, condition=loop.condition)
         ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
-        for node in loop.test.nodes:
-            if isinstance(node, Load):
-                for engine in self.engines:
-                    self.registers[engine].release(node.variable)
+        needed = set(variables_in(loop.condition))
+        self.release([n.variable for n in loop.test.nodes if isinstance(n, Load) and n.variable in needed])
         self.block(loop.body)
         for engine in self.engines:
             self.control(engine, CompareBranch("eq", 0, 0, Label(heads[engine])))
@@ -206,6 +210,11 @@ class _Emitter:
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
             self.control(engine, TensorLoad(register, self.tile(load.tile)))
+
+    def release(self, variables: Sequence[LoopVariable]) -> None:
+        for registers in self.registers.values():
+            for variable in variables:
+                registers.release(variable)
 
     def branch(self, branch: Branch) -> None:
         """``then`` and ``otherwise`` one behind the other, each engine taking one of them by its own registers."""
@@ -322,6 +331,21 @@ def _steps(block: Block) -> Iterator[Step]:
             yield node
         for inner in sub_blocks(node):
             yield from _steps(inner)
+
+
+def numbers_used(part: Any) -> Iterator[LoopVariable]:
+    """The variables that steps, or a node with all inside it, make use of."""
+    match part:
+        case list():
+            yield from (v for step in part for symbol in step.op.symbols for v in variables_in(symbol))
+        case Load():
+            yield part.variable
+        case Branch() | While():
+            yield from variables_in(part.condition)
+    if not isinstance(part, list):
+        for block in sub_blocks(part):
+            for node in block.nodes:
+                yield from numbers_used([node] if isinstance(node, Step) else node)
 
 
 def check(step: Step) -> None:

@@ -11,6 +11,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.scalar.dtypes import BOOL
 from nki_mlir.transforms.kernel_code import (
     Block,
     Branch,
@@ -19,7 +20,6 @@ from nki_mlir.transforms.kernel_code import (
     Computed,
     Load,
     Loop,
-    LoopVariable,
     Step,
     Value,
     While,
@@ -30,6 +30,7 @@ PREDICATES = {name: number for number, name in COMPARISONS.items()}
 ARITHMETIC = {"add": "arith.addi", "subtract": "arith.subi", "mult": "arith.muli", "min": "arith.minsi",
               "max": "arith.maxsi"}
 LOGIC = {"and": "arith.andi", "or": "arith.ori"}
+LEAVES = ("min", "max", *PREDICATES, *LOGIC)    # of affine expressions
 
 
 def write_code(kernel: KernelFunction, code: Code) -> None:
@@ -93,7 +94,7 @@ class _Writer:
         if condition is None:
             self.operation("scf.yield")
         else:
-            self.operation("scf.condition", [self.value(condition)])
+            self.operation("scf.condition", [self.truth(condition)])
         self.block_now, self.values = outer, known
 
     def nodes(self, block: Block) -> None:
@@ -111,7 +112,7 @@ class _Writer:
                     self.values[node.variable] = inner.arguments[0]
                     self.block(node.body, inner)
                 case Branch():
-                    op = self.operation("scf.if", [self.value(node.condition)], regions=2)
+                    op = self.operation("scf.if", [self.truth(node.condition)], regions=2)
                     for body, region in zip((node.then, node.otherwise), op.regions):
                         if body.nodes or region == op.regions[0]:
                             self.block(body, region.blocks.append())
@@ -141,7 +142,8 @@ class _Writer:
             rest //= extent
         number = self.operation("memref.load", [self.buffers[node.tile.handle], self.constant(access.partition.const),
                                                 *reversed(places)], [ir.Type.parse(access.dtype.mlir)])
-        self.values[node.variable] = self.operation("arith.index_cast", number.results, [self.index]).results[0]
+        cast = "arith.index_castui" if access.dtype is BOOL else "arith.index_cast"
+        self.values[node.variable] = self.operation(cast, number.results, [self.index]).results[0]
 
     def allocation(self, buffer: Buffer) -> None:
         kind = self.make.memref(buffer.shape, buffer.dtype, buffer.space)
@@ -177,30 +179,40 @@ class _Writer:
             self.values[value] = self.computed(value)
         return self.values[value]
 
+    def truth(self, condition: Value) -> Any:
+        """A condition, which is any number that is not 0."""
+        made = self.value(condition)
+        return made if made.type == self.make.i1 else self.value(Computed("ne", condition, 0))
+
+    def number(self, value: Value) -> Any:
+        made = self.value(value)
+        if made.type != self.make.i1:
+            return made
+        return self.operation("arith.index_castui", [made], [self.index]).results[0]
+
     def computed(self, value: Computed) -> Any:
         if value.op in PREDICATES:
             predicate = ir.IntegerAttr.get(self.make.i64, PREDICATES[value.op])
-            return self.operation("arith.cmpi", [self.value(value.lhs), self.value(value.rhs)], [self.make.i1],
+            return self.operation("arith.cmpi", [self.number(value.lhs), self.number(value.rhs)], [self.make.i1],
                                   {"predicate": predicate}).results[0]
         if value.op in LOGIC:
-            return self.operation(LOGIC[value.op], [self.value(value.lhs), self.value(value.rhs)], [self.make.i1]
+            return self.operation(LOGIC[value.op], [self.truth(value.lhs), self.truth(value.rhs)], [self.make.i1]
                                   ).results[0]
         if value.op in ("min", "max"):
-            return self.operation(ARITHMETIC[value.op], [self.value(value.lhs), self.value(value.rhs)], [self.index]
+            return self.operation(ARITHMETIC[value.op], [self.number(value.lhs), self.number(value.rhs)], [self.index]
                                   ).results[0]
-        leaves: dict[LoopVariable, int] = {}
+        leaves: dict[Value, int] = {}
         expression = self.affine(value, leaves)
         mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(leaves), [expression]))
-        return self.operation("affine.apply", [self.values[v] for v in leaves], [self.index],
+        return self.operation("affine.apply", [self.number(v) for v in leaves], [self.index],
                               {"map": mapping}).results[0]
 
-    def affine(self, value: Value, leaves: dict[LoopVariable, int]) -> Any:
-        """The value as an affine expression of loop variables, which become symbols."""
-        match value:
-            case int():
-                return ir.AffineExpr.get_constant(value)
-            case LoopVariable():
-                return ir.AffineExpr.get_symbol(leaves.setdefault(value, len(leaves)))
+    def affine(self, value: Value, leaves: dict[Value, int]) -> Any:
+        """The value as an affine expression of loop variables and of what is not affine in them, as symbols."""
+        if isinstance(value, int):
+            return ir.AffineExpr.get_constant(value)
+        if not isinstance(value, Computed) or value.op in LEAVES:
+            return ir.AffineExpr.get_symbol(leaves.setdefault(value, len(leaves)))
         left, right = self.affine(value.lhs, leaves), self.affine(value.rhs, leaves)
         match value.op:
             case "add":

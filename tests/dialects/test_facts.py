@@ -11,7 +11,8 @@ from hypothesis import given
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
-from nki_mlir.dialects.mlir_ops import affine_range, symbol_range, walk
+from nki_mlir.dialects.mlir_ops import symbol_range, walk
+from nki_mlir.dialects.symbol_ranges import affine_range
 
 from .samples import context
 
@@ -126,12 +127,21 @@ def test_linear_of__is_quick_on_shared_operands() -> None:
     assert linear_of(last, Numbering([i])) == Linear(0, ((0, 2 ** 60),))
 
 
+LOADED = '%b = memref.alloc() : memref<1x1xi8, "sbuf">\n%y = memref.load %b[%c0, %c0] : memref<1x1xi8, "sbuf">\n'
 RANGED = [("%i", "", (0, 4)), ("%id", "", (0, 2)), ("%c5", "", (5, 5)),
           ("%x", "%x = affine.apply affine_map<(d0)[s0] -> (d0 * 3 + s0 - 1)>(%i)[%id]", (-1, 13)),
           ("%x", "%x = affine.apply affine_map<(d0) -> (d0 floordiv 3)>(%i)", (0, 1)),
           ("%x", "%x = affine.apply affine_map<(d0) -> (d0 mod 3)>(%i)", (0, 2)),
           ("%x", "%x = affine.apply affine_map<(d0) -> (d0 mod 7)>(%i)", (0, 4)),
-          ("%x", "%x = affine.apply affine_map<(d0) -> ((d0 - 1) mod 7)>(%i)", (0, 6))]
+          ("%x", "%x = affine.apply affine_map<(d0) -> ((d0 - 1) mod 7)>(%i)", (0, 6)),
+          ("%x", "%x = affine.apply affine_map<(d0)[s0] -> (d0 floordiv 2 - s0 + (d0 mod 2) * 8)>(%i)[%id]", (-2, 10)),
+          ("%x", "%x = affine.apply affine_map<(d0)[s0] -> (d0 * s0)>(%i)[%id]", (0, 8)),
+          ("%x", "%x = arith.addi %i, %c1 : index", (1, 5)), ("%x", "%x = arith.muli %i, %i : index", (0, 16)),
+          ("%x", "%y = arith.subi %i, %c1 : index\n%x = arith.maxsi %y, %c1 : index", (1, 3)),
+          ("%x", "%y = arith.index_cast %i : index to i32\n%x = arith.index_castui %y : i32 to index", (0, 4)),
+          ("%x", LOADED + "%x = arith.index_cast %y : i8 to index", (-128, 127)),
+          ("%x", LOADED + "%z = arith.index_cast %y : i8 to index\n%x = arith.minsi %z, %c1 : index", (-128, 1)),
+          ("%x", "%y = arith.cmpi slt, %i, %c1 : index\n%x = arith.index_castui %y : i1 to index", (0, 1))]
 
 
 @pytest.mark.parametrize(("name", "body", "wanted"), RANGED)
@@ -141,12 +151,14 @@ def test_symbol_range(name: str, body: str, wanted: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("body", [
-    "%x = arith.addi %i, %c1 : index", "%x = affine.apply affine_map<(d0) -> (d0)>(%n)",
-    "%x = affine.apply affine_map<(d0)[s0] -> (d0 * s0)>(%i)[%id]",
+    "%x = arith.divsi %i, %c1 : index", "%x = affine.apply affine_map<(d0) -> (d0)>(%n)",
+    "%y = arith.subi %i, %c5 : index\n%z = arith.index_cast %y : index to i32\n%x = arith.index_castui %z : i32 to index",
+    "%y = arith.cmpi slt, %i, %c1 : index\n%x = arith.index_cast %y : i1 to index",
+    "%y = arith.index_cast %i : index to i2\n%x = arith.index_cast %y : i2 to index",
     "%x = affine.apply affine_map<(d0) -> (d0 ceildiv 2)>(%i)"])
 def test_symbol_range__refuses_what_has_none(body: str) -> None:
     _, (value,) = marked(f"{body}\nMARK", "%x")
-    with pytest.raises(Exception, match="neither a loop variable with constant bounds nor a program id"):
+    with pytest.raises(Exception, match="no loop variable with constant bounds, program id or loaded number"):
         symbol_range(value)
 
 

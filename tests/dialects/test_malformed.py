@@ -246,7 +246,7 @@ def test_operand_type__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.Ca
     assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' {said}")
 
 
-UNKNOWN = ("a symbol operand of 'nki.memset' is neither a loop variable with constant bounds nor a program id "
+UNKNOWN = ("a symbol operand of 'nki.memset' is no loop variable with constant bounds, program id or loaded number "
            "[NKI-SYMBOL]")
 SYMBOLS = {
     "an argument": ("", "%n"),

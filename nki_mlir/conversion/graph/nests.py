@@ -7,11 +7,21 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.bodies import GATHERED, GraphBody
-from nki_mlir.conversion.selection.expressions import Input, Node, Position, children, inputs_of, rebuilt
+from nki_mlir.conversion.graph.views import defining
+from nki_mlir.conversion.selection.expressions import (
+    Input,
+    Node,
+    Position,
+    children,
+    converted,
+    inputs_of,
+    rebuilt,
+)
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.conversion.selection.reader import NestReader, iterator_kinds, subscripts_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
+from nki_mlir.scalar.dtypes import BY_MLIR
 
 
 class GraphNestReader(NestReader):
@@ -46,13 +56,20 @@ class GraphNestReader(NestReader):
         def known(node: Node) -> Node | None:
             if not isinstance(node, Input):
                 return None
-            return Input(node.dtype, used.index(node.place)) if node.place in found else reader.value(
-                operands[node.place])
+            return Input(node.dtype, used.index(node.place)) if node.place in found else self.scalar(
+                operands[node.place], reader)
         inputs_used = tuple(found[k] for k in used)
         self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
         kinds = [str(kind) for kind in op.attributes["iterator_types"]]
         reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
         return Nest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
+
+    def scalar(self, value: Any, reader: GraphBody) -> Node:
+        """An operand that is no memory: a constant, or an index value as a number."""
+        op = defining(value)
+        if op is not None and op.name == "arith.index_cast":
+            return converted(Position(self.form(op.operands[0])), BY_MLIR[str(value.type)])
+        return reader.value(value)
 
     def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, Operand],
                  extents: tuple[int, ...]) -> "Gather":

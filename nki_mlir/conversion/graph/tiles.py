@@ -51,6 +51,12 @@ class Tiles:
         self.writer.generic(Loops(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)], dst.dtype,
                             lambda s, ins, outs: [s.convert(ins[0], src.dtype, dst.dtype)])
 
+    def apply(self, dst: Tile, src: Tile, body: Node) -> None:
+        """dst = body, of each element of src."""
+        axes = tuple(range(len(dst.shape)))
+        self.writer.generic(Loops(len(axes)), [self.view(src, axes)], [self.view(dst, axes)], body.dtype,
+                            lambda s, ins, outs: [expression(body, s, ins, outs, {})])
+
     def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
         """Start a fold, whose result goes along ``axes``: both have one view of it."""
         self.writer.fill(self.view(dst, axes), value)

@@ -57,6 +57,19 @@ def run_pipeline(module: Any, pipeline: str) -> None:
         raise BadModule(what=next((line for line in lines if line.startswith("error: ")), lines[0])) from None
 
 
+def to_buffers(module: Any, pipeline: str = TO_BUFFERS) -> None:
+    """From tensors to buffers. Those of the arguments are the caller's: a graph does not write into them."""
+    function = public_function(module)
+    inputs = len(function.attributes["function_type"].value.inputs)
+    with module.context:
+        marks = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([marks] * inputs)
+    run_pipeline(module, pipeline)
+    function = public_function(module)
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
+
+
 def refuse_leftovers(module: Any) -> None:
     """Operations that the passes to linalg do not know."""
     found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))

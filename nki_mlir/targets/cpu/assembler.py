@@ -17,6 +17,7 @@ from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.bounds import Check, open_checks
@@ -223,8 +224,8 @@ class Assembler:
                 values.views[op.results[0]] = values.part(op)
             case name if name in SAME_MEMORY:
                 values.views[op.results[0]] = values.views[op.operands[0]]
-            case "arith.index_cast" if op.operands[0] in values.forms:
-                values.forms[op.results[0]] = values.forms[op.operands[0]]
+            case name if name in CASTS and op.operands[0] in values.forms:
+                values.forms[op.results[0]] = values.cast(op)
             case name if name in ARITHMETIC and op.operands[0] in values.forms:
                 values.forms[op.results[0]] = values.arithmetic(op)
             case name if name in NAMES or name.startswith("scalar.") or name == "memref.dealloc":

@@ -161,7 +161,20 @@ class Values:
             case "arith.andi":
                 known = [self.conditions.get(v, ()) for v in op.operands]
                 self.conditions[op.results[0]] = (*known[0], *known[1])
+            case "arith.minsi" | "arith.maxsi":
+                choose = min if op.name == "arith.minsi" else max
+                low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
+                return self.compute(op.name.removeprefix("arith."), a, b, known=(low, high))
         return self.compute(op.name.removeprefix("arith."), a, b)
+
+    def cast(self, op: Any) -> Linear:
+        """The same number; where that may be negative and has no sign, its bits. Truth values are 0 and 1."""
+        form, kind = self.form(op.operands[0]), op.operands[0].type
+        if op.name not in ("arith.index_castui", "arith.extui") or self.interval(form)[0] >= 0 or not isinstance(
+                kind, ir.IntegerType) or kind.width == 1:
+            return form
+        bits = (1 << kind.width) - 1
+        return self.compute("andi", form, Linear(bits), known=(0, bits))
 
     def holding(self, condition: Any, negated: bool) -> list[Linear]:
         """What a condition, or its opposite, says as forms that are >= 0."""

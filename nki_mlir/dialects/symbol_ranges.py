@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What values index values can have: loop variables, program ids, loaded numbers, and what is computed from them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Linear, Ranges
+from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_value
+from nki_mlir.dialects.facts import integer_constant
+
+Span = tuple[int, int]
+CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui")
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "arith.addi": lambda a, b: a + b, "arith.subi": lambda a, b: a - b, "arith.muli": lambda a, b: a * b,
+    "arith.maxsi": max, "arith.minsi": min}
+
+
+class UnknownSymbol(NkiMlirError):
+    code = "NKI-SYMBOL"
+    message = "a symbol operand of '{op}' is no loop variable with constant bounds, program id or loaded number"
+    fix = "use the induction variable of an scf.for with constant bounds, or an argument with nki.program_id"
+
+
+def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
+    """Least and greatest value of a loop variable, a program id, a loaded number, or what is computed from such."""
+    found = _range(value, {})
+    if found is None:
+        raise UnknownSymbol(op=op.name if op is not None else "?")
+    return found
+
+
+def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
+    """``known`` has the values on the way here: a verifier sees IR whose values may be made from themselves."""
+    if value not in known:
+        known[value] = None
+        known[value] = _range_of_definition(value, known)
+    return known[value]
+
+
+def _range_of_definition(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        holder = owner.owner.operation      # an OpView has names of its own
+        position = ir.BlockArgument(value).arg_number
+        if holder.name == "scf.for" and position == 0:
+            span = loop_span(holder)
+            return (span[0], span[-1]) if span is not None and len(span) else (0, 0) if span is not None else None
+        if holder.name == "func.func" and owner == holder.regions[0].blocks[0]:
+            return _program_range(holder, position)
+        return None
+    if (number := integer_constant(value)) is not None:
+        return number, number
+    operation = owner.operation
+    if operation.name == "memref.load":
+        return range_of_type(value.type)
+    ranges = [_range(v, known) for v in operation.operands]
+    if None in ranges:
+        return None
+    if operation.name == "affine.apply" and "map" in operation.attributes:
+        return affine_range(operation.attributes["map"].value, ranges)
+    if operation.name == "arith.cmpi":
+        return 0, 1
+    if operation.name in CASTS and len(ranges) == 1:
+        return _cast_range(operation, ranges[0])        # type: ignore[arg-type]
+    if operation.name in ARITHMETIC and len(ranges) == 2:
+        corners = [ARITHMETIC[operation.name](a, b) for a in ranges[0] for b in ranges[1]]     # type: ignore[union-attr]
+        found = min(corners), max(corners)
+        return found if _fits(found, value.type) else None
+    return None
+
+
+def range_of_type(kind: Any) -> Span | None:
+    """All values of an integer type; those of ``i1`` are 0 and 1."""
+    if not isinstance(kind, ir.IntegerType):
+        return None
+    signed = not kind.is_unsigned and kind.width > 1
+    return (-1 << kind.width - 1, (1 << kind.width - 1) - 1) if signed else (0, (1 << kind.width) - 1)
+
+
+def _cast_range(operation: Any, given: Span) -> Span | None:
+    """A cast that keeps the number: not one to a narrower type, nor one that reads its sign as a digit."""
+    truth = range_of_type(operation.operands[0].type) == (0, 1)
+    by_sign = operation.name in ("arith.index_cast", "arith.extsi")
+    keeps = not truth if by_sign else given[0] >= 0
+    return given if keeps and _fits(given, operation.results[0].type) else None
+
+
+def _fits(span: Span, kind: Any) -> bool:
+    limits = range_of_type(kind)
+    return limits is None or (limits[0] <= span[0] and span[1] <= limits[1])
+
+
+def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
+    """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
+    if len(mapping.results) != 1 or mapping.n_inputs != len(ranges):
+        return None
+    try:
+        return _expression_range(mapping.results[0], ranges, mapping.n_dims)
+    except MalformedAttribute:
+        return None
+
+
+def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int]:
+    """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
+    if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
+        by = read_linear(e.rhs)
+        if by.symbols or by.axes or by.const <= 0:
+            raise MalformedAttribute(f"'{e}' does not divide by a positive constant")
+        low, high = _expression_range(e.lhs, ranges, dims)
+        if isinstance(e, ir.AffineFloorDivExpr):
+            return low // by.const, high // by.const
+        return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
+    if isinstance(e, ir.AffineAddExpr | ir.AffineMulExpr) and not is_linear(e):
+        sides = [_expression_range(side, ranges, dims) for side in (e.lhs, e.rhs)]
+        combine = ARITHMETIC["arith.addi" if isinstance(e, ir.AffineAddExpr) else "arith.muli"]
+        corners = [combine(a, b) for a in sides[0] for b in sides[1]]
+        return min(corners), max(corners)
+    form = read_linear(e)
+    symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
+    return Linear(form.const, symbols).interval(tuple(ranges))
+
+
+def is_linear(e: Any) -> bool:
+    try:
+        read_linear(e)
+    except MalformedAttribute:
+        return False
+    return True
+
+
+def loop_span(loop: Any) -> range | None:
+    """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
+    low, high, step = (integer_constant(value) for value in list(loop.operands)[:3])
+    return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
+
+
+def _program_range(function: Any, position: int) -> tuple[int, int] | None:
+    attributes = function.attributes
+    if "arg_attrs" not in attributes or "nki.grid" not in attributes:
+        return None
+    marks = attributes["arg_attrs"][position]
+    if "nki.program_id" not in marks:
+        return None
+    try:
+        grid, axis = read_value(attributes["nki.grid"], tuple), read_value(marks["nki.program_id"], int)
+    except MalformedAttribute:
+        return None
+    return (0, grid[axis] - 1) if 0 <= axis < len(grid) else None
+
+
+def ranges_of(operation: Any, symbols: Sequence[Any]) -> Ranges:
+    return tuple(symbol_range(s, operation) for s in symbols)
