@@ -116,18 +116,13 @@ def warn(text: str) -> None:
     warnings.warn_explicit(text, NkiWarning, at.file, at.line, registry=_shown)
 
 
-def reported(function: Function, old_names: dict[str, str] | None = None) -> Function:
-    """The function with errors of the core as ``NkiValidationError``, and keywords of older releases renamed.
+def reported(function: Function) -> Function:
+    """The function with errors of the core as ``NkiValidationError``.
 
     An index that is out of bounds at run time stays the ``IndexError`` it is.
     """
-    renamed = old_names or {}
-
     @wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        for old in [k for k in keywords if k in renamed]:
-            warn(f"{function.__name__}({old}=) is now {function.__name__}({renamed[old]}=)")
-            keywords[renamed[old]] = keywords.pop(old)
         try:
             return function(*arguments, **keywords)
         except IndirectOutOfBounds:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.errors import reported, require
+from nki_mlir.language.current.older_forms import of_today
 from nki_mlir.language.current.regions import machine
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 
@@ -33,16 +34,26 @@ class NkiInstruction:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
 
-def instruction(function: Callable | None = None, *, old_names: dict[str, str] | None = None) -> Any:
-    """Decorator of an instruction; keywords of older releases are renamed with a warning."""
+def instruction(function: Callable | None = None, *, turned: dict[str, Callable] | None = None) -> Any:
+    """Decorator of an instruction. Calls in the forms of older releases are taken, with a warning.
+
+    ``turned`` has keywords of older releases that make a call one of another instruction.
+    """
     if function is None:
-        return lambda f: instruction(f, old_names=old_names)
-    checked = reported(function, old_names)
+        return lambda f: instruction(f, turned=turned)
+    checked = reported(function)
     kind = function.__name__
+    translate, others = of_today(kind), turned or {}
 
     @wraps(function)
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
+        if translate is not None:
+            arguments, keywords = translate(arguments, keywords)
+            for old, other in others.items():
+                if keywords.get(old) is not None:
+                    return other(*arguments, **keywords)
+                keywords.pop(old, None)
         name = keywords.get("name")
         checked(*arguments, **keywords)
         if name:

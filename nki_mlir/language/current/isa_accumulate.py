@@ -194,9 +194,12 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
     op = "range_select"
     generation_from(3, op)
     if on_false_value != FP32_MIN:
-        warn(f"range_select on_false_value is {FP32_MIN} on the device, got {on_false_value}")
+        warn(f"range_select on_false_value is always {FP32_MIN}; {on_false_value} has no effect")
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
     command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    if command is e.reduce_cmd.idle and reduce_res is not None:         # the first release's default, which it replaced
+        warn("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
+        command = e.reduce_cmd.reset_reduce
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
         views = {"src": source, "bound0": low.flat_tile(op, "bound0", bound0),
@@ -205,7 +208,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
         accumulated(op, RangeSelectOp, target, views, "vector", reduce_res, command.name,
                     comp0=alu(comp_op0, f"{op} comp_op0"), comp1=alu(comp_op1,
                                                                      f"{op} comp_op1"), base=float(range_start),
-                    fill=float(on_false_value))
+                    fill=FP32_MIN)
 
 
 @instruction

@@ -38,10 +38,8 @@ def core_barrier(data: Any, cores: Any, engine: Any = e.engine.gpsimd, name: str
 
 @instruction
 def sendrecv(src: Any, dst: Any, send_to_rank: int, recv_from_rank: int, pipe_id: int,
-             dma_engine: Any = e.dma_engine.dma, name: str | None = None, **older: Any) -> None:
+             dma_engine: Any = e.dma_engine.dma, name: str | None = None) -> None:
     """Send src to a core and receive dst from one."""
-    if set(older) - {"use_gpsimd_dma"}:
-        raise TypeError(f"sendrecv() got an unexpected keyword argument '{sorted(older)[0]}'")
     chosen = e.member(dma_engine, e.dma_engine, "dma_engine")
     for label, t in (("src", src), ("dst", dst)):
         low.is_tensor(t, "sendrecv", label)

@@ -42,35 +42,25 @@ def check_priority(priority: Any) -> None:
         require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
-def dma_copy_with_legacy(dst: Any, src: Any, priority: Any, mode: Any, dge_mode: Any, engine: Any,
-                         dst_rmw_op: Any) -> None:
+def accumulating_copy(dst: Any, src: Any, priority: Any = None, oob_mode: Any = e.oob_mode.error, *, dst_rmw_op: Any,
+                      name: str | None = None, **modes: Any) -> Any:
+    """``dma_copy`` onto what dst holds, as in the first release."""
+    warn("dma_copy(dst_rmw_op=) is now dma_compute(dst, [dst, src], reduce_op)")
+    return dma_compute(dst, [dst, src], dst_rmw_op, oob_mode=oob_mode, name=name)
+
+
+@instruction(turned={"dst_rmw_op": accumulating_copy})
+def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.oob_mode.error,
+             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None) -> None:
+    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time."""
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"dma_copy {label}: expecting 'tensor', got '{type(t).__name__}'")
     check_priority(priority)
-    name = check_modes("dma_copy", dst, src, mode, dge_mode)
+    mode = check_modes("dma_copy", dst, src, oob_mode, dge_mode)
     chosen = e.member(engine, e.engine, "engine")
     require(chosen is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
             "dma_copy engine is chosen only with dge_mode hwdge")
-    if dst_rmw_op is not None:
-        warn("dma_copy(dst_rmw_op=) is now dma_compute(dst, [dst, src], reduce_op)")
-        require(alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add", "dma_copy dst_rmw_op is nl.add")
-        add_to(dst, src, name)
-        return
-    assignment.dma(dst, src, mode=name)
-
-
-@instruction
-def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.oob_mode.error,
-             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None,
-             **older: Any) -> None:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time."""
-    unknown = set(older) - {"dst_rmw_op", "unique_indices"}
-    if unknown:
-        raise TypeError(f"dma_copy() got an unexpected keyword argument '{sorted(unknown)[0]}'")
-    if isinstance(priority, e.oob_mode):                    # before it was inserted, the third parameter was oob_mode
-        warn("dma_copy(dst, src, oob_mode, ...) is now dma_copy(dst, src, priority, oob_mode, ...)")
-        oob_mode, dge_mode, priority = priority, oob_mode if isinstance(oob_mode, e.dge_mode) else dge_mode, None
-    dma_copy_with_legacy(dst, src, priority, oob_mode, dge_mode, engine, older.get("dst_rmw_op"))
+    assignment.dma(dst, src, mode=mode)
 
 
 @instruction
@@ -81,8 +71,6 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access")
-    if isinstance(priority, e.dge_mode):
-        dge_mode, priority = priority, None
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
     require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
@@ -123,9 +111,6 @@ def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_
                 oob_mode: Any = e.oob_mode.error, name: str | None = None) -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
-    if isinstance(reduce_op, (list, tuple)):
-        warn("dma_compute(dst, srcs, scales, reduce_op) is now dma_compute(dst, srcs, reduce_op, scales)")
-        reduce_op, scales = scales, reduce_op
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")
     require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
     require(scales is None or all(float(s) == 1.0 for s in scales), f"{op} scales must be 1.0")

@@ -3,6 +3,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
@@ -186,8 +188,9 @@ def memset(dst: Any, value: Any, engine: Any = e.engine.unknown, name: str | Non
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
         require(value == 0, f"memset of {target.dtype} takes only 0, got {value}")
-    require(not target.dtype.is_integer or not isinstance(value, float) or value.is_integer(),
-            f"memset of {target.dtype} takes an integer, got {value!r}")
+    if target.dtype.is_integer and isinstance(value, (float, np.floating)):
+        require(float(value).is_integer(), f"memset of {target.dtype} takes an integer, got {value!r}")
+        warn(f"memset of {target.dtype} takes an integer: write {int(value)} for {value!r}")
     with low.writing(dst, "memset") as out:
         view, = low.paired("memset", dst=out)
         emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))

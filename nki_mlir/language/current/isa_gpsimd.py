@@ -17,7 +17,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
@@ -81,11 +81,6 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile:
                   cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
-    if isinstance(on_true_tile, (int, VirtualRegister)) and not isinstance(on_true_tile, bool):
-        warn("affine_select(dst, pattern, offset, channel_multiplier, ...) is now affine_select(dst, pattern, "
-             "channel_multiplier, on_true_tile, on_false_value, cmp_op, offset=...)")
-        offset, channel_multiplier, on_true_tile, on_false_value, cmp_op = (
-            channel_multiplier, on_true_tile, on_false_value, cmp_op, offset if offset != 0 else "equal")
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
     with low.writing(dst, op) as out:

@@ -61,7 +61,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
     return made
 
 
-@instruction(old_names={"is_moving_zero": "is_moving_onezero"})
+@instruction
 def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: bool = False,
               is_moving_onezero: bool = False, is_transpose: bool = False, accumulate: bool | None = None,
               tile_position: tuple = (), tile_size: tuple = (), perf_mode: Any = e.matmul_perf_mode.none,

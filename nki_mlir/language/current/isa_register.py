@@ -58,7 +58,7 @@ register_alloc = reported(_alloc)
 register_alloc.__name__ = register_alloc.__qualname__ = "register_alloc"
 
 
-@instruction(old_names={"imm": "src"})
+@instruction
 def register_move(dst: Any, src: Any) -> None:
     """dst = a number or another register."""
     state = writable(dst, "register_move")

@@ -17,7 +17,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import invalid, require, user_location
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -43,6 +43,8 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
     attributes = None if address is None else {"nki.address": tuple(address)}
     buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
                               name=name, attributes=attributes)
+    if region is MemoryRegion.shared_hbm:
+        buffer.place = user_location()
     return NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
 
 

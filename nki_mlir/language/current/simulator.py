@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.errors import OutputNotWritten
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import BFLOAT16, DType
+from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.mesh import Mesh, run_programs
 
 
@@ -74,8 +75,9 @@ def to_numpy(value: Any) -> np.ndarray:
         case "torch":
             torch: Any = sys.modules["torch"]
             held = value.detach().cpu()
-            if held.dtype is torch.bfloat16:
-                return held.view(torch.int16).numpy().view(BFLOAT16.numpy)
+            if held.dtype.is_floating_point and held.dtype not in (torch.float16, torch.float32, torch.float64):
+                bits = held.view((torch.uint8, torch.int16)[held.dtype.itemsize - 1])
+                return bits.numpy().view(dtype_of(str(held.dtype).removeprefix("torch.")).numpy)
             return held.numpy()
         case "jax":
             return np.array(value)
@@ -86,9 +88,9 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
     if name != "torch":
         return array
     torch: Any = sys.modules["torch"]
-    if array.dtype == BFLOAT16.numpy:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    if array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view((np.uint8, np.int16)[array.itemsize - 1])).view(getattr(torch, array.dtype.name))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -102,9 +104,9 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
-    def body(number: int) -> Any:
-        return _run(kernel, Core(grid, (number,) if grid else (), target, common), bound, used)
-    results = run_programs(body, count)
+    cores = [Core(grid, (number,) if grid else (), target, common) for number in range(count)]
+    results = run_programs(lambda number: _run(kernel, cores[number], bound, used), count)
+    check_written(results[0], cores, kernel.location)
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
@@ -120,6 +122,15 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
         assert value is not None
         return from_numpy(value, name)
     return map_leaves(results[0], lambda v: isinstance(v, NkiTensor), out)
+
+
+def check_written(returned: Any, cores: Sequence[Core], at: Location | None) -> None:
+    """Some core has written each tensor that is returned; ``at`` is the kernel."""
+    written = {id(buffer.handle) for core in cores for buffer in core.written}
+    for _, tensor in leaves_of(returned, lambda v: isinstance(v, NkiTensor)):
+        buffer = tensor.storage.buffer
+        if buffer.role == "output" and id(buffer.handle) not in written:
+            raise OutputNotWritten(what=f"the output {buffer.name} is never written").located(buffer.place or at)
 
 
 def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Any:

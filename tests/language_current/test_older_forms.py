@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls as older releases wrote them give what calls of today give, with a warning; what cannot be told is refused."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, NkiWarning
+
+from .running import check, floats, on_tiles
+
+X = floats(4, 8)
+ROWS, COLUMNS = np.mgrid[0:4, 0:8]
+FIRST, SECOND = floats(64, 64, seed=1), floats(64, 8, seed=2)
+BOUNDS = np.full((4, 1), 2, np.float32), np.full((4, 1), 5, np.float32)
+IN_RANGE = np.where((COLUMNS >= 2) & (COLUMNS < 5), X, np.float32(-3.4028235e38))
+
+
+def below(offset=0):
+    return np.where(ROWS - COLUMNS + offset >= 0, X, -1).astype(np.float32)
+
+
+def through_hbm(call):
+    """A copy between tensors in HBM and on chip."""
+    def body(dst, tile):
+        held = nl.ndarray(tile.shape, tile.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(held, tile)
+        call(dst, held)
+    return body
+
+
+def onto_ones(call):
+    def body(dst, held):
+        nisa.memset(dst, 1.0)
+        call(dst, held)
+    return through_hbm(body)
+
+
+def rows(call):
+    """Rows 2, 5, 8 and 11 of four, onto sevens."""
+    def body(dst, held):
+        places = nl.ndarray((4, 1), nl.int32)
+        nisa.iota(places, [[0, 1]], offset=2, channel_multiplier=3)
+        nisa.memset(dst, 7.0)
+        call(dst, held.ap([[8, 4], [1, 8]], vector_offset=places))
+    return through_hbm(body)
+
+
+def product(call):
+    def body(dst, first, second):
+        made = nl.ndarray((64, 8), nl.float32, buffer=nl.psum)
+        call(made, first, second)
+        nisa.tensor_copy(dst, made)
+    return body
+
+
+GREATER_EQUAL, KEPT = nl.greater_equal, [[-1, 8]]
+ERROR, SKIP, SWDGE, HWDGE = nisa.oob_mode.error, nisa.oob_mode.skip, nisa.dge_mode.swdge, nisa.dge_mode.hwdge
+SKIPPED = np.full((4, 8), 7, np.float32)
+SKIPPED[0] = X[2]
+
+FORMS = {
+    "affine_select": (lambda d, x: nisa.affine_select(d, KEPT, 0, 1, x, -1.0, GREATER_EQUAL), below()),
+    "affine_select cmp_op": (lambda d, x: nisa.affine_select(d, KEPT, 2, 1, x, -1.0, cmp_op=GREATER_EQUAL), below(2)),
+    "affine_select halves": (lambda d, x: nisa.affine_select(
+        d, KEPT, 0, channel_multiplier=1, on_true_tile=x, on_false_value=-1.0, cmp_op=GREATER_EQUAL), below()),
+    "affine_select default": (lambda d, x: nisa.affine_select(d, KEPT, 0, 1, x, -1.0),
+                              np.where(ROWS == COLUMNS, X, -1).astype(np.float32)),
+    "dma_copy rmw": (onto_ones(lambda d, x: nisa.dma_copy(d, x, nl.add)), X + 1),
+    "dma_copy numpy rmw": (onto_ones(lambda d, x: nisa.dma_copy(d, x, np.add, ERROR)), X + 1),
+    "dma_copy rmw by name": (onto_ones(lambda d, x: nisa.dma_copy(d, x, dst_rmw_op=nl.add, unique_indices=True)), X + 1),
+    "dma_copy unique": (through_hbm(lambda d, x: nisa.dma_copy(d, x, None, ERROR, SWDGE, True)), X),
+    "dma_copy mode": (through_hbm(lambda d, x: nisa.dma_copy(d, x, ERROR)), X),
+    "dma_copy engine": (through_hbm(lambda d, x: nisa.dma_copy(d, x, ERROR, HWDGE, nisa.engine.sync)), X),
+    "dma_copy skip": (rows(lambda d, x: nisa.dma_copy(d, x, SKIP, SWDGE)), SKIPPED),
+    "dma_compute": (through_hbm(lambda d, x: nisa.dma_compute(d, [x, x], [1.0, 1.0], nl.add)), X + X),
+    "dma_compute by name": (through_hbm(lambda d, x: nisa.dma_compute(d, [x, x], [1.0, 1.0], reduce_op=nl.add)), X + X),
+    "dma_compute no scales": (through_hbm(lambda d, x: nisa.dma_compute(d, [x, x], None, nl.add)), X + X),
+    "dma_transpose": (through_hbm(lambda d, x: nisa.dma_transpose(d, x, (1, 0), SWDGE, ERROR)), X.T),
+    "range_select fill": (lambda d, x, low, high: nisa.range_select(
+        d, x, nl.greater_equal, nl.less, low, high, on_false_value=0.0), IN_RANGE, *BOUNDS),
+    "register_move": (lambda d, x: register_in(d, x), X),
+    "sendrecv": (lambda d, x: nisa.sendrecv(x, d, 0, 0, 0, use_gpsimd_dma=True), X),
+    "sendrecv by place": (lambda d, x: nisa.sendrecv(x, d, 0, 0, 0, False), X),
+}
+
+
+def register_in(dst, tile):
+    """dst = tile, column by column."""
+    column = nisa.register_alloc()
+    for k in range(8):
+        nisa.register_move(column, imm=k)
+        nisa.tensor_copy(dst[:, k:k + 1], tile.ap([[8, 4], [1, 1]], scalar_offset=column, indirect_dim=1))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_form_of_an_older_release(on, name):
+    body, expected, *more = FORMS[name]
+    with pytest.warns(NkiWarning, match="is now|has no effect"):
+        check(on, body, expected, X, *more)
+
+
+@pytest.mark.parametrize("call", [
+    lambda p, x, y: nisa.nc_matmul(p, x, y, False, False, False, (0, 0), (64, 64)),
+    lambda p, x, y: nisa.nc_matmul(p, x, y, False, False, False, (), (), nisa.matmul_perf_mode.none),
+    lambda p, x, y: nisa.nc_matmul(p, x, y, is_moving_zero=False)], ids=["position", "mode", "hint"])
+def test_product_of_an_older_release(on, call):
+    with pytest.warns(NkiWarning, match="is now nc_matmul"):
+        check(on, product(call), FIRST.T @ SECOND, FIRST, SECOND, rtol=1e-5, atol=1e-5)
+
+
+def test_range_select_resets_what_it_reads(on):
+    """The first release's default was idle, which its compiler replaced."""
+    def body(dst, x, low, high):
+        nisa.range_select(nl.ndarray((4, 8), nl.float32), x, nl.greater_equal, nl.less, low, high,
+                          reduce_cmd=nisa.reduce_cmd.idle, reduce_res=dst)
+    with pytest.warns(NkiWarning, match="reset_reduce"):
+        check(on, body, IN_RANGE.max(axis=1, keepdims=True), X, *BOUNDS)
+
+
+def test_a_float_for_a_tile_of_integers(on):
+    with pytest.warns(NkiWarning, match=r"write 2 for 2\.0"):
+        check(on, lambda dst: nisa.memset(dst, 2.0), np.full((4, 8), 2, np.int32))
+    with pytest.raises(NkiValidationError, match="memset of int32 takes an integer"):
+        check(on, lambda dst: nisa.memset(dst, np.float32(2.5)), np.zeros((4, 8), np.int32))
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda d, x: nisa.nc_matmul(d, x, x, psumAccumulateFlag=3), NkiValidationError, "accumulate=True"),
+    (lambda d, x: nisa.dma_copy(d, x, ERROR, SWDGE, nisa.engine.sync), NkiValidationError, "only with dge_mode hwdge"),
+    (lambda d, x: nisa.dma_copy(d, x, foo=1), NkiTypeError, "unexpected keyword argument 'foo'"),
+    (lambda d, x: nisa.tensor_copy(d, x, 5), NkiValidationError, "expecting 'engine' for engine, got 5"),
+    (lambda d, x: nisa.tensor_copy(d, x, mask=None), NkiTypeError, "unexpected keyword argument 'mask'"),
+    (lambda d, x: nisa.dma_transpose(d, x, (1, 0), SWDGE, ERROR, "name", 1), NkiTypeError, "takes 6 arguments, got 7"),
+])
+def test_what_cannot_be_told_is_refused_with_the_form_of_today(call, error, text):
+    with pytest.raises(error, match=text):
+        on_tiles("eager", call, [((4, 8), nl.float32)], X)
+
+
+def test_calls_of_today_do_not_warn(recwarn):
+    def body(dst, x):
+        held = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(held, x, None, ERROR, SWDGE)
+        nisa.dma_compute(dst, [held, held], nl.add, [1.0, 1.0])
+        nisa.affine_select(dst, KEPT, 1, x, -1.0, GREATER_EQUAL, 0)
+        nisa.memset(dst, 0)
+    on_tiles("eager", body, [((4, 8), nl.float32)], X)
+    assert not [w for w in recwarn if w.category is NkiWarning]
+
+
+# -- outputs that nobody wrote -----------------------------------------------------------------------------------------
+def nothing_written(x):
+    return nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+
+
+def one_of_two(x):
+    first, second = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("first", "second"))
+    nisa.dma_copy(first, x)
+    return [first, {"second": second}]
+
+
+@pytest.mark.parametrize("kernel", [nothing_written, one_of_two])
+def test_output_that_nobody_wrote(on, kernel):
+    with pytest.raises(Exception, match="err_tensor_output_not_written_to") as raised:
+        nki.jit(kernel).on(on)(X)
+    assert raised.value.at.file == __file__
+    assert raised.value.at.line == kernel.__code__.co_firstlineno + 1
+
+
+def test_output_that_nobody_wrote_in_simulation_on_two_cores():
+    with pytest.raises(Exception, match="err_tensor_output_not_written_to"):
+        nki.simulate(nki.jit(nothing_written)[2])(X)
+
+    def half(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 1:
+            nisa.dma_copy(out, x)
+        return out
+    np.testing.assert_array_equal(nki.simulate(nki.jit(half)[2])(X), X)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2", "float8_e4m3fn", "bool"])
+def test_simulation_takes_and_gives_torch_tensors(dtype):
+    torch = pytest.importorskip("torch")
+
+    def same(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+    given = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to(getattr(torch, dtype))
+    result = nki.simulate(same)(given)
+    assert result.dtype is given.dtype and torch.equal(result.float(), given.float())
