@@ -138,9 +138,9 @@ def partition_first(view: View) -> View:
 NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
 
 
-def constant(array: Any, dtype: Any = None) -> Any:
+def constant(constant: Any, dtype: Any = None) -> Any:
     """A NumPy array as an HBM tensor of the program."""
-    values = np.asarray(array)
+    values = np.asarray(constant)
     if values.dtype.name in NARROWER:
         values = values.astype(NARROWER[values.dtype.name])
     kind = located_dtype(values.dtype if dtype is None else dtype)

@@ -2,11 +2,12 @@
 """Every documented name of the beta generation exists with its parameters, and some test or example uses it."""
 
 import importlib
-import inspect
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.signatures import documented, parameters
 
 from .surface_beta import MODULES
 
@@ -14,25 +15,11 @@ ROOT = Path(__file__).parent.parent.parent
 NAMES = [(module, name) for module, names in MODULES.items() for name in names]
 
 
-def documented(parameters: str) -> tuple[list[str], list[str]]:
-    """(positional, keyword-only) parameter names of a documented list."""
-    before, _, after = parameters.partition("*")
-    split = lambda part: [p.strip() for p in part.split(",") if p.strip()]
-    return split(before), split(after)
-
-
 @pytest.mark.parametrize("module, name", NAMES)
-def test_name_exists_with_its_parameters(module, name):
+def test_name_exists_with_its_parameters_and_defaults(module, name):
     found = getattr(importlib.import_module(f"nki_mlir.language.beta.{module}"), name)
-    parameters = MODULES[module][name]
-    if parameters is None:
-        return
-    signature = inspect.signature(found)
-    positional = [p.name for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    keyword = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    wanted_positional, wanted_keyword = documented(parameters)
-    assert positional == wanted_positional
-    assert set(keyword) == set(wanted_keyword)
+    if MODULES[module][name] is not None:
+        assert parameters(found) == documented(MODULES[module][name])
 
 
 SOURCES = "\n".join(p.read_text() for folder in ("tests", "examples") for p in (ROOT / folder).rglob("*.py")

@@ -58,14 +58,14 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None,
+def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = engine.unknown,
                   **ignored: Any) -> Any:
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     return core.tensor_tensor(data1, data2, op, dtype=dtype, mask=mask, engine=engine)
 
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
-                  reverse1: bool = False, *, dtype: Any = None, mask: Any = None, engine: Any = None,
+                  reverse1: bool = False, *, dtype: Any = None, mask: Any = None, engine: Any = engine.unknown,
                   **ignored: Any) -> Any:
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     return core.tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, dtype=dtype, mask=mask,
@@ -97,11 +97,10 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
 
 
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None, reduce_res: Any = None,
-               reduce_cmd: Any = None, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+               reduce_cmd: Any = reduce_cmd.idle, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
-    if (reduce_cmd is not None and reduce_cmd != _reduce_cmd.idle) or reduce_res is not None:
-        return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res,
-                                             _reduce_cmd.idle if reduce_cmd is None else reduce_cmd, dtype=dtype,
+    if reduce_cmd != _reduce_cmd.idle or reduce_res is not None:
+        return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, dtype=dtype,
                                              mask=mask)
     return core.activation(op, data, bias=bias, scale=scale, dtype=dtype, mask=mask)
 
@@ -118,7 +117,7 @@ def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any
     return core.reciprocal(data, dtype=dtype, mask=mask)
 
 
-def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **ignored: Any) -> Any:
+def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown, **ignored: Any) -> Any:
     """A copy on chip."""
     return core.tensor_copy(src, mask=mask, dtype=dtype, engine=engine)
 
@@ -135,7 +134,8 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
     return core.affine_select(pred, on_true_tile, on_false_value, mask=mask, dtype=dtype)
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = None, **ignored: Any) -> Any:
+def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = engine.unknown,
+           **ignored: Any) -> Any:
     """A constant tile."""
     return core.memset(shape, value, dtype, mask=mask, engine=engine)
 
@@ -155,13 +155,14 @@ def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = Fal
     return core.nc_matmul(stationary, moving, mask=mask)
 
 
-def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **ignored: Any) -> Any:
+def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown,
+                 **ignored: Any) -> Any:
     """data with partition and free axis exchanged."""
     return core.nc_transpose(data, mask=mask, dtype=dtype, engine=engine)
 
 
-def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = None,
-             dge_mode: Any = None, **ignored: Any) -> None:
+def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = oob_mode.error,
+             dge_mode: Any = dge_mode.unknown, **ignored: Any) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.IndirectView):
         return indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
@@ -174,7 +175,7 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
     core.dma_copy(dst=dst, src=src, mask=mask)
 
 
-def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = None,
+def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = dge_mode.unknown,
                   **ignored: Any) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.IndirectView):
@@ -182,13 +183,13 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
     return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
 
 
-def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None,
+def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown,
                             **ignored: Any) -> Any:
     """A copy from a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = None,
+def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown,
                             **ignored: Any) -> Any:
     """A copy to a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=core.engine_name(engine))

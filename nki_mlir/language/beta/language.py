@@ -199,11 +199,19 @@ def _token(name: str) -> Callable[[Callable], Callable]:
     return mark
 
 
-def _binary(name: str, boolean: bool = False) -> Callable:
+def _binary(name: str) -> Callable:
     @_token(name)
     def operate(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
-        return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
+        return ops.binary(name, x, y, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy."
+    return operate
+
+
+def _comparison(name: str) -> Callable:
+    @_token(name)
+    def operate(x: Any, y: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+        return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=True)
+    operate.__doc__ = f"``{name}(x, y)`` elementwise: 1 where it holds, else 0."
     return operate
 
 
@@ -227,8 +235,8 @@ add, subtract, multiply, divide = (_binary(n) for n in ("add", "subtract", "mult
 power, maximum, minimum = (_binary(n) for n in ("power", "maximum", "minimum"))
 mod, fmod = _positional("mod"), _positional("fmod")
 equal, not_equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor = (
-    _binary(n, boolean=True) for n in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
-                                       "logical_and", "logical_or", "logical_xor"))
+    _comparison(n) for n in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
+                             "logical_and", "logical_or", "logical_xor"))
 bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift = (
     _binary(n) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"))
 invert, negative = _unary("invert"), _unary("negative")
@@ -243,7 +251,7 @@ square, sign, abs, reciprocal, floor, ceil, trunc = (
 
 
 @_token("logical_not")
-def logical_not(x: Any, *, dtype: Any = bool_, mask: Any = None, **ignored: Any) -> Tensor:
+def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
     """1 where x is 0."""
     return ops.unary("logical_not", x, dtype=dtype, mask=mask)
 
@@ -291,10 +299,10 @@ def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(name: str, token: str, result: Any = None) -> Callable:
+def _reduction(name: str, token: str) -> Callable:
     def operate(x: Tensor, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
                 **ignored: Any) -> Tensor:
-        return ops.reduce(token, x, axis, dtype=dtype or result, mask=mask, keepdims=keepdims)
+        return ops.reduce(token, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     operate.__name__ = operate.__qualname__ = name
     operate.nki_token = token                                   # type: ignore[attr-defined]
     operate.__doc__ = f"``{name}`` over free axes, accumulated in float32."
@@ -303,7 +311,14 @@ def _reduction(name: str, token: str, result: Any = None) -> Callable:
 
 sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
                                                       ("min", "minimum")))
-all = _reduction("all", "logical_and", dtypes.BOOL)
+
+
+def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+    """1 where no element along free axes is 0, else 0."""
+    return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
+
+
+all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
 
 
 report_unknown(globals())

@@ -146,7 +146,8 @@ def plain(by_channel: Any) -> list[Any]:
 
 @instruction
 def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any,
-                                channel_ids: Any = (0,), priority: int | None = None, name: str | None = None) -> None:
+                                channel_ids: Any = [0], priority: int | None = None,     # noqa: B006
+                                name: str | None = None) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
@@ -158,7 +159,7 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
 
 @instruction
 def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
-                                       replica_group: Any, op: Any, channel_ids: Any = (0,),
+                                       replica_group: Any, op: Any, channel_ids: Any = [0],         # noqa: B006
                                        priority: int | None = None, name: str | None = None) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"

@@ -13,7 +13,6 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.creation import dtype_argument
 from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location, warn
 from nki_mlir.language.current.instruction import generation_from
-from nki_mlir.language.current.isa_accumulate import free_axes
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -200,7 +199,7 @@ def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
 def _reduction(name: str, op: str) -> Callable:
     def operate(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
         source = on_chip(name, "x", x)
-        axes = free_axes(name, source, axis)
+        axes = low.free_axes(name, source, axis)
         return low.adopt(ops.reduce(op, low.core_view(source), list(axes), dtype=result_type(dtype, x),
                                     keepdims=keepdims))
     operate.__name__ = operate.__qualname__ = name
@@ -218,7 +217,7 @@ sum, prod, max, min = (_reduction(n, op) for n, op in (("sum", "add"), ("prod", 
 def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
     """1 where all elements over the last free axes are not 0."""
     source = on_chip("all", "x", x)
-    axes = free_axes("all", source, axis)
+    axes = low.free_axes("all", source, axis)
     return low.adopt(ops.reduce("logical_and", low.core_view(source), list(axes), dtype=result_type(dtype, x)))
 
 
@@ -229,7 +228,7 @@ all.__name__ = all.__qualname__ = "all"
 def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """The mean over the last free axes."""
     source = on_chip("mean", "x", x)
-    axes = free_axes("mean", source, axis)
+    axes = low.free_axes("mean", source, axis)
     return low.adopt(composites.mean(low.core_view(source), list(axes), dtype=result_type(dtype, x), keepdims=keepdims))
 
 
@@ -240,7 +239,7 @@ mean.__name__ = mean.__qualname__ = "mean"
 def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """The population variance over the last free axes, which stay with size 1."""
     source = on_chip("var", "x", x)
-    axes = free_axes("var", source, axis)
+    axes = low.free_axes("var", source, axis)
     made = low.adopt(composites.var(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
     kept = [1 if k in axes else n for k, n in enumerate(source.shape)]
     return made.reshape(kept)
@@ -251,7 +250,7 @@ def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTens
 def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> NkiTensor:
     """exp(x - max(x)) / its sum, over the last free axes."""
     source = on_chip("softmax", "x", x)
-    axes = free_axes("softmax", source, axis)
+    axes = low.free_axes("softmax", source, axis)
     return low.adopt(composites.softmax(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
 
 
@@ -260,7 +259,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-06, dtype: A
              ) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     source, weight = on_chip("rms_norm", "x", x), on_chip("rms_norm", "w", w)
-    axes = free_axes("rms_norm", source, axis)
+    axes = low.free_axes("rms_norm", source, axis)
     return low.adopt(composites.rms_norm(low.core_view(source), low.core_view(weight), list(axes), n, epsilon,
                                          dtype=result_type(dtype, x)))
 

@@ -13,6 +13,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.isa_elementwise import unary_operand
 from nki_mlir.language.current.tensor import NkiTensor
@@ -20,22 +21,12 @@ from nki_mlir.language.current.tensor import NkiTensor
 FP32_MIN = -3.4028235e38
 
 
-def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
-    """Axes of a reduction: the last free ones."""
-    several = axis if isinstance(axis, (list, tuple)) else [axis]
-    axes = tuple(sorted({int(a) % tensor.ndim for a in several}))
-    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced")
-    require(axes == tuple(range(axes[0], tensor.ndim)),
-            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced")
-    return axes
-
-
 @instruction
 def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False, keepdims: bool = False,
                   name: str | None = None) -> None:
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
-    axes = free_axes("tensor_reduce", source, axis)
+    axes = low.free_axes("tensor_reduce", source, axis)
     kept = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce") as out:
         count = out.size // out.shape[0]
@@ -188,7 +179,7 @@ def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None
 
 @instruction
 def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
-                 reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
+                 reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = maximum,
                  range_start: Any = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> None:
     """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
     op = "range_select"
@@ -213,7 +204,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
 
 @instruction
 def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
-                  reduce_cmd: Any = e.reduce_cmd.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
+                  reduce_cmd: Any = e.reduce_cmd.idle, reduce_op: Any = maximum, reverse_pred: bool = False,
                   name: str | None = None) -> None:
     """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum."""
     op = "select_reduce"

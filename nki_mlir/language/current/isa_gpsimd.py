@@ -18,6 +18,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.functions import equal
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
@@ -78,7 +79,7 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
 
 @instruction
 def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any,
-                  cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> None:
+                  cmp_op: Any = equal, offset: Any = 0, name: str | None = None) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     comparison = alu(cmp_op, f"{op} cmp_op")

@@ -262,3 +262,13 @@ def new_tile(shape: Any, dtype: DType, space: str = SBUF) -> NkiTensor:
 
 __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "paired", "read_into", "reading",
            "scalar", "tile", "write_from", "writing"]
+
+
+def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
+    """Axes of a reduction: the last free ones."""
+    several = axis if isinstance(axis, (list, tuple)) else [axis]
+    axes = tuple(sorted({int(a) % tensor.ndim for a in several}))
+    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced")
+    require(axes == tuple(range(axes[0], tensor.ndim)),
+            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced")
+    return axes
