@@ -22,7 +22,15 @@ from typing import Any
 import platformdirs
 
 from nki_mlir.customop.abi import ABI
-from nki_mlir.customop.errors import BadName, BadSources, BadStackSize, MissingSource, UnwritableDirectory, shown
+from nki_mlir.customop.errors import (
+    BadFlags,
+    BadName,
+    BadSources,
+    BadStackSize,
+    MissingSource,
+    UnwritableDirectory,
+    shown,
+)
 from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -72,6 +80,9 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
             if not Path(file).is_file():
                 raise MissingSource(file=file, directory=os.getcwd())
             sources.append(Path(file).resolve())
+    for parameter, given in (("extra_cflags", extra_cflags), ("extra_include_paths", extra_include_paths)):
+        if isinstance(given, str | Path):
+            raise BadFlags(parameter=parameter, given=repr(given), wanted=[str(given)])
     for flag in extra_cflags:
         size = re.fullmatch(r"-DSTACK_SIZE=(.*)", flag)
         if size and not (size[1].isdecimal() and 0 < int(size[1]) <= STACK_MAX):

@@ -46,6 +46,12 @@ class BadSources(NkiMlirError, TypeError):
     fix = "give a list of at least one file name: {parameter}=['kernel.cpp']"
 
 
+class BadFlags(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-FLAGS"
+    message = "{parameter} is {given}"
+    fix = "give a list: {parameter}={wanted}"
+
+
 class BadName(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-NAME"
     message = "'{name}' cannot be the name of a library"

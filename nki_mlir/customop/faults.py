@@ -201,6 +201,7 @@ class WritesInput(Fault):
     kind = "writes-input"
     code = "NKI-GPSIMD-INPUT"
     message = "the kernel writes a tensor that is an argument"
+    why = "arguments keep their values: the write was left out"
     fix = "write get_dst_tensor(), or a tensor that the kernel makes"
 
 
@@ -261,6 +262,20 @@ class FractionalAlpha(Fault):
     kind = "alpha"
     code = "NKI-GPSIMD-ALPHA"
     message = "alpha is no whole number, and the tensors are integers"
+
+
+class NegativePower(Fault):
+    kind, fields = "negative-power", ("exponent",)
+    code = "NKI-GPSIMD-POWER"
+    message = "a tensor of integers is raised to the power {exponent}"
+    fix = "use a fractional exponent, -1.0 for -1: the result is of float32"
+
+
+class NoReturn(Fault):
+    kind = "no-return"
+    code = "NKI-GPSIMD-RETURN"
+    message = "a function ends without returning its result"
+    fix = "return the tensor, also where get_dst_tensor() was called"
 
 
 class UndefinedTensor(Fault):

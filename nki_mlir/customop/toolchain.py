@@ -38,8 +38,12 @@ class Compiler:
         return "clang" in self.version
 
     def kernel_flags(self, checked: bool) -> list[str]:
-        """Flags for the user's sources. The checked build has calls of ours before loads, stores and divisions."""
-        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3"]
+        """Flags for the user's sources. Where a function ends without its result a call of ours is, and in the
+        checked build before loads, stores and divisions."""
+        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3",
+                 "-fsanitize=return"]
+        if self.is_clang:                       # as GCC does: sizes in braces may be of type size_t
+            flags.append("-Wno-error=c++11-narrowing")
         if checked:
             flags += ["-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero"]
             if self.is_clang:                   # what GCC does for a kernel: calls, never shadow memory

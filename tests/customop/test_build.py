@@ -177,6 +177,19 @@ def test_bad_sources(files):
         customop.load("twice", ["kernel.cpp"], [])
 
 
+@pytest.mark.parametrize("option, given", [("extra_cflags", "-O2"), ("extra_include_paths", ".")])
+def test_flags__that_are_no_list(files, option, given):
+    with pytest.raises(errors.BadFlags, match=rf"{option} is '{given}'.*\n  fix: give a list: {option}=\['{given}'\]"):
+        load(**{option: given})
+
+
+def test_sizes__of_type_size_t(files):
+    """The guide's examples write them in braces, which is a narrowing."""
+    text = KERNEL.replace("return", "const size_t n = x.numel();\n  torch::zeros({n}, torch::kFloat);\n  return")
+    (files / "kernel.cpp").write_text(text)
+    assert np.array_equal(load().twice(X), 2 * X)
+
+
 @pytest.mark.parametrize("size", ["400001", "0", "much"])
 def test_bad_stack_size(files, size):
     with pytest.raises(errors.BadStackSize, match=f"STACK_SIZE is {size}"):

@@ -63,6 +63,14 @@ RAISED = [
     ("coherence", "coherence", "a write stream is opened while 1 element accessors, 0 read and 0 write streams are open"),
     ("result", "result", "the kernel's result and that of its shape function are int32[32] and float32[32, 16]"),
     ("writes_input", "writes-input", "the kernel writes a tensor that is an argument"),
+    ("writes_input_element", "writes-input (element)", "the kernel writes a tensor that is an argument"),
+    ("writes_input_transfer", "writes-input (transfer)", "the kernel writes a tensor that is an argument"),
+    ("writes_input_stream", "writes-input (stream)", "the kernel writes a tensor that is an argument"),
+    ("writes_input_out", "writes-input (out)", "the kernel writes a tensor that is an argument"),
+    ("transfer_overflow", "transfer-range (overflow)", "a transfer of 4,611,686,018,427,387,904 elements from element "
+     "4,611,686,018,427,387,904 on leaves the tensor, which has 512"),
+    ("negative_power", "negative-power", "a tensor of integers is raised to the power -1"),
+    ("no_return", "no-return", "a function ends without returning its result"),
     ("long_dim", "long-dim", "a dimension of a tensor of 5 dimensions is 65,536, it is at most 65,535"),
     ("negative_size", "negative-size", "a dimension of a tensor is -1"),
     ("size_range", "size-range", "dimension 2 of a tensor that has 2 is asked for"),
@@ -80,12 +88,14 @@ RAISED = [
 
 @pytest.mark.parametrize("name, mark, text", RAISED, ids=[r[0] for r in RAISED])
 def test_fault__names_line_and_values(one, x, name, mark, text):
+    before = x.copy()
     with pytest.raises(Fault) as raised:
         misuse(one, x, name)
     error = raised.value
     assert type(error) is FoundError.classes[mark.partition(" (")[0]]
     assert error.headline.partition(" (")[0] == text
     assert place(error) == ("faults.cpp", marked("faults.cpp", mark))
+    assert np.array_equal(x, before), "arguments keep their values"
 
 
 def test_fault__says_where_the_block_comes_from(one, x):
@@ -101,8 +111,7 @@ def test_fault__says_where_the_block_comes_from(one, x):
 
 
 @pytest.mark.parametrize("name, text", [
-    ("dims", "a tensor has 9 dimensions; there are at most 8"), ("check_alone", "expected x.dim() == 3"),
-    ("writes_input_element", "the kernel writes a tensor that is an argument")])
+    ("dims", "a tensor has 9 dimensions; there are at most 8"), ("check_alone", "expected x.dim() == 3")])
 def test_fault__without_an_exact_line(one, x, name, text):
     with pytest.raises(Fault) as raised:
         misuse(one, x, name)
@@ -213,9 +222,12 @@ def test_shape_function__fails_before_anything_runs(one, x, which, mark):
 def test_fast_build__keeps_what_costs_nothing(build, x):
     fast = build("faults", checked=False)
     assert not fast.checked
-    for name in ("accessor_type", "accessor_rank", "stream_end", "coherence", "result", "operand_shapes", "check"):
+    before = x.copy()
+    for name in ("accessor_type", "accessor_rank", "stream_end", "coherence", "result", "operand_shapes", "check",
+                 "writes_input", "writes_input_transfer", "writes_input_stream", "writes_input_out", "no_return"):
         with pytest.raises(Fault):
             misuse(fast, x, name)
+    assert np.array_equal(x, before)
     with warnings.catch_warnings():
         warnings.simplefilter("error", KernelWarning)
         misuse(fast, x, "leak")

@@ -99,6 +99,7 @@ template <class Function, class... Operands>
 torch::Tensor& compute(torch::Tensor& result, const Array& like, ScalarType dtype, Place at, Function function,
                        const Operands&... operands) {
   Array& array = checked_result(result, like, dtype, at);
+  if (!may_write(array, at)) return result;
   char rounded[8];
   for (int64_t i = 0; i < array.elements; i++) {
     if (c10::isFloatingType(dtype)) {
@@ -140,10 +141,17 @@ ScalarType scaled_dtype(const Operand& a, const Operand& b, const c10::Scalar& a
   return dtype;
 }
 
+ScalarType power_dtype(const Operand& a, const Operand& b, Place at) {
+  const ScalarType dtype = common_dtype(a, b);
+  if (!b.array && !c10::isFloatingType(dtype) && b.number.toDouble() < 0) stop("negative-power", at, b.number.toLong());
+  return dtype;
+}
+
 }  // namespace
 
 void fill(Array& array, const c10::Scalar& value, Place at) {
   if (array.role == Role::SHAPE) return;                    // a shape function's result has sizes and a dtype only
+  if (!may_write(array, at)) return;
   for (int64_t i = 0; i < array.elements; i++) store<double>(array.data, array.dtype, i, value.toDouble());
   note_write(array, 0, array.elements, at);
 }
@@ -256,7 +264,7 @@ UNARY_FUNCTION(bitwise_not, Not, integer_dtype(x, x, at))
   WITH_SCALAR(name, Meaning, the_dtype)        \
   BINARY_FUNCTION(name, Meaning, Scalar, Tensor, the_dtype)
 WITH_SCALAR(mul, Mul, common_dtype(x, y)) WITH_SCALAR(div, Div, floating(common_dtype(x, y)))
-WITH_SCALARS(pow, Pow, common_dtype(x, y))
+WITH_SCALARS(pow, Pow, power_dtype(x, y, at))
 WITH_SCALARS(bitwise_and, And, integer_dtype(x, y, at)) WITH_SCALARS(bitwise_or, Or, integer_dtype(x, y, at))
 
 #define SCALED_FUNCTION(name, Right, sign)                                                                          \

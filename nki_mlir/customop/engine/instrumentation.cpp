@@ -2,14 +2,28 @@
 // What the compiler and the linker put before the kernel's own loads, stores and library calls.
 //
 // The checked build compiles kernels with -fsanitize=kernel-address, which calls a function before each access and
-// leaves it to us what that does; divisions by zero are found alike. memcpy, memmove, memset and the printf family are redirected with ld's --wrap.
+// leaves it to us what that does; divisions by zero and missing returns are found alike. memcpy, memmove, memset and the
+// printf family are redirected with ld's --wrap.
 #include "core.h"
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 using namespace gpsimd;
+
+struct Written {                            // where a sanitized operation is written
+  const char* file;
+  uint32_t line, column;
+};
+
+// What -fsanitize=return calls at the end of a function that was to return something.
+extern "C" void __ubsan_handle_missing_return(const Written* at) {
+  if (!core) std::abort();
+  report("no-return", Place{at->file, at->line});
+  escape();
+}
 
 #if GPSIMD_CHECKED
 namespace {
@@ -52,6 +66,10 @@ inline void access(uintptr_t address, size_t bytes, bool write, const void* pc) 
     for (Array* array : c->arrays) {        // an element accessor's reference is assigned to
       const uintptr_t begin = reinterpret_cast<uintptr_t>(array->data);
       if (address - begin >= static_cast<uintptr_t>(array->bytes())) continue;
+      if (array->role == Role::INPUT) {
+        found("writes-input", pc, write, bytes, 0, 0, Place{nullptr, 0});
+        escape();
+      }
       const int64_t size = c10::elementSize(array->dtype), first = static_cast<int64_t>(address - begin) / size;
       note_write(*array, first, first + (static_cast<int64_t>(bytes) + size - 1) / size, Place{nullptr, 0});
     }
@@ -71,11 +89,7 @@ void __asan_storeN_noabort(uintptr_t address, size_t n) { access(address, n, tru
 void __asan_handle_no_return() {}
 
 // What -fsanitize=integer-divide-by-zero calls before a division by zero.
-struct Division {
-  const char* file;
-  uint32_t line, column;
-};
-void __ubsan_handle_divrem_overflow(const Division* at, uintptr_t, uintptr_t) {
+void __ubsan_handle_divrem_overflow(const Written* at, uintptr_t, uintptr_t) {
   if (!core) return;
   report("divide", Place{at->file, at->line});
   escape();

@@ -70,8 +70,13 @@ char* data_of(Array& array, Place at) {
   return array.data;
 }
 
+bool may_write(const Array& array, Place at) {
+  if (array.role != Role::INPUT) return true;
+  report("writes-input", at);
+  return false;
+}
+
 void note_write(Array& array, int64_t begin, int64_t end, Place at) {
-  if (array.role == Role::INPUT) return report("writes-input", at);
   if (!array.writes) return;
   std::vector<Write>& all = array.writes->all;
   if (!all.empty() && all.back().at.line == at.line && all.back().at.file == at.file) {     // what a loop writes in order

@@ -66,8 +66,10 @@ void Stream::refill(Place at) {
 void Stream::flush(Place at) {
   Array& array = *memory_.get();
   const int64_t size = c10::elementSize(array.dtype);
-  __real_memcpy(array.data + next_ * size, buffer_, used_ * size);
-  note_write(array, next_, next_ + used_, at);
+  if (may_write(array, at)) {
+    __real_memcpy(array.data + next_ * size, buffer_, used_ * size);
+    note_write(array, next_, next_ + used_, at);
+  }
   next_ += used_;
   core->counters.refills++;
   core->counters.stream_elements += used_;

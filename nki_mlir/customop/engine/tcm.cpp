@@ -125,10 +125,10 @@ void transfer(Array& array, bool in, void* tcm, size_t element_bytes, size_t off
   const int64_t first = static_cast<int64_t>(offset), n = static_cast<int64_t>(count);
   const int64_t size = c10::elementSize(array.dtype), bytes = n * size;
   if (static_cast<int64_t>(element_bytes) != size) return report("tcm-type", at, element_bytes, size);
-  if (first < 0 || n < 0 || first + n > array.elements) {
+  if (first < 0 || n < 0 || n > array.elements || first > array.elements - n) {
     return report("transfer-range", at, in, first, n, array.elements, array.made);
   }
-  if (n == 0 || !tcm_holds(tcm, bytes, in, at)) return;
+  if (n == 0 || !tcm_holds(tcm, bytes, in, at) || (!in && !may_write(array, at))) return;
   char* data = array.data + first * size;
   __real_memcpy(in ? static_cast<char*>(tcm) : data, in ? data : static_cast<char*>(tcm), bytes);
   if (!in) note_write(array, first, first + n, at);

@@ -185,8 +185,40 @@ static torch::Tensor writes_input(const torch::Tensor& x) {
 }
 static torch::Tensor writes_input_element(const torch::Tensor& x) {
   torch::Tensor same = x;
-  same.accessor<float, 2>()[0][0] = 1.f;
+  same.accessor<float, 2>()[0][0] = 1.f;  // writes-input (element)
   return done(x);
+}
+static torch::Tensor writes_input_transfer(const torch::Tensor& x) {
+  torch::Tensor same = x;
+  float* b = block(8);
+  b[0] = 1.f;
+  same.tcm_accessor().tcm_to_tensor<float>(b, 0, 1);  // writes-input (transfer)
+  tcm_free(b);
+  return done(x);
+}
+static torch::Tensor writes_input_stream(const torch::Tensor& x) {
+  torch::Tensor same = x;
+  same.write_stream_accessor<float>().write(1.f);  // writes-input (stream)
+  return done(x);
+}
+static torch::Tensor writes_input_out(const torch::Tensor& x) {
+  torch::Tensor same = x;
+  torch::add_out(same, x, 1);  // writes-input (out)
+  return done(x);
+}
+static torch::Tensor transfer_overflow(const torch::Tensor& x) {
+  float* b = block(8);
+  const size_t far = size_t(1) << 62;
+  x.tcm_accessor().tensor_to_tcm<float>(b, far, far);  // transfer-range (overflow)
+  tcm_free(b);
+  return done(x);
+}
+static torch::Tensor negative_power(const torch::Tensor& x) {
+  torch::pow(torch::ones({2}, torch::kInt), -1);  // negative-power
+  return done(x);
+}
+static torch::Tensor no_return(const torch::Tensor& x) {  // no-return
+  get_dst_tensor().fill_(1);
 }
 static torch::Tensor long_dim(const torch::Tensor& x) {
   torch::empty({1, 1, 1, 1, 65536}, torch::kChar);  // long-dim
@@ -264,7 +296,8 @@ torch::Tensor misuse(const torch::Tensor& x, int64_t which) {
       stream_end, stream_end_write, stream_closed, coherence, coherence_verbose, coherence_quiet, streams_together,
       result, unwritten, unwritten_dst, writes_input, writes_input_element, long_dim, negative_size, size_range,
       sizes_range, no_dtype, operand_shapes, result_type, bitwise_type, alpha, undefined, check, check_alone, dims,
-      divided, remainder, lowest};
+      divided, remainder, lowest, writes_input_transfer, writes_input_stream, writes_input_out, transfer_overflow,
+      negative_power, no_return};
   return all[which](x);
 }
 

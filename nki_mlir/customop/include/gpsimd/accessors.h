@@ -101,7 +101,7 @@ class TensorTcmAccessor {
 #if GPSIMD_CHECKED
     gpsimd::transfer(*memory_.get(), IN, tcm, sizeof(T), offset, count, at);
 #else
-    (void)at;
+    if (!IN && !gpsimd::may_write(*memory_.get(), at)) return;
     T* data = reinterpret_cast<T*>(memory_.get()->data) + offset;
     std::memcpy(IN ? tcm : data, IN ? data : tcm, count * sizeof(T));
     gpsimd::count_transfer(IN, count * sizeof(T));

@@ -38,6 +38,7 @@ Array* input(const Arg&);
 Array* made(const c10::IntArrayRef&, const c10::TensorOptions&, bool written, Place at);
 char* data_of(Array&, Place at);                        // stops in a shape function
 void fill(Array&, const c10::Scalar&, Place at);
+bool may_write(const Array&, Place at);                 // an argument keeps its values: writing it is a finding
 void note_write(Array&, int64_t begin, int64_t end, Place at);
 
 class Memory {                                          // a counted reference
