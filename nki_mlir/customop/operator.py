@@ -101,7 +101,7 @@ class Operator:
             if parameter != "T":
                 if not isinstance(argument, numbers.Real | np.bool_):
                     self.refuse(place, argument, "a number")
-                if parameter == "i" and argument != int(argument):
+                if parameter == "i" and not float(argument).is_integer():
                     self.refuse(place, argument, "a whole number")
                 values.append(float(argument))
             elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
