@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# Every target sets up what it needs in .venv; a machine with Python 3.11 or newer, make and a C++ compiler is enough.
+# Every target sets up what it needs in .venv; a machine with Python 3.10 or newer, make and a C++ compiler is enough.
 
 # The first interpreter that runs and is new enough; 3.11 is the one that is tested most.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
-	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.10 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -12,7 +12,7 @@ INSTALLED := .venv/.installed
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.14 found. fix: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "no Python 3.10 to 3.14 found. fix: make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 
 # Without .pyc files every start of a command costs a fifth of a second more.

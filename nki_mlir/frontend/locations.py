@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.frontend.positions import places
+from nki_mlir.frontend.source import statement_at
 
 PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
@@ -63,15 +65,17 @@ class Positions:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code                            # keeps its ``id``, by which it is found, from going to another
-        self.all = list(code.co_positions())
+        self.all = places(code)
         self.found: dict[int, Location] = {}
 
     def at(self, instruction: int) -> Location:
-        """That of the instruction at an offset in the bytecode."""
+        """That of the instruction at an offset in the bytecode; that of its statement where columns are not kept."""
         if instruction not in self.found:
             line, _, column, end = self.all[instruction // 2]
-            line = line or self.code.co_firstlineno
-            self.found[instruction] = Location(self.code.co_filename, line, column or 0, end)
+            line, file = line or self.code.co_firstlineno, self.code.co_filename
+            if column is None:
+                column, end = statement_at(file, line)
+            self.found[instruction] = Location(file, line, column, end)
         return self.found[instruction]
 
 
@@ -97,11 +101,10 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
     """Where the kernel was when an exception came: the innermost frame of user code in the traceback."""
     at = None
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not is_passed(code.co_filename):
-            at = _position(code, traceback.tb_lasti)
+        if not is_passed(traceback.tb_frame.f_code.co_filename):
+            at = traceback
         traceback = traceback.tb_next
-    return at
+    return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None
 
 
 def variables(names: tuple[str, ...]) -> dict[str, Any]:

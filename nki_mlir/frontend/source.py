@@ -4,37 +4,72 @@
 import ast
 import copy
 import linecache
+from collections.abc import Iterator
 from types import CodeType
-from typing import Any
-
-Definitions = dict[tuple[int, str], ast.FunctionDef]
-
-_files: dict[str, tuple[list[str], Definitions]] = {}     # the lines that were parsed, and what they define
+from typing import Any, NamedTuple
 
 
-def definition(code: CodeType, scope: dict[str, Any]) -> ast.FunctionDef | None:
+class Definition(NamedTuple):
+    """A ``def``, and the name of the class around it, whose names ``__x`` have another form inside of it."""
+
+    function: ast.FunctionDef
+    inside: str | None
+
+
+class Source(NamedTuple):
+    """A file as it was parsed: ``def`` by first line and name."""
+
+    lines: list[str]
+    tree: ast.AST
+    definitions: dict[tuple[int, str], Definition]
+
+
+_files: dict[str, Source] = {}
+
+
+def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
     """The ``def`` that a function was compiled from; None without source, for lambdas, where the source has changed.
 
-    ``scope`` are the function's globals, by which sources in archives are found.
+    ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.
     """
-    file = code.co_filename
-    linecache.lazycache(file, scope)
+    linecache.lazycache(code.co_filename, scope)
+    found = _source(code.co_filename).definitions.get((code.co_firstlineno, code.co_name))
+    if found is None or not _is_of(found.function, code):
+        return None
+    return Definition(copy.deepcopy(found.function), found.inside)
+
+
+def statement_at(file: str, line: int) -> tuple[int, int | None]:
+    """The columns of the innermost statement on a line: its first, and the one after its last."""
+    source = _source(file)
+    around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
+    if not around:
+        return 0, None
+    inner = max(around, key=lambda n: (n.lineno, n.col_offset))
+    text = source.lines[line - 1].rstrip()
+    first = inner.col_offset if inner.lineno == line else len(text) - len(text.lstrip())
+    return first, inner.end_col_offset if inner.end_lineno == line else len(text)
+
+
+def _source(file: str) -> Source:
     linecache.checkcache(file)
     lines = linecache.getlines(file)
     known = _files.get(file)
-    if known is None or known[0] is not lines:
-        known = _files[file] = lines, _definitions(lines)
-    found = known[1].get((code.co_firstlineno, code.co_name))
-    return copy.deepcopy(found) if found is not None and _is_of(found, code) else None
+    if known is None or known.lines is not lines:
+        try:
+            tree = ast.parse("".join(lines))
+        except (SyntaxError, ValueError):
+            tree = ast.Module([], [])
+        known = _files[file] = Source(lines, tree, dict(_definitions(tree, None)))
+    return known
 
 
-def _definitions(lines: list[str]) -> Definitions:
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError):
-        return {}
-    return {(min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.name): node
-            for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int, str], Definition]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            yield (first, node.name), Definition(node, inside)
+        yield from _definitions(node, node.name if isinstance(node, ast.ClassDef) else inside)
 
 
 def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:

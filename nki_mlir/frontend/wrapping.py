@@ -14,7 +14,8 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
-from nki_mlir.frontend.source import definition
+from nki_mlir.frontend.positions import compiled
+from nki_mlir.frontend.source import Definition, definition
 
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 
@@ -112,31 +113,31 @@ def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> Cod
     """The wrapped code; None for generators and where there is no source (exec, stdin), whose loops then unroll."""
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
     if key not in _codes:
-        function = None if code.co_flags & inspect.CO_GENERATOR else definition(code, scope)
-        _codes[key] = None if function is None else _compiled(function, code, is_kernel)
+        found = None if code.co_flags & inspect.CO_GENERATOR else definition(code, scope)
+        _codes[key] = None if found is None else _compiled(found, code, is_kernel)
     return _codes[key]
 
 
 _codes: dict[tuple[str, CodeType, bool], CodeType | None] = {}
 
 
-def _compiled(function: ast.FunctionDef, code: CodeType, is_kernel: bool) -> CodeType:
+def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
+    function, inside = found
     function.decorator_list = []
     wrapped = Wrapper(function, is_kernel).visit(function)
     # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of
     # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
     # cell accesses for them.
-    around = code.co_qualname.split(".")[-2:-1]
-    if around and around[0].isidentifier():
-        wrapped = ast.ClassDef("_____" + around[0], [], [], [wrapped], [])
+    if inside is not None:
+        wrapped = ast.ClassDef("_____" + inside, [], [], [wrapped], [])
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
     outer.body = [wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    compiled = compile(module, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
+    whole = compiled(module, code.co_filename, code.co_flags & _FUTURES)
     names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name
-    return reduce(_nested, names, compiled)
+    return reduce(_nested, names, whole)
 
 
 _FUTURES = 0x1000000            # ``from __future__ import annotations``

@@ -48,7 +48,8 @@ class Holder:
 
 
 def found(function):
-    return definition(function.__code__, globals())
+    known = definition(function.__code__, globals())
+    return known and known.function
 
 
 def test_definition__of_functions_methods_and_closures():

@@ -403,6 +403,23 @@ def test_name_mangling(on):
     assert on == "eager" or loops_of(kernel, X) == 1
 
 
+def test_name_mangling__of_kernels_made_in_methods(on):
+    class _Maker:
+        __step = 3
+
+        def kernel(self):
+            @nki.jit
+            def kernel(x):
+                out = output(x)
+                for i in nl.affine_range(4):
+                    nl.store(out[i], nl.load(x[i]) * self.__step)
+                return out
+            return kernel
+    kernel = _Maker().kernel()
+    check(on, kernel, X * 3, X)
+    assert on == "eager" or loops_of(kernel, X) == 1
+
+
 def test_kernels_of_installed_packages(on, tmp_path, monkeypatch):
     """A package whose modules use NKI holds kernels and helpers like any file of the user's."""
     place = tmp_path / "site-packages" / "kernels_of_a_package.py"
