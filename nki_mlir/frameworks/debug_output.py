@@ -86,7 +86,7 @@ def write_module(module: Any) -> None:
 def write_stablehlo(name: str, text: str) -> None:
     """Write the program of a StableHLO text with the documented calls."""
     computation = hlo_of_stablehlo(text)
-    write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_text())
+    write(name, computation.as_serialized_hlo_module_proto(), computation.as_hlo_module().to_string())
 
 
 def write_exported(name: str, text: str) -> None:

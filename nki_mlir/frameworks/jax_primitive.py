@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
+from jaxlib.mlir import ir
 
 from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.diagnostics import NkiMlirError
@@ -110,8 +111,12 @@ def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) ->
     """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
     write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
-                                skip_ffi_layout_processing=True, **_properties(callee))
-    return rule(context, *operands)
+                                **_properties(callee))
+    results = rule(context, *operands)
+    call = ir.InsertionPoint.current.block.operations[-1]
+    for layouts in ("operand_layouts", "result_layouts"):       # the documented call has none
+        del call.attributes[layouts]
+    return results
 
 
 def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:

@@ -181,7 +181,10 @@ def test_off__writes_nothing(run_directory, monkeypatch):
     (kernels.scaled, 1, "uint16"), (kernels.scaled, 1, "float8_e4m3fn"), (kernels.lower_triangle, 1, "float16")])
 def test_module_of_one_call__is_what_xla_reads(kernel, shapes, dtype):
     """XLA parses both forms, and to the same module."""
-    from jaxlib import _hlo
+    try:
+        from jaxlib import _hlo
+    except ImportError:             # before JAX 0.7
+        from jaxlib import _jax as _hlo
     x = np.ones((8, 4)).astype(np_dtype(dtype))
     config = FrameworkKernel(func=kernel).dump_config(*[x] * shapes, *([2] if kernel is kernels.scaled else []))
     proto = _hlo.HloModule.from_serialized_hlo_module_proto(module_of(config.record))

@@ -21,6 +21,7 @@ from nki_mlir.frameworks.on_arrays import BadArguments  # noqa: E402
 from nki_mlir.frameworks.recovery import kernels_in  # noqa: E402
 
 from . import kernels  # noqa: E402
+from .versions import hlo_text  # noqa: E402
 
 pytestmark = pytest.mark.jax
 
@@ -46,7 +47,7 @@ def forms():
         "stablehlo text": cpu.as_text(), "stablehlo text for neuron": neuron.as_text(),
         "bytecode": stream.getvalue(), "bytecode of jaxlib": mlir.module_to_bytecode(cpu.compiler_ir("stablehlo")),
         "portable artifact": export.export(f, disabled_checks=export_checks())(A, B).mlir_module_serialized,
-        "hlo text": cpu.compiler_ir("hlo").as_hlo_text(), "hlo text for neuron": neuron.compiler_ir("hlo").as_hlo_text(),
+        "hlo text": hlo_text(cpu), "hlo text for neuron": hlo_text(neuron),
         "hlo proto": cpu.compiler_ir("hlo").as_serialized_hlo_module_proto(),
         "hlo proto for neuron": neuron.compiler_ir("hlo").as_serialized_hlo_module_proto(),
         "compiled hlo text": compiled.to_string(), "compiled hlo proto": compiled.as_serialized_hlo_module_proto()}
