@@ -16,7 +16,6 @@ import jax
 import numpy as np
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir
-from jaxlib.mlir import ir
 
 from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.diagnostics import NkiMlirError
@@ -113,7 +112,7 @@ def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) ->
     rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
                                 **_properties(callee))
     results = rule(context, *operands)
-    call = ir.InsertionPoint.current.block.operations[-1]
+    call = mlir.ir.InsertionPoint.current.block.operations[-1]
     for layouts in ("operand_layouts", "result_layouts"):       # the documented call has none
         del call.attributes[layouts]
     return results

@@ -2,14 +2,20 @@
 """The place in the source that each instruction of a code object comes from: lines and columns.
 
 Since 3.11 Python keeps them. 3.10 keeps lines alone, so code that is compiled here is compiled with a line number of
-its own for each node of the AST; from those the places are read, and then the code gets its real lines.
+its own for each node of the AST; from those the places are read, and then the code gets its real lines. For code that
+Python compiled, its file is compiled once more in this way.
 """
 
 import ast
+import copy
+import dis
 import sys
+from collections.abc import Iterator
 from itertools import chain, repeat
 from types import CodeType
 from typing import Any
+
+from nki_mlir.frontend.source import source_of
 
 Place = tuple[int | None, int | None, int | None, int | None]       # first and last line, first and last column
 
@@ -23,12 +29,18 @@ def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
 
 
 def places(code: CodeType) -> list[Place]:
-    """That of each instruction, by its number. Columns are None where Python does not keep them."""
+    """That of each instruction, by its number. Columns are None where they are not known."""
     if sys.version_info >= (3, 11):
         return list(code.co_positions())
     if id(code) in _known:
         return _known[id(code)][1]
-    return [(line, line, None, None) for start, end, line in code.co_lines() for _ in range(start, end, 2)]
+    found: list[Place] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
+    for other in _compiled_again(code.co_filename):
+        if _outline(other) == _outline(code):
+            for own, others in zip(_acting(code), _acting(other)):
+                found[own] = _known[id(other)][1][others]
+            break
+    return found
 
 
 NO_LINE = -128                  # in a table of lines: the instructions belong to none
@@ -76,3 +88,36 @@ def _with_lines(code: CodeType, found: list[Place]) -> CodeType:
 def _sizes(size: int) -> list[int]:
     """It in as many pieces as a table of lines needs, whose entries are bytes."""
     return [*[254] * ((size - 1) // 254), (size - 1) % 254 + 1]
+
+
+# -- code that Python compiled -----------------------------------------------------------------------------------------
+SILENT = {dis.opmap.get(name) for name in ("NOP", "EXTENDED_ARG", "JUMP_FORWARD", "JUMP_ABSOLUTE")}    # differ by lines
+
+_again: dict[str, tuple[ast.Module, list[CodeType]]] = {}
+
+
+def _compiled_again(file: str) -> list[CodeType]:
+    """All code of a file, with places; none where it cannot be read."""
+    tree = source_of(file).tree
+    if file not in _again or _again[file][0] is not tree:
+        try:
+            _again[file] = tree, list(_all(compiled(copy.deepcopy(tree), file, 0)))
+        except (SyntaxError, ValueError):
+            _again[file] = tree, []
+    return _again[file][1]
+
+
+def _all(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _all(inner)
+
+
+def _acting(code: CodeType) -> list[int]:
+    """The numbers of the instructions that are the same whatever the lines are."""
+    return [k for k, operation in enumerate(code.co_code[::2]) if operation not in SILENT]
+
+
+def _outline(code: CodeType) -> tuple:
+    return code.co_firstlineno, code.co_name, code.co_names, [code.co_code[2 * k] for k in _acting(code)]

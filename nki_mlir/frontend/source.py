@@ -20,7 +20,7 @@ class Source(NamedTuple):
     """A file as it was parsed: ``def`` by first line and name."""
 
     lines: list[str]
-    tree: ast.AST
+    tree: ast.Module
     definitions: dict[tuple[int, str], Definition]
 
 
@@ -33,7 +33,7 @@ def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
     ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.
     """
     linecache.lazycache(code.co_filename, scope)
-    found = _source(code.co_filename).definitions.get((code.co_firstlineno, code.co_name))
+    found = source_of(code.co_filename).definitions.get((code.co_firstlineno, code.co_name))
     if found is None or not _is_of(found.function, code):
         return None
     return Definition(copy.deepcopy(found.function), found.inside)
@@ -41,7 +41,7 @@ def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
 
 def statement_at(file: str, line: int) -> tuple[int, int | None]:
     """The columns of the innermost statement on a line: its first, and the one after its last."""
-    source = _source(file)
+    source = source_of(file)
     around = [n for n in ast.walk(source.tree) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or 0)]
     if not around:
         return 0, None
@@ -51,7 +51,8 @@ def statement_at(file: str, line: int) -> tuple[int, int | None]:
     return first, inner.end_col_offset if inner.end_lineno == line else len(text)
 
 
-def _source(file: str) -> Source:
+def source_of(file: str) -> Source:
+    """The file as it is now; empty where it cannot be read."""
     linecache.checkcache(file)
     lines = linecache.getlines(file)
     known = _files.get(file)

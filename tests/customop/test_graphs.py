@@ -73,11 +73,13 @@ def test_jax__operator_and_kernel_are_one_program(jax, giou, program):
 
 @pytest.mark.jax
 def test_jax__export(jax, giou, program):
+    from jax import export
+
     from nki_mlir.frameworks.jax import export_checks
     shapes = [jax.ShapeDtypeStruct(BOXES.shape, np.float32)] * 2
-    exported = jax.export.export(program, disabled_checks=export_checks())(*shapes)
+    exported = export.export(program, disabled_checks=export_checks())(*shapes)
     is_both(exported.mlir_module(), [program(BOXES, OTHERS)], BOXES, OTHERS)
-    again = jax.export.deserialize(exported.serialize())
+    again = export.deserialize(exported.serialize())
     assert np.array_equal(again.call(BOXES, OTHERS), program(BOXES, OTHERS))
 
 

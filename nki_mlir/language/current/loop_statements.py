@@ -26,8 +26,8 @@ DEPTH = 10          # objects in objects in objects
 
 def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
     """The ``for`` or ``while`` of the function whose iterable or condition is being evaluated; None without source."""
-    function, at = definition(frame.f_code, frame.f_globals), user_location()
-    for node in ast.walk(function) if function is not None else ():
+    found, at = definition(frame.f_code, frame.f_globals), user_location()
+    for node in ast.walk(found.function) if found is not None else ():
         if isinstance(node, kind):
             starts = [(n.lineno, n.col_offset) for n in (node, getattr(node, part))]
             if (at.line, at.column) in starts:
@@ -96,7 +96,7 @@ def closure_of(function: Callable) -> Callable[[], dict[str, Any]]:
         return dict
     cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
     found = definition(inner.__code__, inner.__globals__)
-    names = cells.keys() if found is None else cells.keys() & exposed_reads(found.body)
+    names = cells.keys() if found is None else cells.keys() & exposed_reads(found.function.body)
     return lambda: {n: cells[n].cell_contents for n in names if is_bound(cells[n])}
 
 
