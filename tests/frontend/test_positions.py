@@ -28,7 +28,7 @@ def f(here, x):
     finally:
         here(a=16); here(a=17)
 """
-NEXT = "for i in here.loop(7):" if sys.version_info < (3, 12) else "here.loop(7)"
+NEXT = "for i in here.loop(7):" if sys.version_info < (3, 13) else "here.loop(7)"
 EXPECTED = ["here()", "here(1)", "here(", "here(3)", "here(4)", "here(5)", "here(6)", NEXT, "here(9)", NEXT, "here(9)",
             NEXT, "here(k)", "here(k)", "here(14)", "here.method(15)", "here(a=16)", "here(a=17)"]
 
