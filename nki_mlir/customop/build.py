@@ -148,7 +148,7 @@ def compile_all(this: Recipe, compiler: Compiler, folder: Path) -> tuple[Path, s
 def files_in(rule: str) -> list[str]:
     """The prerequisites of a rule that a compiler wrote for make."""
     text = rule.partition(":")[2].replace("\\\n", " ")
-    return [f.replace("\\ ", " ") for f in re.findall(r"(?:\\ |\S)+", text)]
+    return [re.sub(r"\\([ #])", r"\1", f).replace("$$", "$") for f in re.findall(r"(?:\\ |\S)+", text)]
 
 
 def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]:

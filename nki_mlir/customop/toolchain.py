@@ -21,7 +21,7 @@ CLANG_CALLS = ("instrumentation-with-call-threshold=0", "stack=0", "globals=0")
 WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
 
 # file:line:column: error: text, and the linker's file:line: undefined reference to ...
-MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^\s:]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*"
+MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*"
                      r"(?P<kind>fatal error|error|required from|note: (?=in instantiation)|undefined reference)",
                      re.MULTILINE)
 
@@ -73,7 +73,11 @@ class Compiler:
 
 def readable(output: str) -> str:
     """A compiler's message with file names as the user writes them."""
-    return re.sub(r"(?<![^\s:])/[^\s:]+(?=:)", lambda m: shown(m[0]), output.rstrip())
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:                         # the directory is gone
+        return output.rstrip()
+    return re.sub(rf"(?<![^\s:]){re.escape(here)}", "", output.rstrip())
 
 
 def blamed(output: str) -> Location | None:

@@ -233,6 +233,21 @@ def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text
     assert not (files / "libtwice.so").exists()
 
 
+def test_directory__whose_name_compilers_quote(files, monkeypatch):
+    folder = files / "my #1 $ folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in ("kernel.cpp", "shape.cpp"):
+        (folder / name).write_text((files / name).read_text())
+    assert np.array_equal(load().twice(X), 2 * X)
+    changed = (folder / "libtwice.so").stat().st_mtime_ns
+    assert load() and (folder / "libtwice.so").stat().st_mtime_ns == changed
+    (folder / "kernel.cpp").write_text(KERNEL.replace("torch::mul(x, 2)", "nothing(x)"))
+    with pytest.raises(errors.CompilationFailed) as raised:
+        load()
+    assert (raised.value.at.file, raised.value.at.line) == ("kernel.cpp", 2) and "folder" not in str(raised.value)
+
+
 def test_registration__with_a_parameter_that_operators_do_not_have(files):
     (files / "shape.cpp").write_text(SHAPE.replace("torch::Tensor x)", "torch::Tensor x, float by)"))
     with pytest.raises(errors.CompilationFailed, match="the parameters of an operator are const torch::Tensor&") as raised:
