@@ -359,3 +359,28 @@ def test_functions_of_numbers_only(on):
         return output_of(tile + nl.add(2.0, 3.0))
     x = numbers(1, 8)
     check(on, kernel, x + 5, x)
+
+
+# -- integers that no 32-bit integer type holds together ---------------------------------------------------------------
+SMALL = np.array([[-6, 8, -1, 0]], np.int8)
+UNSIGNED = np.array([[4, 0, (1 << 31) + 256, (1 << 32) - 256]], np.uint32)
+MIXED = {
+    "add": (lambda x, y: nl.add(x, y), SMALL.astype(np.float32) + UNSIGNED.astype(np.float32)),
+    "negative number": (lambda x, y: nl.add(y, -1), UNSIGNED.astype(np.float32) - 1),
+    "number": (lambda x, y: nl.add(y, 1, dtype=nl.uint32), UNSIGNED + 1),
+    "values": (lambda x, y: nl.where(y, x, y), np.where(UNSIGNED, SMALL, UNSIGNED).astype(np.float32)),
+    "condition": (lambda x, y: nl.where(x, y, nl.zeros_like(y)), np.where(SMALL, UNSIGNED, 0).astype(np.uint32)),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_signed_beside_unsigned(on, name):
+    """Nothing is cut to the range of the other type; uint32 with signed integers is computed in float32."""
+    body, expected = MIXED[name]
+
+    @nki.jit
+    def kernel(x, y):
+        out = nl.ndarray((1, 4), expected.dtype, buffer=nl.shared_hbm)
+        nl.store(out, body(nl.load(x), nl.load(y)))
+        return out
+    check(on, kernel, expected, SMALL, UNSIGNED)

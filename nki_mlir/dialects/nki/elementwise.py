@@ -1,30 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise operations of the tile language: one result element from the elements at the same place."""
 
+from functools import reduce
 from typing import Any
+
+import numpy as np
 
 from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, UINT32, DType, Kind
+from nki_mlir.scalar.promotion import operand_dtype, promote
 
 EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
 
 
+def exact_integer(*dtypes: DType) -> DType | None:
+    """The integer type in which 32-bit integers and others are computed with exactly; None where none holds them all."""
+    if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
+        return None
+    kind = reduce(promote, dtypes)
+    return kind if kind.is_integer else None
+
+
 def alu_compute(op: str, *dtypes: DType) -> DType:
     """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
-    group = ALU[op].group
-    if group in ("bitwise", "shift") or (op in EXACT_INTEGER and all(d.is_integer for d in dtypes)
-                                         and any(d.bits >= 32 for d in dtypes)):
+    if ALU[op].group in ("bitwise", "shift"):
         return max(dtypes, key=lambda d: d.bits) if all(d.is_integer for d in dtypes) else INT32
-    return FLOAT32
+    return (exact_integer(*dtypes) if op in EXACT_INTEGER else None) or FLOAT32
+
+
+def number_dtype(number: float, beside: DType) -> DType:
+    """The dtype of a whole number that is computed with a tile: the tile's where that is wide and holds it."""
+    if beside.is_integer and beside.bits >= 32 and np.iinfo(beside.numpy).min <= number <= np.iinfo(beside.numpy).max:
+        return beside
+    return operand_dtype(int(number))
 
 
 def select_compute(condition: DType, *values: DType) -> DType:
     """The dtype a selection passes values through: float32, but an integer type where that would change them."""
-    if condition.is_integer and all(d.is_integer for d in values) and any(d.bits >= 32 for d in values):
-        return max(values, key=lambda d: d.bits)
-    return FLOAT32
+    kind = exact_integer(*values) if condition.is_integer else None
+    if kind is UINT32 and condition.kind is Kind.SIGNED:
+        return INT64                            # a negative condition holds, too
+    return kind or FLOAT32
 
 
 class BinaryOp(NkiOp, Elementwise, name="binary"):
@@ -67,7 +85,8 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     @property
     def compute(self) -> DType:
         exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
-        return alu_compute(self.op, self.src.dtype, INT32 if exact else FLOAT32) if (
+        number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
+        return alu_compute(self.op, self.src.dtype, number) if (
             exact or ALU[self.op].group not in ("bitwise", "shift")) else self.src.dtype
 
     def body(self, s: Any, src: Any) -> Any:
