@@ -16,7 +16,7 @@ EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not sur
 
 
 def exact_integer(*dtypes: DType) -> DType | None:
-    """The integer type in which 32-bit integers and others are computed with exactly; None where none holds them all."""
+    """The type in which 32-bit integers and others are computed with exactly; None where none holds them all."""
     if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
         return None
     kind = reduce(promote, dtypes)
