@@ -9,7 +9,7 @@ import atexit
 import contextlib
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -45,8 +45,9 @@ def varying_alike(operands: Sequence[Any]) -> Sequence[Any]:
     """Under ``shard_map``, operands that all vary over the axes of the mesh that any of them varies over."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
     every = frozenset().union(*axes)
-    return [o if own == every else jax.lax.pcast(o, tuple(sorted(every - own)), to="varying")
-            for o, own in zip(operands, axes)]
+    lax: Any = jax.lax              # JAX 0.6 has ``pvary``
+    vary = partial(lax.pcast, to="varying") if hasattr(lax, "pcast") else lax.pvary
+    return [o if own == every else vary(o, tuple(sorted(every - own))) for o, own in zip(operands, axes)]
 
 
 def varying(kind: Any) -> frozenset:

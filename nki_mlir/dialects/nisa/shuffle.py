@@ -87,7 +87,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         for g in range(0, p, GROUP):
             indices = columns[g:g + GROUP].flatten(order="F").astype(np.int64)
             count = len(indices) if self.valid < 0 else self.valid
-            places = indices[:count, None] + np.arange(self.elements)
+            places: np.ndarray = indices[:count, None] + np.arange(self.elements)
             if places.size and places.max() >= flat.shape[1]:
                 raise GatherOutOfBounds(index=int(places.max()), size=flat.shape[1])
             made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
@@ -119,8 +119,8 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
-        flat, places = src.reshape(p, -1), index.reshape(p, -1).astype(np.int64)
-        places = np.clip(places, 0, flat.shape[1] - 1)
+        flat = src.reshape(p, -1)
+        places = np.clip(index.reshape(p, -1).astype(np.int64), 0, flat.shape[1] - 1)
         return np.take_along_axis(flat, places, 1).reshape(index.shape)
 
     def cycles(self, machine: Machine) -> float:
