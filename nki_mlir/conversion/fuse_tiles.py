@@ -9,7 +9,7 @@ That is so where one operation uses the result, as often as it is made, and what
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -39,8 +39,13 @@ class FuseTiles(Pass, name="fuse-tiles"):
                 return
             share_views(module)
             for kernel in kernels:
-                _Function(kernel).fuse()
+                fuse_function(kernel)
             share_views(module)
+
+
+def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda op: True) -> None:
+    """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
+    _Function(kernel, wanted).fuse()
 
 
 def elements_per_operation(kernel: KernelFunction) -> float:
@@ -71,7 +76,8 @@ class _Function:
     They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
     """
 
-    def __init__(self, kernel: KernelFunction) -> None:
+    def __init__(self, kernel: KernelFunction, wanted: Callable[[Any], bool]) -> None:
+        self.wanted = wanted
         self.operations: list[Any] = []
         self.users: dict[Any, set[int]] = {}
         self.writes: dict[Any, list[int]] = {}
@@ -104,7 +110,8 @@ class _Function:
         for number, op in enumerate(self.operations):
             last = self.only_user(number)
             user = self.operations[last]
-            if not last or user.name != "linalg.generic" or user.block != op.block:
+            if not last or user.name != "linalg.generic" or user.block != op.block or not (
+                    self.wanted(op) and self.wanted(user)):
                 continue
             producer, consumer = structured(op), structured(user)
             if producer is None or consumer is None or not can_fuse(producer, consumer):

@@ -17,9 +17,10 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
+from nki_mlir.dialects.places import place_of
 from nki_mlir.transforms.passes import Pass
 
 
@@ -156,13 +157,6 @@ def check_types(call: Any, record: KernelRecord) -> None:
         found, expected = ", ".join(str(v.type) for v in values), ", ".join(map(tensor_type, specs))
         if found != expected:
             raise BadConfig(what=f"the call's {kind} are ({found}), the kernel's are ({expected})")
-
-
-def place_of(op: Any) -> Location | None:
-    location = op.location
-    if not isinstance(location, ir.FileLineColLoc):
-        return None
-    return Location(location.filename, location.start_line, location.start_col - 1)
 
 
 def body_type(spec: ArgumentSpec) -> str:

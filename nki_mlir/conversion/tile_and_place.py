@@ -17,6 +17,7 @@ transposed on chip. Operations that only move data between HBM buffers stay: a D
 from typing import Any
 
 from nki_mlir.bindings import ir
+from nki_mlir.conversion.fuse_tiles import fuse_function
 from nki_mlir.conversion.graph.effects import effects_of, has_uses, memory_of
 from nki_mlir.conversion.graph.loads import load_on_chip
 from nki_mlir.conversion.graph.nests import in_hbm, read_nest
@@ -38,6 +39,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
+                fuse_function(kernel, in_hbm)
                 placement = Placement(machine_named(kernel.target), self.elements)
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):

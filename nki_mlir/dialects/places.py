@@ -11,5 +11,21 @@ def place_of(operation: Any) -> Location | None:
     """(file, line, column) of an operation's location; None where it has no file."""
     location = operation.location
     if not isinstance(location, ir.FileLineColLoc):
-        return None
+        location = file_location(location)
+        if location is None:
+            return None
     return Location(location.filename, location.start_line, location.start_col - 1)
+
+
+def file_location(location: Any) -> Any:
+    """The place in a file within a location: where something stood before it was inlined, renamed or joined."""
+    match location:
+        case ir.FileLineColLoc():
+            return location
+        case ir.CallSiteLoc():
+            return file_location(location.callee)
+        case ir.NameLoc():
+            return file_location(location.child_loc)
+        case ir.FusedLoc():
+            return next((found for part in location.locations if (found := file_location(part)) is not None), None)
+    return None

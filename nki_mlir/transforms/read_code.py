@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import Location, Unsupported
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op, changed
+from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import BOOL
@@ -47,13 +48,6 @@ def read_code(kernel: KernelFunction, like: Code | None = None) -> Code:
     ``like``: the code of another variant of the kernel, whose inputs, outputs and constants this one shares.
     """
     return _Reader(kernel, like).code
-
-
-def place_of(op: Any) -> Location | None:
-    at = op.location
-    if not isinstance(at, ir.FileLineColLoc):
-        return None
-    return Location(at.filename, at.start_line, at.start_col - 1)
 
 
 class _Reader:
