@@ -55,3 +55,20 @@ func.func @joined(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> tensor<6x8xf32> {
   %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<6x8xf32>
   return %0 : tensor<6x8xf32>
 }
+
+// -----
+
+// What one operation has stored, and what it has loaded, the next ones have on chip; nobody reads %1 in HBM.
+// ISA-LABEL:     .kernel shares
+// ISA-COUNT-1:   src=fp32@arg0
+// ISA-NOT:       src=fp32@arg0
+// ISA-NOT:       src=fp32@internal
+// ISA:           dst=fp32@result0
+func.func @shares(%a: tensor<64x32xf32>) -> tensor<64x32xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [1]
+    : (tensor<64x32xf32>, tensor<f32>) -> tensor<64xf32>
+  %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<64xf32>) -> tensor<64x32xf32>
+  %2 = stablehlo.divide %a, %1 : tensor<64x32xf32>
+  return %2 : tensor<64x32xf32>
+}

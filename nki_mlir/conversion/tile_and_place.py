@@ -12,6 +12,9 @@ the others are cut so that a tile has at most ``elements`` a partition; what is 
 of their own. A reduction keeps an axis along the partitions, or makes one: parts of the sum, which are added up in a
 second step. Products become matrix products of tiles that add up in PSUM; operands that lie the other way round are
 transposed on chip. Operations that only move data between HBM buffers stay: a DMA has no size.
+
+An operation whose result one other uses is first fused with that. Tiles that were loaded or stored are not loaded again
+by the operations that follow; what nobody reads is not stored.
 """
 
 from typing import Any
@@ -19,6 +22,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.fuse_tiles import fuse_function
 from nki_mlir.conversion.graph.effects import effects_of, has_uses, memory_of
+from nki_mlir.conversion.graph.kept import drop_unread
 from nki_mlir.conversion.graph.loads import load_on_chip
 from nki_mlir.conversion.graph.nests import in_hbm, read_nest
 from nki_mlir.conversion.graph.placement import Placement
@@ -54,6 +58,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if not has_uses(op.results[0]):
                         op.erase()
+                drop_unread(kernel.op)
 
 
 def place(op: Any, placement: Placement, done: list[Any]) -> None:

@@ -84,6 +84,23 @@ def test_graph_and_kernels__are_one_program(function, arguments):
     agrees(function, *arguments)
 
 
+WIDE = np.random.default_rng(3).standard_normal((130, 2100)).astype(np.float32)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: jax.nn.softmax(jnp.tanh(a) * 2), lambda a: jax.nn.softmax(a, 0) + a.sum(1, keepdims=True),
+    lambda a: (a - a.mean(1, keepdims=True)) / jnp.sqrt((a * a).mean(1, keepdims=True)) * a[::-1],
+    lambda a: jax.lax.fori_loop(0, 2, lambda i, x: x * 0.5 + x.sum(0) * 0.01 + x[::-1, ::-1] * i, a),
+    lambda a: jax.lax.dynamic_update_slice(a * 2, (a * 2)[:, 500:1600] + (a * 2)[:, :1100], (0, 700)) * 3 + a,
+    lambda a: jax.lax.fori_loop(0, 3, lambda i, x: jax.lax.dynamic_update_slice(
+        x, x[3:70] + x.max(), (i * 20 + 1, 0)) + kernels.scaled(x[:100, :900], 2.0)[i, i], a),
+    lambda a: (a[:, :130] + a[:, :130].T).sum(1) + a[:, :130] @ jnp.ones(130, np.float32)],
+    ids=lambda value: str(value.__code__.co_firstlineno))
+def test_tiles_that_stay_on_chip(function):
+    """Boxes in rows and columns, in several orders of walking, and buffers that are written again."""
+    agrees(function, WIDE, tolerance=1e-3)
+
+
 def fused_text(function, *arguments):
     with graph_context(), ir.Location.unknown():
         module = ir.Module.parse(lowered(function, *arguments))
@@ -137,6 +154,7 @@ def test_inputs__are_not_written_around_calls_of_kernels():
 
 @pytest.mark.parametrize("function, arguments, name", [
     (lambda a: jnp.sort(a), (A,), "stablehlo.sort"),
+    (lambda a: jax.lax.fori_loop(0, 3, lambda i, x: x.at[i].set(1.0), a), (A,), r":\d+:\d+: error: 'stablehlo.scatter'"),
     (lambda a, i: a[:, i], (A, np.array([1, 5], np.int32)), "a gather"),
     (lambda a: jax.lax.bitcast_convert_type(a, jnp.int32), (A,), "arith.bitcast")])
 def test_instruction_streams__name_what_they_cannot_do(function, arguments, name):

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.conversion.graph.folding import Fold, fold_of
+from nki_mlir.conversion.graph.kept import KeptTiles
 from nki_mlir.conversion.graph.nests import Gather, only_input, split
 from nki_mlir.conversion.graph.products import Product, product_of, write_product
 from nki_mlir.conversion.graph.tiles import Tiles
@@ -19,6 +20,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
 
+KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 
 
@@ -26,10 +28,12 @@ class Placement:
     """Writes nests of HBM operands on tiles of at most ``elements`` a partition."""
 
     def __init__(self, machine: Machine, elements: int) -> None:
-        self.machine, self.elements, self.tiles = machine, elements, Tiles()
+        self.machine, self.elements, self.tiles = machine, elements, Tiles(KeptTiles(
+            machine.sbuf_bytes_per_partition // KEPT))
 
     def place(self, op: Any, nest: Nest, start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
+        self.tiles.kept.begin(op)
         self.tiles.at(op, nest.symbols)
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
@@ -40,6 +44,7 @@ class Placement:
 
     def gather(self, op: Any, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
+        self.tiles.kept.begin(op)
         self.tiles.at(op, ())
         count = prod(one.extents[a] for a in one.axes)
         width = prod(one.sizes[1:])
@@ -104,6 +109,7 @@ class Placement:
     def move(self, nest: Nest) -> None:
         """A copy between HBM buffers, whatever its size."""
         nest = nest.arranged(None)
+        self.tiles.kept.forget(nest.output.handle)
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def elementwise(self, nest: Nest) -> None:

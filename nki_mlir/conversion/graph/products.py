@@ -157,4 +157,4 @@ def finish(tiles: Tiles, nest: Nest, product: Product, total: Tile, start: float
             before = converted(Input(nest.output.dtype, 1), FLOAT32)
         body = converted(alu("add", before, Input(FLOAT32, 0)), nest.output.dtype)
         tiles.compute(Nest(counts, frozenset(), (), nest.output, body), inputs, result, (0, 1), body)
-    tiles.copy(nest.output.tile(counts, axes), result)
+    tiles.store(nest.output, result, axes)

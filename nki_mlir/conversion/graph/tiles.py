@@ -6,6 +6,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.graph.bodies import with_exact_extremes
+from nki_mlir.conversion.graph.kept import KeptTiles, elements_of
 from nki_mlir.conversion.scalar_body import ScalarBody
 from nki_mlir.conversion.selection.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
 from nki_mlir.conversion.selection.nest import Nest, Operand
@@ -21,8 +22,8 @@ from nki_mlir.scalar.dtypes import DType
 class Tiles:
     """Writes before one operation at a time."""
 
-    def __init__(self) -> None:
-        self.writer = Writer()
+    def __init__(self, kept: KeptTiles) -> None:
+        self.writer, self.kept = Writer(), kept
 
     def at(self, operation: Any, symbols: tuple[Any, ...]) -> None:
         self.writer.at(operation)
@@ -68,8 +69,13 @@ class Tiles:
         """
         axes = (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
         counts = [extents[a] for a in axes]
-        tile = self.buffer(counts, operand.dtype)
-        self.copy(tile, operand.tile(counts, axes))
+        source = operand.tile(counts, axes)
+        elements = elements_of(source, self.symbols)
+        tile = self.kept.find(elements)
+        if tile is None:
+            tile = self.buffer(counts, operand.dtype)
+            self.copy(tile, source)
+            self.kept.keep(elements, tile)
         return tile, axes
 
     def write(self, op: NisaOp) -> None:
@@ -78,7 +84,9 @@ class Tiles:
         write_op(op, self.writer.make, self.writer.location, self.writer.place)
 
     def store(self, output: Operand, tile: Tile, axes: tuple[int, ...]) -> None:
-        self.copy(output.tile(tile.shape, axes), tile)
+        target = output.tile(tile.shape, axes)
+        self.copy(target, tile)
+        self.kept.stored(elements_of(target, self.symbols), tile)
 
     def compute(self, nest: Nest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
                 axes: tuple[int, ...], body: Node) -> None:
