@@ -59,6 +59,8 @@ def _surely_binds(statement: ast.stmt) -> set[str]:
             return set.intersection(*({n for s in part for n in _surely_binds(s)} for part in (body, orelse)))
         case ast.With(items, body):
             return stored(items) | {n for s in body for n in _surely_binds(s)}
+        case ast.FunctionDef(name):
+            return {name}
         case _:
             return set()        # a loop may run no iteration, a try may stop half way
 

@@ -340,3 +340,21 @@ def test_matmul_in_a_loop_on_psum_from_outside(on):
         nl.store(out, nl.copy(total))
         return out
     np.testing.assert_array_equal(run(on, kernel, a, b, np.array([[3]], np.int32), None), 3 * (a.T @ b))
+
+
+def rows_times_columns(n):
+    """A loop whose body defines the body of another one."""
+    out = nl.ndarray((1, 1), nl.int32, buffer=nl.shared_hbm)
+    total, bound = nl.zeros((1, 1), nl.int32), nisa.register_alloc()
+    nisa.register_load(bound, n)
+    for i in nl.dynamic_range(bound):
+        def column(j):
+            nisa.tensor_scalar(total, total, nl.add, 1)
+        nl.fori_loop(0, 4, column)
+    nl.store(out, total)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:nl.dynamic_range")
+def test_a_body_that_is_defined_in_a_loop_of_the_device(on):
+    assert run(on, rows_times_columns, np.array([[3]], np.int32)).tolist() == [[12]]
