@@ -781,3 +781,13 @@ def constants(w: BetaWriter):
     if w.loops:
         return False
     return w.made(text, shape, dtype, Facts(7, 1))
+
+
+@rule()
+def cumulative(w: BetaWriter):
+    a = w.operand((w.P, w.F), WIDE)
+    name, op0, op1 = w.name(), w.pick("add", "multiply", "subtract"), w.pick("add", "subtract", "multiply", "maximum")
+    w.note("nisa.tensor_scalar_cumulative")
+    w.emit(f"{name} = nl.zeros({a.shape}, nl.float32)")
+    w.emit(f"nisa.tensor_scalar_cumulative(src={a.text}, dst={name}, op0={token(op0)}, op1={token(op1)}, imm0=2.0)")
+    w.keep(Tile(name, a.shape, FLOAT32, Facts()))
