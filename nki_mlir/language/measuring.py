@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from nki_mlir.bindings import ir
-from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 
 SOURCE = "estimated from the cost formulas of the instructions; not measured on a device"
 
@@ -36,13 +38,11 @@ class BenchmarkResult:
     source: str = SOURCE
 
 
-def estimate_kernel(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
-    """The estimate of the first program's module, lowered to instructions."""
+def estimate_module(captured: Any) -> Any:
+    """The estimate of a program's module, lowered to instructions."""
     from nki_mlir.targets.neuron.estimate import estimate
     from nki_mlir.transforms.passes import run_passes
     from nki_mlir.transforms.pipelines import passes_to
-    spec = kernel.specialize(kernel.bind(arguments, keywords, is_array, describe_array))
-    captured = spec.modules[0]
     with captured.context, ir.Location.unknown():
         module = ir.Module.parse(str(captured))
         run_passes(module, passes_to("nisa", module))
@@ -50,7 +50,58 @@ def estimate_kernel(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) 
 
 
 @dataclass(frozen=True, eq=False)
-class BenchmarkedKernel(Kernel):
+class MeasuredKernel(Kernel):
+    """A kernel whose calls on arrays leave files: the first program's module, and a summary of its estimate."""
+
+    save_neff_name: str | None = None
+    save_trace_name: str | None = None
+    artifacts_dir: Any = None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if capturing():
+            return self.inline(arguments, keywords)
+        for folder in self.folders():
+            folder.mkdir(parents=True, exist_ok=True)
+        made = super().__call__(*arguments, **keywords)
+        module = self.specialize(self.bind(arguments, keywords, is_array, describe_array)).modules[0]
+        self.leave(module)
+        return made
+
+    def folders(self) -> list[Path]:
+        """Where files go besides the working directory; refused where others are in the way."""
+        if self.artifacts_dir is None:
+            return []
+        folder = Path(self.artifacts_dir)
+        if folder.is_dir() and any(f.name != f"{self.__name__}.mlir" for f in folder.iterdir()):
+            raise ArtifactsDirectory(found=str(folder)).located(user_location())
+        return [folder]
+
+    def leave(self, module: Any) -> None:
+        """The files of one call."""
+        if self.artifacts_dir is not None:
+            _write(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(module))
+        if self.save_neff_name:
+            _write(Path(self.save_neff_name), str(module))
+        if self.save_trace_name:
+            _write(Path(self.save_trace_name), summary_of(estimate_module(module)))
+
+
+class ArtifactsDirectory(KernelError, ValueError):
+    code = "NKI-ARTIFACTS-DIRECTORY"
+    message = "artifacts_dir {found!r} has files of others"
+    fix = "pass a new or an empty directory"
+
+
+def summary_of(estimate: Any) -> str:
+    """An estimate as JSON, by the names of the profiler's summaries."""
+    summary = {"source": SOURCE, "total_time": estimate.latency_ns / 1e9, "hbm_bytes": estimate.hbm_bytes,
+               **{f"{e}_engine_active_time": ns / 1e9 for e, ns in estimate.busy_ns.items()},
+               **{f"{e}_instruction_count": n for e, n in estimate.instructions.items()}}
+    return json.dumps(summary, indent=1)
+
+
+@dataclass(frozen=True, eq=False)
+class BenchmarkedKernel(MeasuredKernel):
     """A kernel that keeps its latency in ``benchmark_result`` when it is called."""
 
     results: list[BenchmarkResult] = field(default_factory=list)
@@ -58,10 +109,9 @@ class BenchmarkedKernel(Kernel):
     def __getitem__(self, grid: Any) -> "BenchmarkedKernel":
         return replace(cast(BenchmarkedKernel, super().__getitem__(grid)), results=[])
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        made = super().__call__(*arguments, **keywords)
-        self.results[:] = [BenchmarkResult(Latency(estimate_kernel(self, arguments, keywords).latency_ns / 1e3))]
-        return made
+    def leave(self, module: Any) -> None:
+        super().leave(module)
+        self.results[:] = [BenchmarkResult(Latency(estimate_module(module).latency_ns / 1e3))]
 
     @property
     def benchmark_result(self) -> BenchmarkResult:
@@ -72,29 +122,24 @@ class BenchmarkedKernel(Kernel):
 
 
 @dataclass(frozen=True, eq=False)
-class ProfiledKernel(Kernel):
+class ProfiledKernel(MeasuredKernel):
     """A kernel whose calls write the program and a summary of its estimate into ``working_directory``."""
 
-    working_directory: Any = "."
     save_neff_name: str = "file.neff"
     save_trace_name: str = "profile.ntff"
+    working_directory: Any = "."
     profile_nth: int = 1
     num_execs: int | None = None
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        made = super().__call__(*arguments, **keywords)
-        estimate = estimate_kernel(self, arguments, keywords)
-        folder = Path(self.working_directory)
-        (folder / "json_reports").mkdir(parents=True, exist_ok=True)
-        spec = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
-        _write(folder / self.save_neff_name, str(spec.modules[0]))
-        summary = {"source": SOURCE, "total_time": estimate.latency_ns / 1e9, "hbm_bytes": estimate.hbm_bytes,
-                   **{f"{e}_engine_active_time": ns / 1e9 for e, ns in estimate.busy_ns.items()},
-                   **{f"{e}_instruction_count": n for e, n in estimate.instructions.items()}}
+    def folders(self) -> list[Path]:
+        return [Path(self.working_directory) / "json_reports"]
+
+    def leave(self, module: Any) -> None:
+        folder, summary = Path(self.working_directory), summary_of(estimate_module(module))
+        _write(folder / self.save_neff_name, str(module))
         for name in self.traces():
-            _write(folder / name, json.dumps(summary, indent=1))
-            _write(folder / "json_reports" / f"{Path(name).stem}.json", json.dumps(summary, indent=1))
-        return made
+            _write(folder / name, summary)
+            _write(folder / "json_reports" / f"{Path(name).stem}.json", summary)
 
     def traces(self) -> list[str]:
         """File names of the executions that are traced: every ``profile_nth`` of ``num_execs``."""
@@ -114,5 +159,5 @@ def _write(path: Path, text: str) -> None:
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:
     """The kernel as a subclass, with a cache of its own."""
-    kept = [part.name for part in fields(kernel) if part.name != "specializations"]
+    kept = [part.name for part in fields(Kernel) if part.name != "specializations"]
     return cls(**{name: getattr(kernel, name) for name in kept}, **settings)

@@ -55,3 +55,60 @@ def test_a_measured_kernel_may_be_a_jit_kernel():
     kernel = nki.benchmark(nki.jit(exponential))
     np.testing.assert_allclose(kernel(DATA), np.exp(DATA), rtol=1e-5)
     assert kernel.benchmark_result.nc_latency.get_latency_percentile(50) > 0
+
+
+def doubled(x):
+    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    row = nl.program_id(0) * 64
+    nl.store(result[row:row + 64, 0:64], nl.load(x[row:row + 64, 0:64]) * 2)
+    return result
+
+
+@pytest.mark.parametrize("decorated", [nki.baremetal, nki.benchmark, lambda **k: nki.jit(mode="benchmark", **k),
+                                       lambda **k: nki.jit(mode="baremetal", **k)])
+def test_names_of_files_that_calls_leave(decorated, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kernel = decorated(save_neff_name="file.neff", save_trace_name="profile.ntff", artifacts_dir="made",
+                       additional_compile_opt="--anything")(doubled)[2]
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel(DATA), 2 * DATA)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["file.neff", "made", "profile.ntff"]
+    assert "doubled" in (tmp_path / "file.neff").read_text()
+    assert [f.name for f in (tmp_path / "made").iterdir()] == ["doubled.mlir"]
+    summary = json.loads((tmp_path / "profile.ntff").read_text())
+    assert summary["total_time"] > 0 and "not measured on a device" in summary["source"]
+
+
+def test_without_names_no_file_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nki.benchmark(exponential)(DATA)
+    nki.baremetal(exponential)(DATA)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_cannot_be_left(tmp_path):
+    with pytest.raises(ValueError, match=r"save_neff_name must be 'file.neff'") as raised:
+        nki.baremetal(exponential, save_neff_name="kernel.neff", save_trace_name="kernel.ntff")
+    assert raised.value.at.file == __file__
+    (tmp_path / "other").write_text("")
+    with pytest.raises(ValueError, match=r"artifacts_dir .* has files of others"):
+        nki.benchmark(exponential, artifacts_dir=tmp_path)(DATA)
+
+
+def test_the_result_of_a_launch_grid_is_on_the_launched_kernel():
+    launched = nki.benchmark(warmup=5, iters=10)(doubled)[2]
+    launched(DATA)
+    assert launched.benchmark_result.nc_latency.get_latency_percentile(99) > 0
+
+
+def test_a_measured_kernel_is_simulated_and_is_part_of_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kernel = nki.baremetal(nki.jit(doubled), save_neff_name="file.neff")
+    np.testing.assert_array_equal(nki.simulate_kernel(kernel[2], DATA), 2 * DATA)
+    inner = nki.benchmark(lambda tile: nl.exp(tile))
+
+    def outer(x):
+        result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(result, inner(nl.load(x)))
+        return result
+    np.testing.assert_allclose(nki.jit(outer)(DATA), np.exp(DATA), rtol=1e-5)

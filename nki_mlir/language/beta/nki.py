@@ -27,12 +27,17 @@ def _decorator(kernel: Any, changes: dict[str, Any]) -> Any:
 
 def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """A kernel of this function. Usable bare, with keywords, and on a kernel."""
-    changes: dict[str, Any] = {"mode": mode, "options": kwargs}
-    if kwargs.get("platform_target"):
-        changes["target"] = kwargs["platform_target"]
+    if mode in ("baremetal", "benchmark"):
+        return {"baremetal": baremetal, "benchmark": benchmark}[mode](func, **kwargs)
+    changes = _changes(mode, kwargs)
     if mode == "simulation":
         changes["executor"] = "interpreter"
     return _decorator(func, changes)
+
+
+def _changes(mode: str, options: dict[str, Any]) -> dict[str, Any]:
+    target = options.get("platform_target")
+    return {"mode": mode, "options": options, **({"target": target} if target else {})}
 
 
 def trace(func: Callable | None = None, **kwargs: Any) -> Any:
@@ -40,17 +45,40 @@ def trace(func: Callable | None = None, **kwargs: Any) -> Any:
     return _decorator(func, {"mode": "trace", "options": kwargs})
 
 
+class TraceWithoutProgram(KernelError, ValueError):
+    code = "NKI-TRACE-NAME"
+    message = "with save_trace_name, save_neff_name must be 'file.neff', got {found!r}"
+    fix = "pass save_neff_name='file.neff'"
+
+
+FILES = ("save_neff_name", "save_trace_name", "artifacts_dir")
+
+
+def _measured(kernel: Any, cls: str, mode: str, options: dict[str, Any]) -> Any:
+    """The kernel as a class of ``measuring``, with the names of the files that its calls leave."""
+    names = {name: options[name] for name in FILES if options.get(name) is not None}
+    program = names.get("save_neff_name", "file.neff")
+    if "save_trace_name" in names and program != "file.neff":
+        raise TraceWithoutProgram(found=program).located(user_location())
+    from nki_mlir.language import measuring
+    chosen = _decorator(kernel, _changes(mode, options))
+    return measuring.copy_as(chosen, getattr(measuring, cls), **names)
+
+
 def baremetal(kernel: Callable | None = None, **kwargs: Any) -> Any:
-    """A kernel that takes and gives NumPy arrays."""
-    return _decorator(kernel, {"mode": "baremetal", "options": kwargs})
+    """A kernel that takes and gives NumPy arrays, and leaves the program in files where names are given for them."""
+    if kernel is None:
+        return lambda function: baremetal(function, **kwargs)
+    if any(kwargs.get(name) for name in FILES):
+        return _measured(kernel, "MeasuredKernel", "baremetal", kwargs)
+    return _decorator(kernel, _changes("baremetal", kwargs))
 
 
 def benchmark(kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
-    """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``."""
+    """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``, and files as baremetal's."""
     if kernel is None:
         return lambda function: benchmark(function, warmup, iters, **kwargs)
-    from nki_mlir.language.measuring import BenchmarkedKernel, copy_as
-    return copy_as(unwrap(kernel), BenchmarkedKernel)
+    return _measured(kernel, "BenchmarkedKernel", "benchmark", kwargs)
 
 
 class ProfileDirectory(KernelError, ValueError):
