@@ -17,6 +17,7 @@ from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.isa_elementwise import unary_operand
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import INT32, TFLOAT32, UINT32
 
 FP32_MIN = -3.4028235e38
 
@@ -44,6 +45,7 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = Non
     """dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
+    low.in_sbuf(kind, dst=dst, data=data)
     token = alu(op, f"{kind} op")
     with low.writing(dst, kind) as out:
         target = low.flat_tile(kind, "dst", out)
@@ -132,6 +134,9 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis."""
     op = "tensor_scalar_cumulative"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
+    for label, t in (("dst", dst), ("src", src)):
+        kind = low.is_tensor(t, op, label).dtype
+        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}")
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, src=src)
         command = loaded(op, reduce_cmd, imm1, source.shape[0])
@@ -187,6 +192,8 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
     if on_false_value != FP32_MIN:
         warn(f"range_select on_false_value is always {FP32_MIN}; {on_false_value} has no effect")
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
+    kind = low.is_tensor(on_true_tile, op, "on_true_tile").dtype
+    require(kind.is_float, f"{op} on_true_tile must be a float type, it is {kind}")
     command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
     if command is e.reduce_cmd.idle and reduce_res is not None:         # the first release's default, which it replaced
         warn("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
@@ -211,6 +218,8 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
     require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
             f"{op} predicate must be an integer of 8 or 16 bits")
+    kind = low.is_tensor(on_true, op, "on_true").dtype
+    require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
     command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
     with low.writing(dst, op) as out:
         target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)

@@ -36,6 +36,11 @@ def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> st
     return mode.name
 
 
+def check_skip(op: str, oob_mode: Any, *tensors: NkiTensor) -> None:
+    require(oob_mode is not e.oob_mode.skip or any(t.indirection is not None for t in tensors),
+            f"{op} with oob_mode skip needs an address that is known at run time only")
+
+
 def check_priority(priority: Any) -> None:
     if priority is not None:
         generation_from(4, "a priority")
@@ -60,6 +65,8 @@ def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.
     chosen = e.member(engine, e.engine, "engine")
     require(chosen is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
             "dma_copy engine is chosen only with dge_mode hwdge")
+    require(chosen in (e.engine.unknown, e.engine.sync, e.engine.scalar),
+            f"dma_copy is started by engine sync or scalar, not {chosen.name}")
     assignment.dma(dst, src, mode=mode)
 
 
@@ -71,6 +78,8 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access")
+    low.in_sbuf(op, dst=dst)
+    check_skip(op, oob_mode, dst, src)
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
     require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
@@ -119,6 +128,7 @@ def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}")
+    check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
         others = [s for s in srcs if not same_addresses(s, dst)]
         require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source")

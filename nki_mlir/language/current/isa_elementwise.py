@@ -15,6 +15,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
+from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
@@ -39,12 +40,40 @@ def unary_operand(op: str, name: str, operand: Any, label: str) -> Any:
     return 0.0
 
 
+SCALAR_FORMS = (("multiply", "add"), ("multiply", None), ("add", None))         # of the Scalar engine before gen4
+GPSIMD_OPS = ("add", "multiply", "subtract", "power", "rsqrt", None)
+
+
+def check_engine(op: str, engine: str, first: str, second: str | None) -> None:
+    """The operators that an engine has besides the Vector engine's, which are all."""
+    if engine == "scalar":
+        generation_from(3, f"{op} on the Scalar engine")
+        require(machine().generation > 3 or (first, second) in SCALAR_FORMS,
+                f"{op} on the Scalar engine is multiply and add, multiply, or add; not {first} and {second}")
+    if engine == "gpsimd":
+        missing = [n for n in (first, second) if n not in GPSIMD_OPS]
+        require(not missing, f"{op} on the GpSimd engine has no operator {', '.join(map(str, missing))}")
+
+
+def check_operand(op: str, name: str, operand: Any, label: str) -> None:
+    """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
+    kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
+    require(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")
+
+
 @instruction
 def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = e.engine.unknown, name: str | None = None
                   ) -> None:
     """dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     check_gates("tensor_tensor", token)
+    if token == "power":
+        low.in_sbuf("tensor_tensor with power", dst=dst, data1=data1, data2=data2)
+    if not ALU[token].floats:
+        sizes = {low.is_tensor(t, "tensor_tensor", n).itemsize for n, t in (("dst", dst), ("data1", data1),
+                                                                            ("data2", data2))}
+        require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of one width, got {dst.dtype}, "
+                                 f"{data1.dtype} and {data2.dtype}")
     with low.writing(dst, "tensor_tensor") as out:
         target, left, right = low.paired("tensor_tensor", dst=out, data1=data1, data2=data2)
         core.tensor_tensor(left, right, token, dst=target, engine=e.engine_name(engine))
@@ -59,6 +88,11 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool =
     second = None if op1 is None else alu(op1, "tensor_scalar op1")
     require(op1 is not None or operand1 is None, "tensor_scalar operand1 is given without op1")
     check_gates("tensor_scalar", first, second or "")
+    check_engine("tensor_scalar", e.engine_name(engine), first, second)
+    check_operand("tensor_scalar", first, operand0, "operand0")
+    check_operand("tensor_scalar", second or "", operand1, "operand1")
+    if first in ("square", "relu"):
+        generation_from(4, f"tensor_scalar with {first}")
     operand0 = unary_operand("tensor_scalar", first, operand0, "operand0")
     operand1 = None if second is None else unary_operand("tensor_scalar", second, operand1, "operand1")
     with low.writing(dst, "tensor_scalar") as out:
@@ -81,8 +115,10 @@ def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any,
         core.scalar_tensor_tensor(source, first, left, second, right, reverse0, reverse1, dst=target)
 
 
-def bias_and_scale(op: str, bias: Any, scale: Any, beside: View) -> tuple[Any, Any]:
+def bias_and_scale(op: str, fn: str, bias: Any, scale: Any, beside: View) -> tuple[Any, Any]:
     """Bias as a float tile of the right rank or None, scale as a number or a tile."""
+    if fn == "reciprocal" and bias is not None:
+        generation_from(3, f"{op} of reciprocal with a bias")
     scale = low.scalar(op, "scale", scale, beside)
     if bias is None or (not isinstance(bias, NkiTensor) and float(bias) == 0):
         return None, scale
@@ -109,7 +145,7 @@ def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0,
     command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
     with low.writing(dst, "activation") as out:
         target, source = low.paired("activation", dst=out, data=data)
-        tiles = bias_and_scale("activation", bias, scale, source)
+        tiles = bias_and_scale("activation", fn, bias, scale, source)
         if command is e.reduce_cmd.idle and reduce_res is None:
             core.activation(fn, source, bias=tiles[0], scale=tiles[1], dst=target)
         else:
@@ -124,7 +160,7 @@ def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: 
     fn = activation_name(op, "activation_reduce op")
     with low.writing(dst, "activation_reduce") as out:
         target, source = low.paired("activation_reduce", dst=out, data=data)
-        tiles = bias_and_scale("activation_reduce", bias, scale, source)
+        tiles = bias_and_scale("activation_reduce", fn, bias, scale, source)
         if reduce_res is None:
             accumulate_activation(target, source, fn, tiles, reduce_op, None, e.reduce_cmd.reset_reduce)
             return
@@ -147,6 +183,8 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> None:
 def tensor_copy(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> None:
     """dst = src on chip."""
     low.is_tensor(src, "tensor_copy", "src")
+    if e.engine_name(engine) == "scalar":
+        generation_from(3, "tensor_copy on the Scalar engine")
     assignment.copy_on_chip(dst, src, engine=e.engine_name(engine))
 
 
@@ -202,6 +240,8 @@ def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> None:
     from nki_mlir.language import special
     with low.writing(dst, "dropout") as out:
         target, source = low.paired("dropout", dst=out, data=data)
+        require(target.dtype is source.dtype,
+                f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal")
         special.dropout(source, low.scalar("dropout", "prob", prob, source), dst=target)
 
 

@@ -82,6 +82,7 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile:
                   cmp_op: Any = equal, offset: Any = 0, name: str | None = None) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
+    low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
     with low.writing(dst, op) as out:
@@ -178,12 +179,22 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = 
     with low.writing(dst, op, reads=True) as out:
         target = low.flat_tile(op, "dst", out)
         require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, src is {source.dtype}; they must be equal")
+        check_starts(op, dst=target, src=source)
         require(target.shape[1] == source.shape[1],
                 f"{op} dst and src have {target.shape[1]} and {source.shape[1]} elements")
         missing = [m for m in mask if m != 255 and m >= source.shape[0]]
         require(not missing,
                 f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
         emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
+
+
+def check_starts(op: str, **views: View) -> None:
+    """Where the partitions of a shuffle may start, by how many groups of 32 it has."""
+    groups = max(-(-v.shape[0] // 32) for v in views.values())
+    allowed = {1: (0, 32, 64, 96), 2: (0, 64)}.get(groups, (0,))
+    for label, v in views.items():
+        require(v.partition.const in allowed,
+                f"{op} {label} starts at partition {v.partition.const}; {32 * groups} partitions start at {allowed}")
 
 
 @instruction
@@ -214,6 +225,7 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
 def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
     """dst[p, j] = data[p], flattened, at indices[p, j]."""
     op = "nc_n_gather"
+    low.in_sbuf(op, dst=dst, data=data, indices=indices)
     with low.writing(dst, op) as out:
         require(low.is_tensor(indices, op, "indices").dtype in (UINT32, INT32), f"{op} indices must be uint32")
         target, places = low.paired(op, dst=out, indices=indices)
@@ -224,6 +236,9 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> N
 def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
+    low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
+    for label, t in (("dst", dst), ("segment_ids", segment_ids)):
+        require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32")
     source = low.flat_tile(op, "segment_ids", segment_ids)
     with low.writing(dst, op) as out:
         special.sequence_bounds(source, dst=low.core_view(out.reshape((1, 2, source.shape[1]))))

@@ -84,12 +84,13 @@ def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: boo
         require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
         pairs = [(stationary, moving)]
         if mode is e.matmul_perf_mode.double_row:
+            require(columns == COLUMNS, f"{op} with perf_mode double_row takes all {COLUMNS} columns, not {columns}")
             pairs = double_row(stationary, moving, is_transpose)
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
         require(width <= columns, f"{op} stationary has {width} columns, more than {columns}")
         require(out.shape[0] == width and out.size == width * length,
                 f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
-        check_result(out, length)
+        check_result(out, length, is_transpose)
         accumulates = False
         if is_transpose:
             require(accumulate is not True, "nc_matmul in transpose mode overwrites")
@@ -111,9 +112,10 @@ def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> 
     return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
 
 
-def check_result(out: NkiTensor, length: int) -> None:
+def check_result(out: NkiTensor, length: int, is_transpose: bool) -> None:
     newest = machine().generation >= 4
-    require(out.dtype is FLOAT32 or newest or out.dtype.is_float, f"nc_matmul dst cannot be {out.dtype}")
+    require(is_transpose or out.dtype is FLOAT32 or (newest and out.dtype is BFLOAT16),
+            f"nc_matmul dst must be float32{' or bfloat16' if newest else ''}, it is {out.dtype}")
     bank = machine().psum_bank_bytes
     limit = bank * machine().psum_banks // out.itemsize if newest else CHUNK
     require(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
@@ -222,8 +224,19 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
+        for label in ("stationary", "moving"):
+            check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
+
+
+def check_scales(op: str, label: str, scale: View, data: View) -> None:
+    """One row of scales for 8 partitions, four rows in each 32 partitions; one column for each of the data."""
+    last = max(data.shape[0] // 8 - 1, 0)
+    rows = 32 * (last // 4) + last % 4 + 1
+    require(scale.shape[0] >= rows and scale.shape[1] == data.shape[1],
+            f"{op} {label} has shape {list(scale.shape)}; {data.shape[0]} partitions of data take {rows} rows and "
+            f"{data.shape[1]} columns")
 
 
 def element_of(op: str, label: str, tensor: Any) -> str:

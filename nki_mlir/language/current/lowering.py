@@ -264,6 +264,13 @@ __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_t
            "scalar", "tile", "write_from", "writing"]
 
 
+def in_sbuf(op: str, **tensors: Any) -> None:
+    """Operands of the GpSimd engine, which reads and writes SBUF only."""
+    for label, t in tensors.items():
+        require(not isinstance(t, NkiTensor) or t.buffer is sbuf,
+                f"{op} {label} must be in SBUF, it is in {getattr(t, 'buffer', sbuf).value}")
+
+
 def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
     several = axis if isinstance(axis, (list, tuple)) else [axis]
