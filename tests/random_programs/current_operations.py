@@ -6,7 +6,7 @@ from math import inf, prod
 from nki_mlir.language.current import language as nl
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT16, INT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
 
 from .beta import kind
 from .current import CurrentWriter, rule
@@ -298,7 +298,7 @@ def partition_reduce(w: CurrentWriter):
 @rule(2)
 def with_rows(w: CurrentWriter):
     """Instructions that write a tile and a reduction of it."""
-    a = small(w, (w.P, w.F))
+    a = small(w, (w.P, w.F), tuple(d for d in WIDE if d is not TFLOAT32))           # select_reduce takes no tfloat32
     if a is None:
         return False
     rows = w.name("rows")
