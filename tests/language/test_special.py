@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -99,6 +100,17 @@ def test_max8_find_and_replace(executor):
     replaced = x.copy()
     np.put_along_axis(replaced, order, -1, 1)
     check(executor, kernel, (np.take_along_axis(x, order, 1), order.astype(np.uint32), replaced), x)
+
+
+def test_max8_needs_eight_values_under_its_mask(executor):
+    @nki.jit
+    def kernel(x):
+        best, tile = out((P, 8)), nl.load(x)
+        i, j = nl.mgrid[0:P, 0:16]
+        nl.store(best, nisa.max8(src=tile[i, j], mask=(j < 5)))
+        return best
+    with pytest.raises(NkiMlirError, match="'max8'.* 5"):
+        run(executor, kernel, floats(P, 16))
 
 
 def test_find_index_of_equal_values_takes_successive_places(executor):

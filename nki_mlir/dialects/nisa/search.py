@@ -7,6 +7,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import UINT16, UINT32, DType
 
@@ -31,6 +32,9 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         flat = src.reshape(src.shape[0], -1)
+        if flat.shape[1] < EIGHT:
+            raise ShapeMismatch(what=f"'max8': the mask leaves {flat.shape[1]} values a partition in src, of {EIGHT} "
+                                "that it has to find")
         return -np.sort(-flat, axis=1)[:, :EIGHT]
 
     def cycles(self, machine: Machine) -> float:
