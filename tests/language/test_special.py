@@ -109,7 +109,7 @@ def test_max8_needs_eight_values_under_its_mask(executor):
         i, j = nl.mgrid[0:P, 0:16]
         nl.store(best, nisa.max8(src=tile[i, j], mask=(j < 5)))
         return best
-    with pytest.raises(NkiMlirError, match="'max8'.* 5"):
+    with pytest.raises(NkiMlirError, match=r"'max8'.* 5"):
         run(executor, kernel, floats(P, 16))
 
 
