@@ -17,6 +17,7 @@ from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, simulate_linked  # noqa: E402
 
 from . import kernels  # noqa: E402
+from .versions import enable_x64  # noqa: E402
 
 pytestmark = pytest.mark.jax
 
@@ -184,7 +185,7 @@ def test_results__the_same_value_several_times():
 
 
 def test_float64__arguments_and_results_around_the_kernels():
-    with jax.enable_x64(True):
+    with enable_x64(True):
         text = lowered(lambda a, s: (kernels.scaled(a, 2.0) * s.astype(jnp.float32), s * 0.5), A, np.float64(3))
     program = LinkedProgram(text)
     scaled, half = program(A, np.float64(3))

@@ -8,6 +8,11 @@ import jax
 
 JAX = jax.__version_info__
 
+if JAX >= (0, 7):
+    from jax import enable_x64 as enable_x64
+else:
+    from jax.experimental import enable_x64 as enable_x64
+
 
 def hlo_text(lowered: Any) -> str:
     """The program as text of HLO, with what its custom calls are given."""
