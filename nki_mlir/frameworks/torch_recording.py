@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from nki_mlir.frameworks import debug_output
 
-MOST_CALLS = 20_000         # of a program; a longer one is not shown
+MOST_CALLS = 20_000         # of a program; of a longer one the end is shown
 
 
 class Place(NamedTuple):
@@ -69,7 +69,9 @@ class Recorder(TorchDispatchMode):
             self.write(tensors)                                     # somebody looks at a value
         results = func(*args, **kwargs)
         made = [v for v in pytree.tree_leaves(results) if isinstance(v, torch.Tensor)]
-        if made and tensors and torch.Tag.nondeterministic_seeded not in func.tags and len(self.calls) < MOST_CALLS:
+        if made and tensors and torch.Tag.nondeterministic_seeded not in func.tags:
+            if len(self.calls) == MOST_CALLS:
+                self.forget()
             arguments, keywords = pytree.tree_map_only(torch.Tensor, self.place_of, (args, kwargs))
             self.calls.append(Call(func, arguments, keywords, [torch.utils.weak.WeakIdRef(t) for t in made]))
             for n, tensor in enumerate(made):
@@ -106,6 +108,10 @@ class Recorder(TorchDispatchMode):
     def step(self) -> None:
         """The end of a step: all tensors that are still there are computed."""
         self.write([tensor for call in self.calls for ref in call.alive if (tensor := ref()) is not None])
+        self.forget()
+
+    def forget(self) -> None:
+        """All tensors are parameters of what follows."""
         self.calls.clear()
         self.parameters.clear()
         self.places.clear()
