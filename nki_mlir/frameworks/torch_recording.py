@@ -6,12 +6,13 @@ runs each at once. To show the same program, a recorder notes what is computed, 
 """
 
 import atexit
+import threading
 import warnings
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nki_mlir.frameworks import debug_output
@@ -90,8 +91,10 @@ class Recorder(TorchDispatchMode):
         needed = needed_calls(self.calls, results)
         if any(str(self.calls[n].function).startswith("nki.") for n in needed):
             self.written = True
-            with _disable_current_modes():
-                self.export(results)
+            # A thread of its own: here the dispatcher is in the middle of an operation, which an export would inherit.
+            exporting = threading.Thread(target=self.export, args=(results,))
+            exporting.start()
+            exporting.join()
         for tensor in tensors:
             self.places.pop(tensor, None)
 

@@ -151,6 +151,8 @@ print(out)
     assert text.count(" multiply(") == 2 and text.count(" parameter(") == 2 and " subtract(" not in text
     (kernel,) = kernels_in(text)
     np.testing.assert_array_equal(kernel(A, A), A + A)
+    text, printed = run("print((a * kernels.add[2](a, b)).sum().item())")
+    assert printed == f"{float((A * (A + A)).sum())}\n" and " reduce(" in text and " custom-call(" in text
     text, printed = run("""
 w = torch.nn.Parameter(torch.ones(32, 16, device=device))
 optimizer = torch.optim.SGD([w], lr=0.5)
