@@ -66,6 +66,9 @@ class NeuronTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (),        # type: ignore[override]
                            kwargs: dict[str, Any] | None = None) -> Any:
+        # A backward pass stays in the thread that asks for it. The thread that PyTorch would give the device may still
+        # hold tensors of Python when the interpreter ends, and freeing them then aborts the process.
+        torch._C._set_multithreading_enabled(False)     # type: ignore[attr-defined]
         keywords = dict(kwargs or {})
         device = keywords.get("device")
         leaves = func is torch.ops.aten._to_copy.default and device is not None and torch.device(device).type == "cpu"

@@ -124,6 +124,31 @@ print("done")
 """) == "done\n"
 
 
+def test_backward__stays_in_the_thread_that_asks_for_it(child):
+    assert child(START + """
+import threading
+seen = []
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        seen.append(threading.current_thread())
+        return gradient * 2
+def step():
+    x = torch.ones(4, device="neuron", requires_grad=True)
+    Twice.apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 4
+step()
+other = threading.Thread(target=step)
+other.start()
+other.join()
+assert seen == [threading.main_thread(), other]
+print("done")
+""") == "done\n"
+
+
 def test_scripts__get_it_on_request(child, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch, neuronxcc.nki\nprint(torch.ones(2).to('neuron').device)\n")
