@@ -129,7 +129,10 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
     # cell accesses for them.
     if inside is not None:
-        wrapped = ast.ClassDef("_____" + inside, [], [], [wrapped], [])
+        around = ast.parse(f"class _____{inside}: pass").body[0]
+        assert isinstance(around, ast.ClassDef)
+        around.body = [wrapped]
+        wrapped = around
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]

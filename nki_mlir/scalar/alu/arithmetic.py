@@ -5,6 +5,7 @@ Integers wrap. Extrema propagate NaN, and a result of maximum or minimum that is
 do not depend on the order of the elements.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,11 @@ def _one_zero(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def _fold_extremum(extremum: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarray]:
+    folded = fold(extremum)
+    return lambda array, axes: _one_zero(folded(array, axes))
+
+
 def _expand_extremum(e: "Emitter", d: DType, a: Any, b: Any, above: str, integer: str) -> Any:
     if d.is_integer:
         return getattr(e, f"{integer}{'si' if d.kind is Kind.SIGNED else 'ui'}")(a, b)
@@ -78,9 +84,9 @@ def _expand_relu(e: "Emitter", d: DType, a: Any) -> Any:
 
 
 AluOp("maximum", 2, "arithmetic", lambda a, b: _one_zero(np.maximum(a, b)), _expand_maximum, asm="max",
-      commutative=True, start=lowest, reduce=lambda a, axes: _one_zero(np.maximum.reduce(a, axis=axes)))
+      commutative=True, start=lowest, reduce=_fold_extremum(np.maximum))
 AluOp("minimum", 2, "arithmetic", lambda a, b: _one_zero(np.minimum(a, b)), _expand_minimum, asm="min",
-      commutative=True, start=highest, reduce=lambda a, axes: _one_zero(np.minimum.reduce(a, axis=axes)))
+      commutative=True, start=highest, reduce=_fold_extremum(np.minimum))
 AluOp("relu", 1, "arithmetic", lambda a: _one_zero(np.maximum(a, a.dtype.type(0))), _expand_relu)
 
 
