@@ -85,6 +85,7 @@ class Op:
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
+    offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # of operands that may begin after a legal start partition, too
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``

@@ -11,9 +11,13 @@ def is_spread(tile: Tile) -> bool:
     return step == 0 and count > 1
 
 
-def starts_legally(machine: Machine, tile: Tile) -> bool:
-    """Whether an engine may begin at the tile's partition, whatever the values of its symbols."""
+def starts_legally(machine: Machine, tile: Tile, offsets: tuple[int, ...] = (0,)) -> bool:
+    """Whether an engine may begin at the tile's partition, whatever the values of its symbols.
+
+    ``offsets`` from a legal start are legal, too.
+    """
     start = tile.access.partition
     assert start is not None
-    terms = (start.const, *(c for _, c in start.symbols))       # sums of multiples of what is legal are legal
-    return all(machine.legal_start_partition(abs(c), tile.partitions) for c in terms)
+    steps = (c for _, c in start.symbols)                       # sums of multiples of what is legal are legal
+    return (any(o <= start.const and machine.legal_start_partition(start.const - o, tile.partitions) for o in offsets)
+            and all(machine.legal_start_partition(abs(c), tile.partitions) for c in steps))

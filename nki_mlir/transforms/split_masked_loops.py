@@ -195,7 +195,8 @@ class _Function:
     def accepts(self, op: Op) -> bool:
         """Whether an engine can run an instruction of the kernel; for what is not one yet it is too early to say."""
         return op.dialect != "nisa" or op.queued or all(
-            starts_legally(self.machine, tile) for _, tile in op.operands() if tile.on_chip)
+            starts_legally(self.machine, tile, op.offsets.get(field.name, (0,)))
+            for field, tile in op.operands() if tile.on_chip)
 
     def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:
         """The distinct conditions in these operations that the variable is in."""

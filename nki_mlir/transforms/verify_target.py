@@ -132,8 +132,10 @@ def check(op: Any, machine: Machine) -> None:
 def _partitions(op: NisaOp, operand: str, tile: Tile, engine: Engine, machine: Machine) -> None:
     if is_spread(tile):
         raise SpreadPartition(operand=operand, op=op.name, count=tile.partitions, engine=engine.value)
-    if not starts_legally(machine, tile):
-        legal = [str(p) for p in range(machine.partitions) if machine.legal_start_partition(p, tile.partitions)]
+    offsets = op.offsets.get(operand, (0,))
+    if not starts_legally(machine, tile, offsets):
+        legal = [str(p + o) for p in range(machine.partitions) if machine.legal_start_partition(p, tile.partitions)
+                 for o in offsets]
         start = tile.access.partition
         assert start is not None
         low, high = start.interval(op.ranges)

@@ -50,21 +50,6 @@ def test_search(on):
           row(99, 5, 5, 4, 3, 3, 2, 1))
 
 
-def test_replace_serves_the_last_value_first(on):
-    data, values = row(1, 2, 3, 4, *[8] * 7), row(3, *[8] * 7)
-
-    def body(d, places, t, v):
-        nisa.nc_match_replace8(d, t, v, -1.0, dst_idx=places)
-    made, places = on_tiles(on, body, [((1, 11), nl.float32), ((1, 8), nl.uint32)], data, values)
-    assert places.tolist() == [[2, 10, 9, 8, 7, 6, 5, 4]]
-    assert made.tolist() == [[1, 2, -1, 4] + [-1] * 7]
-
-    def missing(d, places, t, v):
-        nisa.nc_match_replace8(d, t, v, -1.0, dst_idx=places)
-    _, places = on_tiles(on, missing, [((1, 11), nl.float32), ((1, 8), nl.uint32)], data, row(*[77] * 8))
-    assert (places == 0xFFFFFFFF).all()
-
-
 def test_shuffle(on):
     x = numbers(128, 5)
     mask = [(i - 1) % 32 for i in range(32)]
@@ -123,12 +108,6 @@ def test_n_gather(on):
     x, index = numbers(8, 3, 5), np.random.default_rng(0).integers(0, 15, (8, 7)).astype(np.uint32)
     check(on, lambda d, t, i: nisa.nc_n_gather(d, t, i), np.take_along_axis(x.reshape(8, 15), index.astype(int), 1), x,
           index)
-
-
-def test_conversions(on):
-    x = row(2.5, 3.5, -2.5, 300, -1)
-    check(on, lambda d, t: nisa.tensor_copy(d, t), row(2, 4, -2, 127, -1, dtype=np.int8), x)
-    check(on, lambda d, t: nisa.tensor_copy(d, t), row(2, 4, 0, 255, 0, dtype=np.uint8), x)
 
 
 def test_range_select(on):

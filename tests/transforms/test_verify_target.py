@@ -83,6 +83,21 @@ def test_start_partition__of_a_loop():
         activation("s0 * 32, 0", 64, loop=3, symbols="[s0]")
 
 
+def test_start_partition__of_scales():
+    def quantize(start, count):
+        operands = [("d", 'memref<128x2xui32, "sbuf">'), ("s", 'memref<128x2xui8, "sbuf">'),
+                    ("x", 'memref<128x8xbf16, "sbuf">')]
+        patterns = [access("0, 0", [(1, 128), (1, 2)], "ui32"), access(f"{start}, 0", [(1, count), (1, 2)], "ui8"),
+                    access("0, 0", [(1, 128), (1, 8)], "bf16")]
+        verify("trn3", operands, instruction("quantize_mx", operands, patterns,
+                                            ', engine = "vector", element = "float8_e5m2"'))
+    for start in (0, 4, 8, 12):
+        quantize(start, 116)
+    with pytest.raises(StartPartition, match="'dst_scale' of 'quantize_mx' begins at partition 5") as error:
+        quantize(5, 116)
+    assert "begins 116 partitions only at 0 or 4 or 8 or 12" in str(error.value)
+
+
 def test_spread_partition():
     operands = [("y", 'memref<128x64xf32, "sbuf">'), ("x", 'memref<1x64xf32, "sbuf">')]
     patterns = [access("0, 0", [(1, 128), (1, 64)]), access("0, 0", [(0, 128), (1, 64)])]

@@ -19,7 +19,7 @@ MODES = ("error", "skip")
 class IndirectOutOfBounds(OutOfBounds):
     message = "index {index} is out of bounds for size {size}"
     why = "an index tile has a row {row} of a table of {rows} rows"
-    fix = "correct the indices, or pass mode=oob_mode.skip to leave such rows untouched"
+    fix = "correct the indices, or pass oob_mode.skip to leave such rows untouched"
 
 
 def checked_rows(index: np.ndarray, table: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@
 A scaling group is 8 partitions x 4 consecutive elements; the four are packed into one element, the lowest bits
 first. The
 scale of group row g is in partition 32 * (g // 4) + g % 4 of the scale tile: four rows at the start of each quadrant.
+A scale tile may begin at partition 4, 8 or 12 of a quadrant: four of them lie in one buffer.
 """
 
 from typing import Any
@@ -21,6 +22,7 @@ FORMATS: dict[str, Any] = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m
                            "float4_e2m1fn": ml_dtypes.float4_e2m1fn}
 LARGEST_EXPONENT = {"float8_e4m3fn": 8, "float8_e5m2": 15}
 BIAS, GROUP, PACKED = 127, 8, 4
+SCALE_OFFSETS = (0, 4, 8, 12)
 
 
 def scale_row(group: int) -> int:
@@ -62,6 +64,7 @@ def scale_bits(scale: np.ndarray) -> np.ndarray:
 class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), mnemonic="QUANTIZE_MX", opcode=0x78):
     """dst = src / scale as packed 8-bit floats; the scale of a group is 2 ** (exponent of its largest - (emax - 1))."""
 
+    offsets = {"dst_scale": SCALE_OFFSETS}
     dst: Out
     dst_scale: InOut
     src: In
@@ -109,6 +112,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
     """dst[m, n] = sum of stationary[k, m, q] * moving[k, n, q] over k and the 4 packed q, each times its group's
     scale."""
 
+    offsets = {"stationary_scale": SCALE_OFFSETS, "moving_scale": SCALE_OFFSETS}
     dst: InOut
     stationary: In
     moving: In
