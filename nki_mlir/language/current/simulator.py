@@ -6,7 +6,7 @@ launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,13 +15,16 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
-from nki_mlir.frontend.builder import current
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.builder import Operands, current
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.errors import OutputNotWritten
+from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.mesh import Mesh, run_programs
 
@@ -54,6 +57,21 @@ class Core(EagerBuilder):
                 invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
             made.handle = held
         return made
+
+
+class UnroundedCore(Core):
+    """A core whose writes do not round."""
+
+    def __init__(self, *given: Any, exact: ExactMemory) -> None:
+        super().__init__(*given)
+        self.exact = exact
+
+    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
+                known: dict[str, Any]) -> None:
+        step = known.get("step")
+        if step is None:
+            step = known["step"] = Step(op, operands)
+        self.exact.perform(step, [tile.handle for _, tile in operands])
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------
@@ -104,7 +122,11 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
-    cores = [Core(grid, (number,) if grid else (), target, common) for number in range(count)]
+    core: Callable[..., Core] = Core
+    if not rounds():
+        check_apart(used)
+        core = partial(UnroundedCore, exact=ExactMemory())
+    cores = [core(grid, (number,) if grid else (), target, common) for number in range(count)]
     results = run_programs(lambda number: _run(kernel, cores[number], bound, used), count)
     check_written(results[0], cores, kernel.location)
     for array, mine in zip(arrays, used):
