@@ -105,17 +105,18 @@ def test_masked_square(on):
 
 
 def test_tiles_of_the_tensor_engine(on):
-    """Four products side by side on the array are four products."""
+    """Sixteen products on quarters of the array are sixteen products."""
     @nki.jit
     def kernel(a, b):
-        out = output((4, 64, 512))
-        for i in nl.static_range(4):
-            place = ((i % 2) * 64, (i // 2) * 64)
-            product = nisa.nc_matmul(nl.load(a[i]), nl.load(b[i]), tile_position=place, tile_size=(64, 64))
-            nl.store(out[i], product)
+        out = output((4, 4, 64, 512))
+        for i in nl.affine_range(4):
+            for j in nl.affine_range(4):
+                product = nisa.nc_matmul(nl.load(a[i, j]), nl.load(b[i, j]),
+                                         tile_position=((i % 2) * 64, (j % 2) * 64), tile_size=(64, 64))
+                nl.store(out[i, j], product)
         return out
-    a, b = floats(4, 64, 64), floats(4, 64, 512, seed=1)
-    expected = np.einsum("ikm,ikn->imn", a.astype(np.float64), b).astype(np.float32)
+    a, b = floats(4, 4, 64, 64), floats(4, 4, 64, 512, seed=1)
+    expected = np.einsum("xykm,xykn->xymn", a.astype(np.float64), b, optimize=True).astype(np.float32)
     check(on, kernel, expected, a, b, rtol=1e-4, atol=1e-4)
 
 
@@ -132,6 +133,62 @@ def test_sum_of_a_product_in_two_steps(on):
     check(on, kernel, (a.astype(np.float64).T @ b).astype(np.float32), a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_scan_of_two_halves(on):
+    """Two scans of 512, the second from the first one's column 511 on, are one of 1024."""
+    @nki.jit
+    def kernel(a, b):
+        whole, halves, x, y = output((128, 1024)), output((128, 1024)), nl.load(a), nl.load(b)
+        nl.store(whole, nisa.tensor_tensor_scan(x, y, initial=0, op0=np.multiply, op1=np.add))
+        first = nisa.tensor_tensor_scan(x[:, 0:512], y[:, 0:512], initial=0, op0=np.multiply, op1=np.add)
+        second = nisa.tensor_tensor_scan(x[:, 512:1024], y[:, 512:1024], initial=first[:, 511], op0=np.multiply,
+                                         op1=np.add)
+        nl.store(halves[:, 0:512], first)
+        nl.store(halves[:, 512:1024], second)
+        return whole, halves
+    a, b = np.random.default_rng(0).random((2, 128, 1024)).astype(np.float32)
+    whole, halves = run(on, kernel, a, b)
+    np.testing.assert_array_equal(whole, halves)
+    carry, expected = np.zeros(128), np.empty((128, 1024))
+    for k in range(1024):
+        expected[:, k] = carry = a[:, k] * carry + b[:, k]
+    np.testing.assert_allclose(whole, expected, rtol=1e-5)
+
+
+def test_rows_added_to_ones(on):
+    @nki.jit
+    def kernel(rows, index):
+        out = output((128, 40))
+        nl.store(out, 1.0)
+        f = nl.arange(40)[None, :]
+        nisa.dma_copy(dst=out[nl.load(index), f], src=nl.load(rows), dst_rmw_op=np.add)
+        return out
+    rows, expected = floats(64, 40), np.ones((128, 40), np.float32)
+    expected[::2] += rows
+    check(on, kernel, expected, rows, 2 * np.arange(64, dtype=np.int32)[:, None])
+
+
+def test_a_running_maximum_of_ranges(on):
+    """Reset with the first piece, continued, and read with the last."""
+    @nki.jit
+    def kernel(x, low, high):
+        out, top, tile, bounds = output((128, 96)), output((128, 1)), nl.load(x), (nl.load(low), nl.load(high))
+        best = nl.ndarray((128, 1), nl.float32)
+        for k in nl.static_range(3):
+            piece = nisa.range_select(
+                on_true_tile=tile[:, 32 * k:32 * k + 32], comp_op0=np.greater_equal, comp_op1=np.less,
+                bound0=bounds[0], bound1=bounds[1], reduce_op=np.max, range_start=32 * k,
+                reduce_cmd=nisa.reduce_cmd.reduce if k else nisa.reduce_cmd.reset_reduce,
+                reduce_res=best if k == 2 else None, on_false_value=nl.fp32.min)
+            nl.store(out[:, 32 * k:32 * k + 32], piece)
+        nl.store(top, best)
+        return out, top
+    x, low = floats(128, 96), np.arange(128, dtype=np.float32)[:, None] % 30
+    high = low + 1 + np.arange(128, dtype=np.float32)[:, None] // 2
+    place = np.arange(96)
+    expected = np.where((place >= low) & (place < high), x, np.float32(nl.fp32.min))
+    check(on, kernel, (expected, expected.max(1, keepdims=True)), x, low, high)
+
+
 def test_sequence_bounds(on):
     @nki.jit
     def kernel(ids):
@@ -141,22 +198,37 @@ def test_sequence_bounds(on):
     check(on, kernel, np.array([[[5, 1, 1, 3, 5], [-1, 3, 3, 4, -1]]], np.int32), np.array([[0, 1, 1, 2, 0]], np.int32))
 
 
-@pytest.mark.parametrize("left, right, expected", [
-    (nl.float16, 1.2, nl.float32), (nl.float16, np.float16(2), nl.float16), (nl.bfloat16, nl.float16, nl.float32),
-    (nl.float16, nl.float32, nl.float32)])
+F8, F8_WIDE = nl.float8_e4m3, nl.float8_e5m2
+PROMOTIONS = [
+    (nl.float16, nl.int32, nl.float16), (nl.int8, nl.bfloat16, nl.bfloat16), (nl.float32, nl.tfloat32, nl.float32),
+    (nl.float32, nl.bfloat16, nl.float32), (nl.float16, nl.float32, nl.float32), (nl.float16, nl.bfloat16, nl.float32),
+    (F8, nl.float16, nl.float16), (F8, nl.bfloat16, nl.bfloat16), (F8, F8_WIDE, nl.bfloat16),
+    (nl.int16, nl.int32, nl.int32), (nl.uint8, nl.uint16, nl.uint16), (nl.uint16, nl.int32, nl.int32),
+    (nl.int8, nl.uint8, nl.int16), (nl.int8, nl.uint16, nl.int32), (nl.int32, nl.uint32, nl.float32),
+    (nl.uint8, nl.int16, nl.int16), (nl.uint16, nl.int16, nl.int32), (nl.uint32, nl.int8, nl.float32),
+    (nl.uint32, nl.int16, nl.float32), (nl.bool_, nl.uint8, nl.uint8), (nl.tfloat32, nl.bfloat16, nl.float32),
+    (nl.tfloat32, nl.float16, nl.float32)]
+NUMBERS = [
+    (nl.int8, 2, nl.int32), (nl.int8, True, nl.int16), (nl.uint8, True, nl.uint8), (nl.int16, True, nl.int16),
+    (nl.float16, 1.2, nl.float32), (nl.bfloat16, 1.0, nl.float32), (nl.float16, np.float16(2), nl.float16),
+    (nl.bfloat16, 2, nl.bfloat16), (nl.int32, 1.5, nl.float32), (nl.int8, np.int16(2), nl.int16)]
+
+
+@pytest.mark.parametrize("left, right, expected", PROMOTIONS + [(b, a, e) for a, b, e in PROMOTIONS] + NUMBERS)
 def test_promotion(on, left, right, expected):
-    seen = []
+    """The type and the sum of two tiles, or of a tile and a number."""
+    tiles = not isinstance(right, (int, float, np.generic))
 
     @nki.jit
     def kernel(x):
-        out, tile = output((16, 8)), nl.load(x, dtype=left)
-        other = right if isinstance(right, (float, np.generic)) else nl.load(x, dtype=right)
-        made = nl.add(tile, other)
-        seen.append(made.dtype)
+        out, tile = output((16, 8), expected), nl.copy(nl.load(x), dtype=left)
+        made = nl.add(tile, nl.copy(nl.load(x), dtype=right) if tiles else right)
+        assert made.dtype == expected
         nl.store(out, made)
         return out
-    run(on, kernel, floats(16, 8))
-    assert seen[-1] == expected
+    x = (np.arange(128) % 2).astype(np.float32).reshape(16, 8)
+    got = run(on, kernel, x)
+    np.testing.assert_array_equal(got.astype(np.float64), (x + (x if tiles else float(right))).astype(expected))
 
 
 def test_simulation_returns_arrays_or_fills_them():

@@ -55,20 +55,6 @@ def test_tensor_scalar_cumulative(executor, command):
     check(executor, kernel, np.cumsum(2 * x, axis=1) + (5 if command == "load_reduce" else 0), x)
 
 
-def test_scan_in_two_halves_is_one_scan(executor):
-    @nki.jit
-    def kernel(a, b):
-        o = out(a.shape)
-        first, second = nl.load(a), nl.load(b)
-        half = nisa.tensor_tensor_scan(first[:, 0:32], second[:, 0:32], 0, np.multiply, np.add)
-        rest = nisa.tensor_tensor_scan(first[:, 32:64], second[:, 32:64], half[:, 31], np.multiply, np.add)
-        nl.store(o[:, 0:32], half)
-        nl.store(o[:, 32:64], rest)
-        return o
-    a, b = np.random.default_rng(1).random((2, P, 64)).astype(np.float32)
-    check(executor, kernel, recurrence(a, b).astype(np.float32), a, b, rtol=1e-5)
-
-
 def test_bn_stats_and_aggregate(executor):
     @nki.jit
     def kernel(x):

@@ -65,6 +65,20 @@ REFUSED = {
     "partitions, sizes, memories: quantize psum": (
         lambda: nisa.quantize_mx(psum(32, 2, dtype=nl.float8_e4m3fn_x4), tile(32, 8, dtype=BF16), tile(4, 2,
             dtype=nl.uint8)),),
+    "partitions, sizes, memories: dst DMA": (lambda: nisa.dma_copy(tile(4, 4), psum(4, 4)),),
+    "partitions, sizes, memories: gpsimd psum tt": (
+        lambda: nisa.tensor_tensor(psum(4, 4), tile(4, 4), tile(4, 4), nl.add, nisa.engine.gpsimd),),
+    "partitions, sizes, memories: gpsimd psum scalar": (
+        lambda: nisa.tensor_scalar(tile(4, 4), psum(4, 4), nl.add, 1.0, engine=nisa.engine.gpsimd),),
+    "partitions, sizes, memories: rng gpsimd psum": (
+        lambda: nisa.rng(psum(4, 4, dtype=nl.uint32), nisa.engine.gpsimd),),
+    "partitions, sizes, memories: nonzero psum": (
+        lambda: nisa.nonzero_with_count(psum(16, 9, dtype=nl.int32), tile(16, 8)),),
+    "partitions, sizes, memories: topk psum": (
+        lambda: nisa.topk(psum(16, 4, dtype=BF16), tile(16, 4, dtype=nl.uint32), tile(16, 4, dtype=BF16), 16),),
+    "partitions, sizes, memories: dma_transpose psum": (lambda: nisa.dma_transpose(psum(4, 4), hbm(4, 4)),),
+    "partitions, sizes, memories: dma_compute psum": (
+        lambda: nisa.dma_compute(psum(4, 4), [hbm(4, 4), hbm(4, 4)], nl.add),),
     # matmul
     "matmul: K mismatch": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(9, 4)),),
     "matmul: M>128": (lambda: nisa.nc_matmul(psum(128, 4), tile(8, 129), tile(8, 4)),),
@@ -102,6 +116,15 @@ REFUSED = {
     "matmul: K>rows": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(65, 4), tile(65, 4), tile_size=(64, 64), tile_position=(0, 0)),),
     "matmul: bank cross trn2": (lambda: nisa.nc_matmul(psum(4, 1024)[:, 256:768], tile(8, 4), tile(8, 512)), "trn2"),
+    "matmul: K>128": (lambda: nisa.nc_matmul(psum(4, 4), tile(129, 4), tile(129, 4)),),
+    "matmul: N>512 trn1": (lambda: nisa.nc_matmul(psum(4, 513), tile(8, 4), tile(8, 513)), "trn1"),
+    "matmul: M>columns": (
+        lambda: nisa.nc_matmul(psum(65, 4), tile(8, 65), tile(8, 4), tile_size=(64, 64), tile_position=(0, 0)),),
+    "matmul: tile position only": (
+        lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0)),),
+    "matmul: tf32/bf16": (
+        lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.tfloat32), tile(8, 4, dtype=BF16)),),
+    "matmul: bank cross trn1": (lambda: nisa.nc_matmul(psum(4, 1024)[:, 256:768], tile(8, 4), tile(8, 512)), "trn1"),
     # microscaled matmul
     "microscaled matmul: P%32": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(16, 4, dtype=X4), tile(16, 4, dtype=X4), tile(2, 4,
@@ -171,14 +194,23 @@ REFUSED = {
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.int32), tile(4, 16), tile(4, 8)),),
     "statistics and searches: mr idx dtype": (
         lambda: nisa.nc_match_replace8(tile(4, 16), tile(4, 16), tile(4, 8), 0.0, tile(4, 8, dtype=nl.int32)),),
+    "statistics and searches: find short": (
+        lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 7), tile(4, 8)),),
+    "statistics and searches: find long": (
+        lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 16385), tile(4, 8)),),
     # shuffle
     "shuffle: mask len": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [0]*31),),
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),),
+    "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),),
     # patterns
     "patterns: pattern 5": (lambda: nisa.iota(tile(4, 4), [[1, 1]]*4+[[1, 4]]),),
     "patterns: product": (lambda: nisa.iota(tile(4, 4), [[1, 5]]),),
+    "patterns: select 5": (
+        lambda: nisa.affine_select(tile(4, 4), [[1, 1]]*4+[[1, 4]], 1, tile(4, 4), 0.0, nl.equal),),
+    "patterns: select product": (
+        lambda: nisa.affine_select(tile(4, 4), [[1, 5]], 1, tile(4, 4), 0.0, nl.equal),),
     # gathers and lists
     "gathers and lists: P%16": (lambda: nisa.local_gather(tile(8, 16), tile(8, 16), tile(8, 1, dtype=nl.uint16)),),
     "gathers and lists: epi": (
@@ -206,6 +238,12 @@ REFUSED = {
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),),
     "gathers and lists: seq dtype": (
         lambda: nisa.sequence_bounds(tile(1, 2, 8, dtype=BF16), tile(1, 8, dtype=BF16)),),
+    "gathers and lists: ngather int32": (
+        lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int32)),),
+    "gathers and lists: topk n large": (
+        lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.uint32), tile(16, 4096, dtype=BF16), 65536),),
+    "gathers and lists: topk P": (
+        lambda: nisa.topk(tile(8, 4, dtype=BF16), tile(8, 4, dtype=nl.uint32), tile(8, 4, dtype=BF16), 16),),
     # selections
     "selections: v2": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1)), "trn1"),
@@ -226,6 +264,12 @@ REFUSED = {
     "selections: tcp pred": (lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4)),),
     "selections: tcp dtype": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4, dtype=BF16), tile(4, 4, dtype=nl.uint8)),),
+    "selections: range reduce dtype": (
+        lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1, dtype=BF16)),),
+    "selections: sel pred int32": (
+        lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.int32), tile(4, 4), 0.0),),
+    "selections: tcp pred int8": (
+        lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int8)),),
     # DMA
     "DMA: counts": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 5)),),
     "DMA: hwdge dtype": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4, dtype=BF16), dge_mode=nisa.dge_mode.hwdge),),
@@ -258,6 +302,13 @@ REFUSED = {
     "DMA: unique": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.add, unique_indices=False),),
     "DMA: priority v3": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), 1), "trn2"),
     "DMA: priority 4": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), 4),),
+    "DMA: transpose counts": (lambda: nisa.dma_transpose(tile(4, 4), hbm(4, 4, 4), (2, 1, 0)),),
+    "DMA: compute counts": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4), hbm(4, 5)], nl.add),),
+    "DMA: engine gpsimd": (
+        lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.gpsimd),),
+    "DMA: vo none": (
+        lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32)),
+            dge_mode=nisa.dge_mode.none),),
     # memset and quantisation
     "memset and quantisation: memset": (lambda: nisa.memset(tile(4, 4, dtype=nl.int32), 1.5),),
     "memset and quantisation: memset x4": (lambda: nisa.memset(tile(4, 4, dtype=X4), 1),),
@@ -294,8 +345,40 @@ REFUSED = {
             "trn2"),
     "generations: abs_max v3 tt": (
         lambda: nisa.tensor_tensor(tile(4, 4), tile(4, 4), tile(4, 4), nl.abs_max), "trn2"),
+    "generations: select v2": (lambda: nisa.rand_set_state(tile(4, 6, dtype=nl.uint32)), "trn1"),
+    "generations: sendrecv v2": (lambda: nisa.sendrecv(tile(4, 4), tile(4, 4), 1, 1, 0), "trn1"),
+    "generations: barrier lnc1": (lambda: nisa.core_barrier(hbm(4, 4), (0, 1)),),
+    "generations: prelu v3": (lambda: nisa.activation(tile(4, 4), nl.prelu, tile(4, 4)), "trn2"),
+    "generations: float bias v2 reduce": (
+        lambda: nisa.activation_reduce(tile(4, 4), nl.exp, tile(4, 4), nl.add, tile(4, 1), bias=1.0), "trn1"),
+    "generations: indirect dma_transpose v2": (
+        lambda: nisa.dma_transpose(tile(16, 16, dtype=BF16), hbm(16, 16, dtype=BF16).ap([[16, 16], [1, 16]],
+            vector_offset=tile(16, 1, dtype=nl.uint32))), "trn1"),
+    "generations: tile 32 v2": (
+        lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0), tile_size=(32, 64)), "trn1"),
+    "generations: tensor_scalar on scalar v2": (
+        lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.multiply, 2.0, engine=nisa.engine.scalar), "trn1"),
     # enumerations
     "enumerations: raw": (lambda: nisa.tensor_copy(tile(4, 4), tile(4, 4), 1),),
+    "enumerations: reduce_cmd": (
+        lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), reduce_op=nl.add, reduce_cmd=3),),
+    "enumerations: oob_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), oob_mode=1),),
+    "enumerations: dge_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=1),),
+    "enumerations: dma engine": (
+        lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge, engine=6),),
+    "enumerations: perf_mode": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), perf_mode=1),),
+    "enumerations: barrier engine": (lambda: nisa.core_barrier(hbm(4, 4), (0,), engine=3),),
+    "enumerations: exponential": (lambda: nisa.exponential(tile(4, 4), tile(4, 4), reduce_cmd=3),),
+    "enumerations: range_select": (
+        lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1), reduce_cmd=3),),
+    "enumerations: select_reduce": (
+        lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_cmd=3),),
+    "enumerations: cumulative": (
+        lambda: nisa.tensor_scalar_cumulative(tile(4, 4), tile(4, 4), nl.add, nl.add, 1.0, reduce_cmd=3),),
+    "enumerations: rng": (lambda: nisa.rng(tile(4, 4, dtype=nl.uint32), 5),),
+    "enumerations: memset": (lambda: nisa.memset(tile(4, 4), 0.0, 5),),
+    "enumerations: transpose": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4), 1),),
+    "enumerations: buffer": (lambda: nl.ndarray((4, 4), nl.float32, buffer=1),),
     # others
     "others: transpose dtype": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4, dtype=BF16)),),
     "others: transpose vector big": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.vector),),
@@ -324,8 +407,10 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("launch", [nki.simulate, lambda kernel: nki.jit(kernel).on("interpreter")],
+                         ids=["simulated", "captured"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_at_the_call(name, monkeypatch):
+def test_refused_at_the_call(name, launch, monkeypatch):
     call, *target = REFUSED[name]
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", *(target or ["trn3"]))
 
@@ -335,5 +420,7 @@ def test_refused_at_the_call(name, monkeypatch):
         nisa.dma_copy(out, x)
         return out
     with pytest.raises(NkiValidationError) as raised:
-        nki.jit(kernel).on("interpreter")(np.zeros((1, 1), np.float32))
-    assert raised.value.at.file == __file__ and raised.value.at.line < test_refused_at_the_call.__code__.co_firstlineno
+        launch(kernel)(np.zeros((1, 1), np.float32))
+    assert isinstance(raised.value, AssertionError) and raised.value.at.file == __file__
+    first = call.__code__.co_firstlineno
+    assert first <= raised.value.at.line < first + 4

@@ -17,12 +17,13 @@ from nki_mlir.language.current.regions import is_hbm, sbuf
 
 
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
-    """Whether an instruction is between several cores, which the launch has; by itself it is a no-op or a copy."""
-    cores = prod(active(what).grid)
-    if cores < 2 or len(numbers) < 2:
+    """Whether an instruction is between several cores, which the launch must have; on one core it is a no-op."""
+    if len(numbers) < 2:
         return False
     generation_from(3, what)
-    require(all(0 <= n < cores for n in numbers), f"{what} names the cores {list(numbers)}, the launch has {cores}")
+    cores = prod(active(what).grid)
+    require(all(0 <= n < cores for n in numbers), f"{what} names the cores {list(numbers)}, the launch has {cores}",
+            fix=f"launch the kernel on them, kernel[{max(numbers) + 1}](...), or leave {what} out in a launch of fewer")
     return True
 
 
@@ -51,10 +52,11 @@ def sendrecv(src: Any, dst: Any, send_to_rank: int, recv_from_rank: int, pipe_id
         size = src.size // src.shape[0] * src.itemsize
         require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}")
     to, frm = int(send_to_rank), int(recv_from_rank)
-    if not other_cores("sendrecv", (0, 1)):
+    if prod(active("sendrecv").grid) < 2:
         require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores")
         assignment.copy_on_chip(dst, src, "sendrecv")
         return
+    other_cores("sendrecv", (0, 1))
     require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1")
     with low.writing(dst, "sendrecv") as out:
         views = low.paired("sendrecv", dst=out, src=src)

@@ -87,6 +87,7 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     require(permutation and permutation == DEFAULT_AXES.get(src.ndim),
             f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported")
     if src.indirection is not None and src.indirection.kind == "vector":
+        generation_from(3, f"{op} of gathered rows")
         src = gathered_rows(op, src, mode)
     expected = tuple(src.shape[k] for k in permutation)
     require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")

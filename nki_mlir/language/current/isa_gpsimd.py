@@ -227,7 +227,7 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> N
     op = "nc_n_gather"
     low.in_sbuf(op, dst=dst, data=data, indices=indices)
     with low.writing(dst, op) as out:
-        require(low.is_tensor(indices, op, "indices").dtype in (UINT32, INT32), f"{op} indices must be uint32")
+        require(low.is_tensor(indices, op, "indices").dtype is UINT32, f"{op} indices must be uint32")
         target, places = low.paired(op, dst=out, indices=indices)
         emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
 
@@ -283,6 +283,7 @@ def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> Non
     chosen = e.engine_name(engine)
     if chosen == "gpsimd":
         generation_from(3, "rng on gpsimd")
+        low.in_sbuf("rng", dst=dst)
     require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
     with low.writing(dst, "rng") as out:
         emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
