@@ -2,6 +2,7 @@
 // RUN: nki-opt --lower-to-isa %s | FileCheck %s
 // RUN: nki-opt --lower-to-isa --emit=bin %s -o %t.nkibin && nki-translate --disassemble %t.nkibin | FileCheck %s
 // RUN: nki-opt --lower-to-isa --emit=mlir %s | FileCheck --check-prefix=IR %s
+// RUN: nki-opt --lower-to-isa --emit=mlir %s | nki-opt --lower-to-isa - | FileCheck %s
 // RUN: nki-opt --lower-to-isa --target=trn1 %s | FileCheck --check-prefix=TRN1 %s
 
 // TRN1: .target trn1

@@ -27,6 +27,20 @@ class BadArgumentText(NkiMlirError):
     fix = "write for example --arg 128x512xf32=random, --arg 2 or --arg pool_size=2"
 
 
+class BadGrid(NkiMlirError):
+    code = "NKI-GRID-TEXT"
+    message = "--grid {text}: a grid is positive numbers"
+    fix = "write for example --grid 4 or --grid 2,4"
+
+
+def parse_grid(text: str) -> tuple[int, ...]:
+    """``2,4`` as a tuple; empty where nothing is given."""
+    numbers = tuple(int(n) if n.strip().isdecimal() else 0 for n in text.split(",")) if text else ()
+    if not all(numbers):
+        raise BadGrid(text=text)
+    return numbers
+
+
 def parse_arguments(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
     """(positional, keyword) arguments."""
     positional: list[Any] = []
@@ -59,7 +73,7 @@ def fill(shape: tuple[int, ...], dtype: DType, how: str, place: int, text: str) 
     count = int(np.prod(shape))
     kind, _, option = how.partition(":")
     match kind:
-        case "random":
+        case "random" if option.isdecimal() or not option:
             rng = np.random.default_rng(int(option or 0) + place)
             values: Any = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 100, shape)
         case "zeros":

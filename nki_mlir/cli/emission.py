@@ -7,11 +7,13 @@ from nki_mlir.transforms.passes import pass_named, run_passes
 from nki_mlir.transforms.pipelines import GRAPH_ON_CPU, is_graph, passes_to
 
 
-def lower_to_isa(module: Any, emit: str, observer: Any) -> str | bytes:
-    """Assembly text, the isa module, or the binary container."""
+def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
+    """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
     from nki_mlir.targets import neuron
+    if any(op.operation.name == "isa.program" for op in module.body.operations):
+        return neuron.write([neuron.program_of_module(module)], form)
     run_passes(module, passes_to("nisa", module), observer)
-    return neuron.emit(module, emit)
+    return neuron.emit(module, form)
 
 
 def lower_to_llvm(module: Any) -> str:

@@ -1,19 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The list of passes for ``--help``: names and first sentences, read from the files without importing MLIR."""
+"""The passes for ``--help``: names, first sentences and options, read from the files without importing MLIR."""
 
-import ast
+import re
 from pathlib import Path
+from typing import NamedTuple
+
+OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
+PACKAGE = Path(__file__).parent.parent
 
 
-def pass_summaries() -> list[tuple[str, str]]:
-    """(name, summary) of every pass, in alphabetical order."""
-    here = Path(__file__).parent.parent
-    found = []
-    for folder in ("transforms", "conversion"):
-        for file in (here / folder).glob("*.py"):
-            name, text = file.stem.replace("_", "-"), file.read_text()
-            if f'name="{name}"' in text:
-                doc = ast.get_docstring(ast.parse(text)) or ""
-                summary = doc.split("\n\n")[0].replace("\n", " ").removeprefix(f"{name}: ")
-                found.append((name, summary))
-    return sorted(found)
+class PassSummary(NamedTuple):
+    """A pass: its name, the first sentence about it, and (name, default, meaning) of its options."""
+
+    name: str
+    text: str
+    options: list[tuple[str, str, str]]
+
+
+def pass_summaries() -> list[PassSummary]:
+    """All passes, in alphabetical order."""
+    files = [file for folder in ("transforms", "conversion") for file in (PACKAGE / folder).glob("*.py")]
+    return sorted(found for file in files if (found := summary(file)) is not None)
+
+
+def summary(file: Path) -> PassSummary | None:
+    """The pass that a file holds, if it does: its docstring starts with the pass's name."""
+    name, text = file.stem.replace("_", "-"), file.read_text()
+    start = re.search(rf'^"""{name}: (.*?)\n\n', text, re.MULTILINE | re.DOTALL)
+    declared = text.find(f'(Pass, name="{name}"')
+    if start is None or declared < 0:
+        return None
+    options = []
+    for line in text[declared:].splitlines()[1:]:
+        found = OPTION.fullmatch(line)
+        if found:
+            constant = re.search(rf"^{found[2]} = (\w+)", text, re.MULTILINE)
+            options.append((found[1].replace("_", "-"), constant[1] if constant else found[2], found[3]))
+        elif line.startswith("    def "):
+            break
+    return PassSummary(name, start[1].replace("\n", " "), options)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the commands read: MLIR from a file or standard input, or a kernel ``FILE.py:FUNCTION``; and their diagnostics.
-
-Every error is ``FILE:LINE:COL: error: ...`` on standard error and exit status 1.
-"""
+"""What the commands read: MLIR from a file or standard input, or a kernel ``FILE.py:FUNCTION``."""
 
 import re
 import sys
@@ -21,6 +18,12 @@ class SourceError(NkiMlirError):
 class NoKernel(NkiMlirError):
     code = "NKI-KERNEL-NAME"
     message = "{file} has no kernel '{name}'"
+    fix = "it has: {found}"
+
+
+class WhichKernel(NkiMlirError):
+    code = "NKI-KERNEL-NAME"
+    message = "{file} has several kernels or none: say which one as {file}:FUNCTION"
     fix = "it has: {found}"
 
 
@@ -62,15 +65,57 @@ def is_kernel(source: str) -> bool:
     return ".py:" in source or source.endswith(".py")
 
 
-def read_text(source: str) -> str:
+def read_bytes(source: str) -> bytes:
+    """What a file holds, or standard input where it is ``-``."""
     try:
-        return sys.stdin.read() if source == "-" else Path(source).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        return sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        raise SourceError(f"cannot read {source}: {error.strerror}") from None
+
+
+def read_text(source: str) -> str:
+    """The same as text."""
+    try:
+        return read_bytes(source).decode()
+    except UnicodeDecodeError as error:
         raise SourceError(f"cannot read {source}: {error}") from None
 
 
 def display_name(source: str) -> str:
+    """How messages call it."""
     return "<stdin>" if source == "-" else source
+
+
+def is_graph_text(text: str) -> bool:
+    """Whether the text of a module has operations of StableHLO."""
+    return "stablehlo." in text or "vhlo." in text
+
+
+def read_module(text: str, name: str) -> Any:
+    """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
+    from nki_mlir.dialects.isa.ops import load_isa
+    from nki_mlir.dialects.mlir_ops import new_context
+    from nki_mlir.transforms.safety import check_safe
+    if is_graph_text(text):
+        from nki_mlir.conversion.graph.upstream import graph_context
+        context = graph_context()
+    else:
+        context = new_context()
+    if "isa." in text:
+        load_isa(context)
+    try:
+        module = parse_module(text, context, name)
+        check_safe(module)
+    except NkiMlirError as error:
+        raise renamed(error, name) from None
+    return module
+
+
+def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
+    """The error; its place, where that is in a text that came without a file name, gets the input's."""
+    if error.at is not None and error.at.file in ("-", "<stdin>"):
+        error.at = error.at._replace(file=name)
+    return error
 
 
 def parse_module(text: str, context: Any, name: str) -> Any:
@@ -97,38 +142,47 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     return Diagnostic(name if file in ("-", "") else file, line, column, "error", raw.message.replace("\0", ""))
 
 
-def load_kernel(source: str) -> Any:
-    """The kernel that ``FILE.py:FUNCTION`` names, with the vendor's module names made importable."""
+def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = ()) -> Any:
+    """The kernel that ``FILE.py:FUNCTION`` names, for a target and a launch grid.
+
+    The vendor's module names are made importable before its file is run.
+    """
+    from dataclasses import replace
+
+    from nki_mlir.language.kernel import Kernel, unwrap
+    from nki_mlir.machine import machine_named
+    file, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
+    found = run_file(Path(file or source))
+    kernels = {n: v for n, v in found.items() if isinstance(v, Kernel)}
+    if not name and len(kernels) != 1:
+        raise WhichKernel(file=file, found=", ".join(kernels) or "none")
+    one = found.get(name) if name else next(iter(kernels.values()))
+    if one is None or not callable(one):
+        raise NoKernel(file=file, name=name, found=", ".join(kernels) or "none")
+    kernel = unwrap(one)
+    if target:
+        machine_named(target)
+        kernel = replace(kernel, target=target, specializations={})
+    return kernel[grid] if grid else kernel
+
+
+def run_file(file: Path) -> dict[str, Any]:
+    """The names that a Python file defines, run as a module of its name."""
     import importlib.util
 
     from nki_mlir.compat import install
-    from nki_mlir.language.kernel import Kernel, unwrap
-    file, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
-    path = Path(file)
-    if not path.is_file():
+    if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
     install()
-    sys.path.insert(0, str(path.resolve().parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise SourceError(f"{file} is no Python file")
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except NkiMlirError:
         raise
     except Exception as error:
         raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}") from None
-    kernels = {n: v for n, v in vars(module).items() if isinstance(v, Kernel)}
-    if not name and len(kernels) == 1:
-        return next(iter(kernels.values()))
-    found = getattr(module, name, None) if name else None
-    if found is None or not callable(found):
-        raise NoKernel(file=file, name=name or "?", found=", ".join(kernels) or "no kernels")
-    return unwrap(found)
-
-
-def fail(error: NkiMlirError) -> int:
-    """Print an error as commands do; the exit status."""
-    print(error, file=sys.stderr)
-    return 1
+    return vars(module)

@@ -3,7 +3,6 @@
 
 import argparse
 import sys
-from typing import Any
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,52 +22,34 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
-    options = parser().parse_args(given)
-    from nki_mlir.cli import source
-    from nki_mlir.diagnostics import NkiMlirError
-    try:
-        from nki_mlir.cli.output import write_output
-        write_output(options.output, translate(options))
-    except NkiMlirError as error:
-        return source.fail(error)
+    """The command; returns the exit status."""
+    options = parser().parse_args(arguments)
+    from nki_mlir.cli.status import exit_status
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Translate, and write the result."""
+    from nki_mlir.cli.output import write_output
+    write_output(options.output, translate(options))
     return 0
 
 
-def translate(options: Any) -> str | bytes:
-    from nki_mlir.cli import source
-    if options.import_python:
-        return import_python(options)
+def translate(options: argparse.Namespace) -> str | bytes:
+    """What the source is in the other form."""
+    from nki_mlir.cli import opt, source
+    from nki_mlir.targets import neuron
     if options.assemble:
-        from nki_mlir.targets import neuron
         return neuron.assemble(source.read_text(options.source), source.display_name(options.source))
     if options.disassemble:
-        from nki_mlir.targets import neuron
-        return neuron.disassemble(read_bytes(options.source))
-    from nki_mlir.cli.opt import Options, parse, process
+        return neuron.disassemble(source.read_bytes(options.source))
+    command = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
+                                 *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
+    if options.import_python:
+        return "// -----\n".join(str(opt.process(m, command)) for m in opt.captured_modules(command))
+    command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
-    command = Options([options.source, "--lower-to-isa", f"--emit={'bin' if options.mlir_to_bin else 'asm'}"])
-    command.target = options.target
-    return process(parse(text, source.display_name(options.source), command), command)
-
-
-def import_python(options: Any) -> str:
-    from nki_mlir.cli.arguments import parse_arguments
-    from nki_mlir.cli.run import KernelSource
-    kernel = KernelSource(options, *parse_arguments(options.arg))
-    module, _ = kernel.module()
-    return str(module)
-
-
-def read_bytes(file: str) -> bytes:
-    from nki_mlir.cli.source import SourceError
-    try:
-        if file == "-":
-            return sys.stdin.buffer.read()
-        with open(file, "rb") as stream:
-            return stream.read()
-    except OSError as error:
-        raise SourceError(f"cannot read {file}: {error.strerror}") from None
+    return opt.process(source.read_module(text, source.display_name(options.source)), command)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "scalar.", "scf.", "arith.", "affine.", "memref.", "linalg.",
+ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.", "linalg.",
            "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer", "bufferization.to_tensor")
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
@@ -19,7 +19,7 @@ class UnsafeInput(NkiMlirError):
     code = "NKI-UNSAFE-INPUT"
     message = "{what}"
     why = "a module from a file may compute, but not reach code or memory outside of itself"
-    fix = "give a module at the nki, linalg or nisa level whose functions all have bodies"
+    fix = "give a module at the nki, linalg, nisa or isa level whose functions all have bodies"
 
 
 def check_safe(module: Any) -> None:

@@ -44,7 +44,7 @@ PASSED_OVER = 8                 # ready instructions that may be passed over for
 
 
 class ScheduleInstructions(Pass, name="schedule-instructions", reads=Level.NISA):
-    memory: int = MEMORY
+    memory: int = MEMORY        # percent of on-chip memory that buffers may fill
 
     def run(self, module: Any) -> None:
         from nki_mlir.transforms.read_code import read_code

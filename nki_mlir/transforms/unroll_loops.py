@@ -52,7 +52,7 @@ BODY = 1_000                    # instructions that a register loop's body shoul
 
 
 class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
-    limit: int = UNROLL_LIMIT
+    limit: int = UNROLL_LIMIT   # instructions; above it the largest outer loops stay
 
     def run(self, module: Any) -> None:
         from nki_mlir.transforms.read_code import read_code

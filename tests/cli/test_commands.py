@@ -74,6 +74,37 @@ def test_run_saves_results(tmp_path):
     np.testing.assert_array_equal(np.load(target)["result_0"][0, 0], [3.5, 5.5, 7.5])
 
 
+STREAMS = {"asm": "nkiasm", "bin": "nkibin", "mlir": "mlir"}
+
+
+@pytest.mark.parametrize("form", STREAMS)
+def test_streams_in_each_form_run_and_are_read(form, tmp_path):
+    """What --lower-to-isa writes is simulated, with the results of the module, and written in the other forms."""
+    file, ours, theirs = tmp_path / f"streams.{STREAMS[form]}", tmp_path / "a.npz", tmp_path / "b.npz"
+    module = "examples/mlir/tensor_add.mlir"
+    assert shell(f"nki-opt --lower-to-isa --emit={form} {module} -o {file}").returncode == 0
+    given = "--on=isa --quiet --arg 256x1024xf32=arange --arg b=256x1024xf32=ones"
+    for source, saved in ((file, ours), (module, theirs)):
+        done = shell(f"nki-run {source} {given} --save {saved}")
+        assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(np.load(ours)["c"], np.load(theirs)["c"])
+    done = shell(f"nki-run {file} --on=jit")
+    assert done.returncode == 1 and "cannot run on jit" in done.stderr
+    if form == "mlir":
+        again = shell(f"nki-opt {file}")
+        assert again.returncode == 0 and again.stdout == file.read_text() + "\n"
+        assert shell(f"nki-translate --mlir-to-asm {file}").stdout.startswith(".nki_isa 1\n")
+
+
+@pytest.mark.parametrize("form", ["asm", "mlir"])
+def test_streams_of_two_cores_run(form, tmp_path):
+    file = tmp_path / "cores"
+    assert shell(f"nki-opt --lower-to-isa --emit={form} lit_tests/isa/cores.mlir -o {file}").returncode == 0
+    done = shell(f"nki-run {file} --on=isa --arg 2x4xf32=arange")
+    assert done.returncode == 0, done.stderr
+    assert "out: float32[2, 4]" in done.stdout
+
+
 def test_split_input_file_keeps_line_numbers(tmp_path):
     file = tmp_path / "two.mlir"
     file.write_text("func.func @a() {\n  return\n}\n// -----\nfunc.func @b() {\n  oops\n}\n")
@@ -106,3 +137,4 @@ def test_help_is_quick_and_lists_passes():
     done = shell("nki-opt --help")
     assert done.returncode == 0
     assert "--nki-to-linalg" in done.stdout and "--split-masked-loops" in done.stdout
+    assert "[limit=50_000: instructions" in done.stdout

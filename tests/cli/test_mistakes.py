@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nki_mlir.cli import opt
+from nki_mlir.cli import opt, translate
+from nki_mlir.cli import run as run_command
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -97,10 +98,48 @@ def test_missing_file(capsys):
 def test_unknown_pass_and_option(tmp_path, capsys):
     file = tmp_path / "m.mlir"
     file.write_text(MODULE)
-    assert run(file, "--no-such-pass") == 1
+    assert run(file, "--pass-pipeline=no-such-pass") == 1
     assert "there is no pass named 'no-such-pass'" in capsys.readouterr().err
     assert run(file, "--split-masked-loops=nonsense=1") == 1
     assert "has no option 'nonsense'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--no-such-pass"], "unrecognized arguments: --no-such-pass"), (["-x"], "unrecognized arguments: -x"),
+    (["--emit=elf"], "argument --emit: invalid choice: 'elf'"),
+    (["--pass-pipeline=((("], "passes are given as A,B{x=1 y=2}"),
+    (["--lower-to-isa", "--lower-to-llvm"], "not allowed with argument --lower-to-isa"),
+    (["a.mlir"], "unrecognized arguments")])
+def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsys):
+    file = tmp_path / "m.mlir"
+    file.write_text(MODULE)
+    with pytest.raises(SystemExit) as ended:
+        run(file, *options)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
+
+
+@pytest.mark.parametrize("command, arguments, said", [
+    (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: AttributeError: 'str' object has no attribute"),
+    (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid is positive numbers"),
+    (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
+    (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], "'random:x' is no way to fill a tensor"),
+    (opt, ["examples/softmax.py"], "say which one as examples/softmax.py:FUNCTION"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--compare=jit,native"], "cannot run on native"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--target=trn9"], "there is no target named 'trn9'"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--grid=2"], "a module has its own"),
+    (run_command, ["examples/mlir/tensor_add.mlir", "--arg", "z=256x1024xf32"], "there is no input 'z'"),
+    (run_command, ["examples/mlir/tensor_add.mlir", *["--arg", "256x1024xf32"] * 3], "3 values are given for 2 inputs"),
+    (translate, ["--import-python", "examples/mlir/tensor_add.mlir"], "tensor_add.mlir is no Python file"),
+    (translate, ["--disassemble", "/nonexistent"], "cannot read /nonexistent: No such file or directory")])
+def test_arguments_that_do_not_fit(command, arguments, said, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    assert command.main(arguments) == 1
+    assert said in capsys.readouterr().err
 
 
 # -- the same mistakes in a kernel -------------------------------------------------------------------------------------

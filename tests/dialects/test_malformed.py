@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from nki_mlir.cli import opt
-from nki_mlir.cli.source import MalformedInput
+from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.targets.interpreter.module import compile_function, run_grid
@@ -341,7 +341,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.integer
 def test_changed_text__parses_or_is_diagnosed(module: str, edits: list[tuple[int, int, int]]) -> None:
     text = changed(module, edits)
     try:
-        opt.process(opt.parse(text, "module.mlir", OPTIONS), OPTIONS)
+        opt.process(read_module(text, "module.mlir"), OPTIONS)
     except MalformedInput as error:
         assert all(d.message and "internal error" not in d.message for d in error.diagnostics), str(error)
         assert re.match(r"module\.mlir:\d+:\d+: error: ", str(error))
@@ -349,7 +349,7 @@ def test_changed_text__parses_or_is_diagnosed(module: str, edits: list[tuple[int
         assert error.headline and error.code != "NKI-INTERNAL"
 
 
-OPTIONS = opt.Options(["module.mlir"])
+OPTIONS = opt.parse_options(["module.mlir"])
 
 
 # -- any change of a number, all the way down --------------------------------------------------------------------------
@@ -367,9 +367,9 @@ def test_changed_numbers__run_or_are_diagnosed(edits: list[tuple[int, int]], wha
         found = list(NUMBER.finditer(text))
         match = found[at % len(found)]
         text = text[:match.start()] + str(number) + text[match.end():]
-    options = opt.Options([what, "module.mlir"] if what.startswith("--lower") else ["module.mlir"])
+    options = opt.parse_options([what, "module.mlir"] if what.startswith("--lower") else ["module.mlir"])
     try:
-        module = opt.parse(text, "module.mlir", options)
+        module = read_module(text, "module.mlir")
         if what.startswith("--lower"):
             opt.process(module, options)
             return

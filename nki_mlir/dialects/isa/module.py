@@ -222,7 +222,20 @@ def location_of(op: Any) -> Location | None:
 
 
 def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> Instruction:
-    """One ``isa.instruction``. Without the program's variables they are looked up around it."""
+    """One ``isa.instruction``. Without the program's variables they are looked up around it.
+
+    Raises ``MalformedAttribute``, or the error of what an attribute names: the dialect declares the kind of each
+    attribute, not what arrays and dictionaries hold.
+    """
+    try:
+        return _instruction(op, variables)
+    except (MalformedAttribute, NkiMlirError):
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise MalformedAttribute(f"has an attribute that is not of the documented form: {error}") from None
+
+
+def _instruction(op: Any, variables: dict[str, Variable] | None) -> Instruction:
     marks = op.attributes
     name = marks["mnemonic"].value
     cls: Any = by_mnemonic().get(name)

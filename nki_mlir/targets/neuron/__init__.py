@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The Neuron core: instruction streams as assembly text and binary, and their simulation.
 
-``load`` runs a captured kernel on the simulator; ``emit`` is the last step of ``nki-opt --lower-to-isa``.
+``load`` runs a captured kernel on the simulator; ``emit`` is the last step of ``nki-opt --lower-to-isa``. The functions
+``program_of_...`` read what that wrote, in each of its forms, and ``simulate`` runs it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +13,11 @@ import numpy as np
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
 
-SEPARATOR = "// -----\n"
+SEPARATOR = "// -----\n"                # between the programs of several cores
 
-__all__ = ["assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "load", "lowered"]
+__all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "is_assembly",
+           "is_binary", "load", "lowered", "program_of_binary", "program_of_module", "programs_of_assembly", "simulate",
+           "write"]
 
 
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
@@ -56,12 +59,13 @@ def lowered(captured: Any) -> dict[tuple, Any]:
 
 
 def emit(module: Any, form: str = "asm") -> str | bytes:
-    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
-
-    Programs of several cores are texts one after the other.
-    """
+    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
     from nki_mlir.targets.neuron.emission import emit_each
-    programs = emit_each(module)
+    return write(emit_each(module), form)
+
+
+def write(programs: Sequence[Program], form: str) -> str | bytes:
+    """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
         from nki_mlir.targets.neuron.container import encode_program
         if len(programs) > 1:
@@ -72,6 +76,52 @@ def emit(module: Any, form: str = "asm") -> str | bytes:
         return SEPARATOR.join(map(program_text, programs))
     from nki_mlir.targets.neuron.assembly import print_program
     return SEPARATOR.join(map(print_program, programs))
+
+
+def program_of_module(module: Any) -> Program:
+    """The program of an isa-level module, checked like one that comes from a file."""
+    from nki_mlir.dialects.attributes import MalformedAttribute
+    from nki_mlir.dialects.isa.module import NotAProgram, read_program
+    from nki_mlir.targets.neuron.validate import check_program
+    try:
+        return check_program(read_program(module))
+    except (MalformedAttribute, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # The dialect knows the kind of each attribute, not what arrays and dictionaries hold.
+        raise NotAProgram(what=f"an attribute is not of the documented form: {error}") from None
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether a file's content is a binary container."""
+    from nki_mlir.targets.neuron.container import MAGIC
+    return data.startswith(MAGIC)
+
+
+def program_of_binary(data: bytes) -> Program:
+    """The program of a binary container."""
+    from nki_mlir.targets.neuron.container import decode_program
+    return decode_program(data)
+
+
+def is_assembly(data: bytes) -> bool:
+    """Whether a file's content is assembly: its first line that is no comment names the version."""
+    first = next((line for line in data.splitlines() if line.strip() and not line.lstrip().startswith(b"//")), b"")
+    return first.lstrip().startswith(b".nki_isa")
+
+
+def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
+    """The program of each core; errors name the file, line and column."""
+    from nki_mlir.targets.neuron.parser import parse_program
+    found, lines = [], 0
+    for part in text.split(SEPARATOR):
+        found.append(parse_program("\n" * lines + part, file))
+        lines += part.count("\n") + 1
+    return found
+
+
+def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    """Run a program on each core; updated inputs and all outputs are written in place."""
+    from nki_mlir.targets.neuron.simulator import simulate_cores
+    simulate_cores(programs, inputs, outputs)
 
 
 def assemble(text: str, file: str = "<assembly>") -> bytes:

@@ -56,6 +56,7 @@ def test_branch__to_the_end_of_a_stream(context):
     ('["x", #nki', '["z", #nki', "there is no variable 'z'"),
     ('["x", #nki', '["sbuf", #nki', "the access of 'src' does not fit its memory 'sbuf'"),
     ('fields = {dst = "r1", value', 'fields = {dst = 1 : i64, value', "field dst of MOVE cannot be 1"),
+    ('waits = [[', 'waits = [[], [', "has an attribute that is not of the documented form"),
     ('{op = "lt"', '{op = "less"', "'isa.branch' has no comparison"),
 ])
 def test_error__malformed(old, new, what, context):

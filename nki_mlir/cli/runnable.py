@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What ``nki-run`` runs: a Python kernel, a module, a StableHLO graph, or instruction streams, with their inputs.
+
+Each has ``executors``, the names of those that take it; ``run(on)``, its results as (name, array) pairs; and
+``module()``, what ``--verify-each`` lowers, with its inputs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nki_mlir.cli.source import (
+    SourceError,
+    display_name,
+    is_graph_text,
+    is_kernel,
+    load_kernel,
+    read_bytes,
+    read_module,
+)
+from nki_mlir.diagnostics import NkiMlirError
+
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+Results = list[tuple[str, Any]]
+
+
+class Runnable(ABC):
+    """Something with its inputs."""
+
+    executors: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def run(self, on: str) -> Results:
+        """Its results; the inputs stay as they are."""
+
+    @abstractmethod
+    def module(self) -> tuple[Any, list[Any]]:
+        """A module at the nki, linalg or nisa level, and the inputs of its function."""
+
+
+class NotTaken(NkiMlirError):
+    code = "NKI-RUN"
+    message = "{what} cannot run on {on}"
+    fix = "choose {executors}"
+
+
+class NotVerified(NkiMlirError):
+    code = "NKI-VERIFY-EACH"
+    message = "--verify-each does not take {what}"
+    fix = "give a kernel, or a module at the nki, linalg or nisa level"
+
+
+class TooMany(NkiMlirError):
+    code = "NKI-ARG"
+    message = "{what}"
+    fix = "the inputs are {names}"
+
+
+def runnable(source: str, positional: list[Any], keywords: dict[str, Any], target: str | None,
+             grid: tuple[int, ...]) -> Runnable:
+    """What a file holds, told by its name and content, with values for its inputs."""
+    if is_kernel(source):
+        return KernelSource(load_kernel(source, target, grid), positional, keywords)
+    if grid:
+        raise SourceError("--grid is for kernels: a module has its own")
+    name, data = display_name(source), read_bytes(source)
+    programs = programs_of(data, name)
+    if programs:
+        if target:
+            raise SourceError("--target is too late: instruction streams are made for one")
+        return StreamsSource(programs, positional, keywords)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"cannot read {source}: {error}") from None
+    if is_graph_text(text):
+        return GraphSource(text, positional)
+    return ModuleSource(read_module(text, name), positional, keywords, target)
+
+
+def programs_of(data: bytes, name: str) -> list[Any]:
+    """The programs of a binary, of assembly or of modules at the isa level, one a core; none in anything else."""
+    from nki_mlir.targets import neuron
+    if neuron.is_binary(data):
+        return [neuron.program_of_binary(data)]
+    if neuron.is_assembly(data):
+        return neuron.programs_of_assembly(data.decode(), name)
+    if b"isa.program" in data:
+        return [neuron.program_of_module(read_module(part, name)) for part in data.decode().split(neuron.SEPARATOR)]
+    return []
+
+
+def check_executor(one: Runnable, on: str, what: str) -> None:
+    """Raises ``NotTaken`` where an executor does not take it."""
+    if on not in one.executors:
+        raise NotTaken(what=what, on=on, executors=" or ".join(one.executors))
+
+
+class KernelSource(Runnable):
+    """A Python kernel with its arguments."""
+
+    executors = EXECUTORS
+
+    def __init__(self, kernel: Any, positional: list[Any], keywords: dict[str, Any]) -> None:
+        self.kernel, self.positional, self.keywords = kernel, positional, keywords
+
+    def run(self, on: str) -> Results:
+        arguments, keywords = copied(self.positional), {k: copied([v])[0] for k, v in self.keywords.items()}
+        results = self.kernel.run(tuple(arguments), keywords, on)
+        several = results if isinstance(results, tuple) else (results,)
+        return [(f"result {k}", r) for k, r in enumerate(several)]
+
+    def module(self) -> tuple[Any, list[Any]]:
+        modules, inputs = captured(self.kernel, self.positional, self.keywords)
+        return modules[0], inputs
+
+
+class ModuleSource(Runnable):
+    """The kernel function of a module, its inputs given or random."""
+
+    executors = ("interpreter", "jit", "isa")
+
+    def __init__(self, module: Any, positional: list[Any], keywords: dict[str, Any], target: str | None = None) -> None:
+        from nki_mlir.dialects.kernel_function import the_kernel
+        if target:
+            set_target(module, target)
+        self.given = module
+        self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in the_kernel(module).inputs], positional, keywords)
+
+    def run(self, on: str) -> Results:
+        return run_module(self.given, self.inputs, on)
+
+    def module(self) -> tuple[Any, list[Any]]:
+        return self.given, self.inputs
+
+
+class GraphSource(Runnable):
+    """A StableHLO module whose kernels are linked."""
+
+    executors = ("jit", "isa")
+
+    def __init__(self, text: str, positional: list[Any]) -> None:
+        self.text, self.positional = text, positional
+
+    def run(self, on: str) -> Results:
+        from nki_mlir.frameworks import stablehlo
+        run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
+        return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
+
+    def module(self) -> tuple[Any, list[Any]]:
+        raise NotVerified(what="a graph")
+
+
+class StreamsSource(Runnable):
+    """Instruction streams, one program a core; inputs given or random. The cores share inputs and outputs."""
+
+    executors = ("isa",)
+
+    def __init__(self, programs: list[Any], positional: list[Any], keywords: dict[str, Any]) -> None:
+        self.programs = programs
+        self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
+                                 positional, keywords)
+
+    def run(self, on: str) -> Results:
+        from nki_mlir.targets import neuron
+        inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
+        made = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
+        neuron.simulate(self.programs, inputs, made)
+        if not outputs:
+            return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
+        return [(v.name, array) for v, array in zip(outputs, made)]
+
+    def module(self) -> tuple[Any, list[Any]]:
+        raise NotVerified(what="instruction streams")
+
+
+def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[Any],
+               keywords: dict[str, Any]) -> list[Any]:
+    """The value of each input (name, shape, dtype): as given by place or name, else random."""
+    from nki_mlir.cli.arguments import fill
+    names = [name for name, _, _ in wanted]
+    if len(positional) > len(names):
+        raise TooMany(what=f"{len(positional)} values are given for {len(names)} inputs", names=", ".join(names))
+    unknown = next((name for name in keywords if name not in names), None)
+    if unknown is not None:
+        raise TooMany(what=f"there is no input '{unknown}'", names=", ".join(names))
+    given = dict(zip(names, positional)) | keywords
+    return [checked_input(given[name], name, shape, dtype) if name in given else fill(shape, dtype, "random", k, name)
+            for k, (name, shape, dtype) in enumerate(wanted)]
+
+
+def checked_input(array: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The array; raises ``SourceError`` where it has not the shape and dtype."""
+    from nki_mlir.scalar.dtypes import dtype_of
+    if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
+        found = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
+        raise SourceError(f"argument {name} is {found}; the function takes {shape} {dtype}")
+    return array
+
+
+def copied(values: list[Any]) -> list[Any]:
+    """Arrays are copied, since kernels may update them."""
+    return [v.copy() if isinstance(v, np.ndarray) else v for v in values]
+
+
+def captured(kernel: Any, positional: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The distinct modules of a kernel for these arguments, and the tensors among them."""
+    from nki_mlir.language.kernel import describe_array, is_array
+    bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
+    return kernel.specialize(bound).modules, bound.tensors
+
+
+def set_target(module: Any, target: str) -> None:
+    """Make a module one for that target; raises ``UnknownTarget``."""
+    from nki_mlir.bindings import ir
+    from nki_mlir.machine import machine_named
+    machine_named(target)
+    with module.context:
+        module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
+
+
+def run_module(module: Any, inputs: list[Any], on: str) -> Results:
+    """The results (and updated inputs) of a module's kernel function on an executor."""
+    from nki_mlir.dialects.kernel_function import the_kernel
+    from nki_mlir.frontend.capture import Captured, Variant
+    from nki_mlir.language.kernel import executor
+    kernel = the_kernel(module)
+    program = executor(on)(Captured({(): Variant(module, [], None, 0)}, 0, {}), kernel.grid)
+    arrays = copied(inputs)
+    shared = [np.zeros(a.shape, a.dtype.numpy) for a in kernel.shared if a.dtype is not None]
+    program(arrays, shared)
+    made = []
+    for number in kernel.results or [k for k, a in enumerate(kernel.arguments) if a.kind == "shared"]:
+        spec = kernel.arguments[number]
+        made.append((spec.name, shared[spec.place] if spec.kind == "shared" else arrays[spec.place]))
+    return made or [(a.name, arrays[a.place]) for a in kernel.inputs]
