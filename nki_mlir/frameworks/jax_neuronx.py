@@ -8,11 +8,11 @@ from typing import Any
 import jax
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.nisa.written import OutputNotWritten
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax import describe, is_tensor
 from nki_mlir.frameworks.jax_primitive import bind
 from nki_mlir.frameworks.registry import PlainResults
-from nki_mlir.frontend.errors import OutputNotWritten
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
 
 

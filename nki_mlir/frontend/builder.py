@@ -158,12 +158,17 @@ class Builder:
             return None
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        for field, view in zip(present, used):
-            if field.writes and view.buffer.space == HBM and view.buffer not in self.written:
-                self.written[view.buffer] = user_location()
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
+        for field, view in zip(present, used):
+            if field.writes and view.buffer.space == HBM:
+                self.wrote(op, view.buffer, symbols)
         return op
+
+    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
+        """The operation, which was performed last, writes a tensor in HBM."""
+        if buffer not in self.written:
+            self.written[buffer] = user_location()
 
     def _restrict(self, op: Op, views: dict[str, View], mask: Any, symbols: list[Symbol], place: dict[Symbol, int]
                   ) -> bool:

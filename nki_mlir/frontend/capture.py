@@ -43,6 +43,8 @@ class Variant:
     outputs: list[Output]
     structure: Any              # how the kernel returned them: None, one, or a tuple
     unproved: int               # operations with a bound left to a check at run time
+    open: frozenset[int] = frozenset()          # numbers of the outputs that only a run can tell to be written
+    certain: frozenset[int] = frozenset()       # of those that are written in any case
 
 
 @dataclass
@@ -95,7 +97,11 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
             # Programs with equal text share one module, so that it is compiled once.
             variants[fixed] = texts.setdefault(str(made.module), made) if axes else made
         else:
-            return Captured(variants, attempts, plan.reasons)
+            left = frozenset[int]().union(*(v.open for v in variants.values())).difference(
+                *(v.certain for v in variants.values()))
+            if all(("written", n) in plan.reasons for n in left):
+                return Captured(variants, attempts, plan.reasons)
+            plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in left})
 
 
 @dataclass
@@ -129,4 +135,4 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
         finally:
             current.reset(token)
         made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input") for b in outputs]
-        return Variant(module, made, structure, builder.unproved)
+        return Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))

@@ -13,8 +13,12 @@ PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
 
 
 @contextmanager
-def open_while(builder: MlirBuilder, register: View, comparison: str, limit: View | int) -> Iterator[None]:
-    """Operations emitted inside are the loop's body; it runs while ``register (comparison) limit`` holds."""
+def open_while(builder: MlirBuilder, register: View, comparison: str, limit: View | int, may_skip: bool = True
+               ) -> Iterator[None]:
+    """Operations emitted inside are the loop's body; it runs while ``register (comparison) limit`` holds.
+
+    ``may_skip`` says whether that may be never.
+    """
     loop = builder._op("scf.while", regions=2)
     before, after = (region.blocks.append() for region in loop.regions)
     builder.scopes.append(Scope(before, loop))
@@ -24,7 +28,7 @@ def open_while(builder: MlirBuilder, register: View, comparison: str, limit: Vie
         "predicate": ir.IntegerAttr.get(builder.make.i64, PREDICATES[comparison])}).results[0]
     builder._op("scf.condition", [holds])
     builder.scopes.pop()
-    builder.scopes.append(Scope(after, loop))
+    builder.scopes.append(Scope(after, loop, may_skip=may_skip))
     builder.last = None
     yield
     builder._terminate()

@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands
+from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
@@ -55,6 +56,10 @@ class EagerBuilder(Builder):
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
+
+    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
+        if happens(masks_of(op, symbols)) is not False:
+            super().wrote(op, buffer, symbols)
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: dict[str, Any]) -> None:

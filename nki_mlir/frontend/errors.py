@@ -114,12 +114,6 @@ class MutableNotReturned(KernelError):
     fix = "return it with the kernel's results"
 
 
-class OutputNotWritten(KernelError):
-    code = "err_tensor_output_not_written_to"
-    message = "{what}"
-    fix = "store to the output with nl.store, and return it"
-
-
 class OutsideKernel(KernelError):
     code = "err_nki_api_outside_of_nki_kernel"
     message = "{name} was called outside of a kernel"

@@ -18,6 +18,7 @@ from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.frontend.initialization import FirstUses
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.outputs import OutputWrites
 from nki_mlir.frontend.replay import Block, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
@@ -35,6 +36,8 @@ class Scope:
     facts: tuple[Index, ...] = ()
     condition: tuple[Index, ...] = ()   # what an enclosing if depends on
     parallel: bool = False
+    may_skip: bool = False              # a run may pass it without an iteration
+    holds: Mask | None = None           # the condition of a branch
     end: Any = field(init=False)        # where the next operation goes
 
     def __post_init__(self) -> None:
@@ -88,6 +91,7 @@ class MlirBuilder(Builder):
         self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={
             "sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(ir.FunctionType.get([], []))})
         self.scopes = [Scope(self.function.regions[0].blocks.append())]
+        self.output_writes = OutputWrites(self, {key[1] for key in plan.reasons if key[0] == "written"})
 
     # -- requests ------------------------------------------------------------------------------------------------------
     def request(self, symbol: Symbol, why: str) -> None:
@@ -229,6 +233,11 @@ class MlirBuilder(Builder):
         values = [t.handle for _, t in operands]
         self._op(op.full_name(), [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
 
+    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
+        super().wrote(op, buffer, symbols)
+        if buffer.role == "output" and buffer not in self.output_writes.certain:
+            self.output_writes.wrote(op, buffer, symbols)
+
     def out_of_scope(self, buffer: Buffer) -> None:
         """A tensor of a block that has ended is an error; a branch on program ids alone is decided in each program."""
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
@@ -282,9 +291,11 @@ class MlirBuilder(Builder):
         then, otherwise = (r.blocks.append() for r in op.regions)
         outside = (~condition).facts if len(condition.terms) == 1 else ()
         terms = tuple(e for e, _ in condition.terms)
-        first, second = Scope(then, op, None, condition.facts, terms), Scope(otherwise, op, None, outside, terms)
+        first = Scope(then, op, None, condition.facts, terms, holds=condition)
+        second = Scope(otherwise, op, None, outside, terms, holds=~condition)
         if condition.negated:
             first.facts, second.facts = Mask(condition.terms).facts, ()
+            first.holds, second.holds = second.holds, first.holds
         self.branches.append((second, first) if condition.negated else (first, second))
         self.scopes.append(self.branches[-1][0])
         self.last = None
@@ -310,6 +321,7 @@ class MlirBuilder(Builder):
 
     def finish(self, results: Sequence[Buffer]) -> Any:
         """Close the function. Results are named by the argument that holds them."""
+        self.output_writes.check(results)
         self._op("func.return")
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
@@ -339,7 +351,8 @@ class MlirBuilder(Builder):
         low, high = index.interval()
         first, last = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
         name = f"({index}) {'//' if kind == 'floordiv' else '%'} {by}"
-        symbol = Symbol(name, first, last, symbols[0].key, self, op.results[0], parents=tuple(symbols))
+        symbol = Symbol(name, first, last, symbols[0].key, self, op.results[0], parents=tuple(symbols),
+                        formula=(index, kind, by))
         return Index(0, {symbol: 1})
 
     def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Any] = (), attributes: Any = None,

@@ -14,7 +14,7 @@ class Symbol:
     """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
 
     ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
-    not together with theirs.
+    not together with theirs. ``formula`` is then (index, floordiv or mod, number).
     """
 
     name: str
@@ -26,6 +26,7 @@ class Symbol:
     step: int = 1
     is_open: bool = True                # False once the loop has ended
     parents: tuple["Symbol", ...] = ()
+    formula: tuple[Any, str, int] | None = None
 
     def roots(self) -> list["Symbol"]:
         """The loop variables and program ids it comes from."""

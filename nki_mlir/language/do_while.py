@@ -38,7 +38,7 @@ class Unconditional:
         from nki_mlir.frontend.dynamic_loops import open_while
         register = creation.filled((1, 1), 1, INT32)
         before = snapshot(variables(names))
-        with open_while(builder, register, "ne", 0):
+        with open_while(builder, register, "ne", 0, may_skip=False):
             yield
             changed = sorted(changes(before, snapshot(variables(names))))
             if changed:

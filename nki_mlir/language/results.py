@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError, Location
-from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope, OutputNotWritten
+from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
 

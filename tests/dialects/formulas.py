@@ -359,7 +359,7 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
     "nisa.scatter_columns": columns_scattered, "nisa.topk": largest, "nisa.nonzero_with_count": nonzero,
     "nisa.quantize_mx": quantized, "nisa.nc_matmul_mx": mx_product,
     "nisa.nc_matmul_transpose": lambda o, x: np.einsum("km,kn->mn", x["stationary"], x["moving"]),
-    "nisa.core_barrier": lambda o, x: (), "nisa.rank_id": lambda o, x: np.zeros((1, 1)),
+    "nisa.core_barrier": lambda o, x: (), "nisa.require_written": lambda o, x: (), "nisa.rank_id": lambda o, x: np.zeros((1, 1)),
     **{f"nisa.{n}": lambda o, x: x["src"] for n in ("sendrecv", "all_reduce", "all_gather", "reduce_scatter",
                                                     "all_to_all", "permute")},
     "nisa.ring_permute": lambda o, x: x["src"] + x.get("other", 0), "nisa.varying_exchange": exchanged,

@@ -186,6 +186,8 @@ _GIVEN = [
            {"library": "tests", "function": "turned", "numbers": "[2.0]", "busy": 3000, "transfers_in": 2,
             "bytes_in": 1 << 33, "transfers_out": 1, "bytes_out": 96}),
     Sample("nisa.core_barrier", {"data": "hbm PxFxf32"}, {"cores": (0,)}),
+    Sample("nisa.require_written", {"flag": "sbuf 1x1xi32"}, {"output": "out", "reason": "its loop did not run"},
+           ({"P": 1},)),
     Sample("nisa.sendrecv", {"dst": A, "src": A}, {"send_to": 0, "receive_from": 0, "pipe": 3}),
     Sample("nisa.all_reduce", {"dst": A, "src": A}, {"op": "add", "groups": "[[0]]"}),
     Sample("nisa.all_gather", {"dst": A, "src": A}, {"dim": 1, "groups": "[[0]]"}),

@@ -48,7 +48,7 @@ def test_operation__survives_text(name: str) -> None:
 def test_operation__names_its_parts(name: str) -> None:
     cls = REGISTRY[name]
     assert cls.__doc__ and cls.full_name() == name
-    assert any(f.writes for f in cls.tiles) or name in ("nki.device_print", "nisa.core_barrier")
+    assert any(f.writes for f in cls.tiles) or name in ("nki.device_print", "nisa.core_barrier", "nisa.require_written")
     op = SAMPLES[name].make()
     iteration = op.iteration()
     assert set(iteration.axes) == {f.name for f, _ in op.operands()}

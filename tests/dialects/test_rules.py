@@ -248,7 +248,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.gpsimd_call", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)},
      "'gpsimd_call': it has no mask: a program works on whole tensors"),
     *((f"nisa.{name}", {"mask": (Constraint(Linear(0, (), ((0, 1),))),)}, f"'{name}': it has no mask")
-      for name in (*COLLECTIVES, "core_barrier", "sendrecv", "rank_id")),
+      for name in (*COLLECTIVES, "core_barrier", "sendrecv", "rank_id", "require_written")),
     *((f"nisa.{name}", {"dst": "hbm PxFxf32" if space == "sbuf" else "sbuf PxFxf32"},
        f"'{name}': operands are all in HBM or all in SBUF") for name, space in COLLECTIVES.items()),
     *((f"nisa.{name}", {"groups": groups}, f"'{name}': groups are lists of different numbers as JSON, got {groups}")
@@ -258,6 +258,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     *((f"nisa.{name}", {"groups": "[[0, 1, 2]]"} | change, f"'{name}': src[4, 6] has no 3 equal parts along axis 0")
       for name, change in (("all_to_all", {}), ("reduce_scatter", {"dst": "sbuf Px2xf32"}))),
     ("nisa.core_barrier", {"cores": (1, 1)}, "'core_barrier': cores are different numbers from 0, got (1, 1)"),
+    ("nisa.require_written", {"flag": "sbuf 1x2xi32"}, "'require_written': the flag is one element, got [1, 2]"),
     ("nisa.sendrecv", {"send_to": -1}, "'sendrecv': cores are numbers from 0"),
     ("nisa.all_reduce", {"op": "multiply"},
      "attribute 'op' of 'all_reduce' is 'multiply', which must be one of add, minimum, maximum"),

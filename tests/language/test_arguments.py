@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutputNotWritten
+from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -411,7 +412,23 @@ def test_output_must_be_written(on):
     def one_of_two(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         return output_of(nl.load(x)), out
-    for kernel in (never, dead_loop, one_of_two):
+
+    @nki.jit
+    def under_conditions(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for i in nl.sequential_range(8):
+            if (i > 3) & (i % 8 < 3):
+                nl.store(out, nl.load(x))
+        return out
+
+    @nki.jit
+    def under_masks(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        rows = nl.arange(x.shape[0])[:, None]
+        for i in nl.sequential_range(4):
+            nl.store(out, nl.load(x), mask=(rows + i > 3) & (rows + i < 4))
+        return out
+    for kernel in (never, dead_loop, one_of_two, under_conditions, under_masks):
         error = failing(on, OutputNotWritten, kernel, X)
         assert error.name == "err_tensor_output_not_written_to"
         assert error.at.line == statement(kernel.func, "out = nl.ndarray")

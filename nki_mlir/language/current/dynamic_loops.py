@@ -31,6 +31,12 @@ def nesting() -> Iterator[None]:
         loops.pop()
 
 
+def note_idle(runs: bool) -> None:
+    """Keep the place of a loop that runs no iteration: it may be why an output is not written."""
+    if not runs:
+        active().properties.setdefault("idle_loops", []).append(user_location())
+
+
 def check_bound(what: str, bound: Any) -> None:
     require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
 
@@ -47,13 +53,15 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
     with nesting():
         if not builder.symbolic:
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
+            note_idle(counter.value < limit)                    # type: ignore[operator]
             for value in range(counter.value, limit, step):     # type: ignore[arg-type]
                 put(counter.state, value)
                 yield counter
             return
         from nki_mlir.frontend.dynamic_loops import open_while
         held = upper.state if isinstance(upper, VirtualRegister) else upper
-        with open_while(builder, counter.state, "slt", held):
+        runs = isinstance(lower, int) and isinstance(upper, int) and lower < upper
+        with open_while(builder, counter.state, "slt", held, may_skip=not runs):
             with not_carried(state):
                 try:
                     yield counter
@@ -91,6 +99,7 @@ def _while_loop(init: Any, body_fun: Callable) -> None:
             register_move(condition, result)
     with nesting():
         if not builder.symbolic:
+            note_idle(bool(condition.value))
             while condition.value:
                 body()
             return

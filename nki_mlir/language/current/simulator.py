@@ -15,10 +15,10 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
+from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Operands, current
 from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.errors import OutputNotWritten
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer, View
@@ -152,7 +152,10 @@ def check_written(returned: Any, cores: Sequence[Core], at: Location | None) -> 
     for _, tensor in leaves_of(returned, lambda v: isinstance(v, NkiTensor)):
         buffer = tensor.storage.buffer
         if buffer.role == "output" and id(buffer.handle) not in written:
-            raise OutputNotWritten(what=f"the output {buffer.name} is never written").located(buffer.place or at)
+            loops = [loop for core in cores for loop in core.properties.get("idle_loops", ())]
+            reason = f": {idle(loops[0])}" if loops else ""
+            raise OutputNotWritten(what=f"the output {buffer.name} is never written{reason}").located(
+                buffer.place or at)
 
 
 def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Any:

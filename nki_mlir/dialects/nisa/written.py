@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The check, at the end of a kernel, that an output which only a loop of the device writes has been written."""
+
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError, Location
+from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.nisa.meeting import ANY
+from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.op import In
+from nki_mlir.machine import Machine
+from nki_mlir.scalar.dtypes import INT32
+
+
+class OutputNotWritten(KernelError):
+    code = "err_tensor_output_not_written_to"
+    message = "{what}"
+    fix = "store to the output with nl.store, before any loop that may run no iteration, and return it"
+
+
+def idle(loop: Location) -> str:
+    """Why an output is not written that only this loop writes."""
+    return f"no iteration of the loop at {PurePath(loop.file).name}:{loop.line} ran"
+
+
+class RequireWrittenOp(Whole, name="require_written", engines=ANY, mnemonic="REQUIRE_WRITTEN", opcode=0x8F):
+    """An error if the flag is 0: the ``output`` of that name has not been written.
+
+    Whatever writes the output sets the flag; ``reason`` says why none may have run. A simulation checks, the device
+    does not.
+    """
+
+    flag: In
+    output: str
+    reason: str
+
+    def verify(self, check: Any) -> None:
+        check.spaces("flag", SBUF)
+        check.dtype("flag", INT32)
+        check.rule(self.flag.shape == (1, 1), f"the flag is one element, got {list(self.flag.shape)}")
+        check.rule(not self.mask, "it has no mask")
+
+    def reference(self, flag: np.ndarray) -> None:
+        if not flag.any():
+            raise OutputNotWritten(what=f"the output {self.output} is never written: {self.reason}")
+
+    def cycles(self, machine: Machine) -> float:
+        return machine.minimum_interval_cycles

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whether conditions on indices hold anywhere: found by trying the values of their symbols and axes."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.index import Index, Mask, Symbol
+
+MOST_POINTS = 1 << 22           # values at which conditions are tried
+
+
+def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
+    """The mask of an operation as a condition on symbols and axes."""
+    if not op.mask:
+        return []
+    extents = op.iteration().extents
+    terms = []
+    for constraint in op.mask:
+        form, axes = constraint.form, dict(constraint.form.axes)
+        index = Index(form.const, {symbols[p]: c for p, c in form.symbols})
+        terms.append((index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents), constraint.equal))
+    return [Mask(tuple(terms))]
+
+
+def happens(conditions: Sequence[Mask]) -> bool | None:
+    """Whether all conditions hold for some values of their symbols and axes; None where these are too many to tell."""
+    if not conditions:
+        return True
+    indices = [e for c in conditions for e, _ in c.terms]
+    roots = list(dict.fromkeys(r for e in indices for s in e.symbols for r in s.roots()))
+    extents = next((e.shape for e in indices if e.shape), ())
+    spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
+    if Points(roots, len(extents), [sorted({s[0], s[-1]}) for s in spans]).some(conditions):
+        return True
+    return Points(roots, len(extents), spans).some(conditions) if prod(map(len, spans)) <= MOST_POINTS else None
+
+
+class Points:
+    """Values of axes, then of symbols, each along a dimension of its own."""
+
+    def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:
+        placed = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]
+        self.axes: list[Any] = placed[:axes]
+        self.values: dict[Symbol, Any] = dict(zip(roots, placed[axes:]))
+
+    def some(self, conditions: Sequence[Mask]) -> bool:
+        holds: Any = True
+        for condition in conditions:
+            holds = holds & self.truth(condition)
+        return bool(np.any(holds))
+
+    def truth(self, mask: Mask) -> Any:
+        values = [(self.of(e), equal) for e, equal in mask.terms]
+        holds: Any = True
+        for value, equal in values:
+            holds = holds & (value == 0 if equal else value >= 0)
+        return holds ^ mask.negated
+
+    def of(self, index: Index) -> Any:
+        total: Any = np.int64(index.const)
+        for symbol, c in index.symbols.items():
+            total = total + c * self.value(symbol)
+        for position, c in zip(self.axes, index.axes):
+            total = total + c * position
+        return total
+
+    def value(self, symbol: Symbol) -> Any:
+        if symbol not in self.values:
+            assert symbol.formula is not None
+            index, kind, by = symbol.formula
+            value = self.of(index)
+            self.values[symbol] = value // by if kind == "floordiv" else value % by
+        return self.values[symbol]

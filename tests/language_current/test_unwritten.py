@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Outputs that only loops of the device write: an error where these run no iteration, on every executor."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.current import typing as nt
+
+from .running import numbers, run
+
+X = numbers(4, 8)
+
+
+def count(*values):
+    return np.array(values, np.int32).reshape(-1, 1)
+
+
+def register(limit):
+    made = nisa.register_alloc()
+    nisa.register_load(made, limit)
+    return made
+
+
+def copied(bound, dst, src):
+    def body(i):
+        nisa.dma_copy(dst, src)
+    nl.fori_loop(0, bound, body)
+
+
+def by_fori_loop(x, limit):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+
+    def body(i):
+        nisa.dma_copy(out, x)
+    nl.fori_loop(0, register(limit), body)
+    return out
+
+
+def by_dynamic_range(x, limit):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        counts = nl.dynamic_range(register(limit))
+    for _ in counts:
+        nisa.dma_copy(out, x)
+    return out
+
+
+def by_while_loop(x, limit):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    left = nl.load(limit)
+
+    def body(r):
+        nisa.dma_copy(out, x)
+        nisa.tensor_scalar(left, left, nl.subtract, 1)
+        nisa.register_load(r, left)
+        return r
+    nl.while_loop(register(limit), body)
+    return out
+
+
+def by_loops_in_loops(x, limit):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    bound = register(limit)
+
+    def inner(j):
+        nisa.dma_copy(out, x)
+    nl.fori_loop(0, 2, lambda i: nl.fori_loop(0, bound, inner))
+    return out
+
+
+def module_of(kernel, *arrays, cores=None):
+    chosen = nki.jit(kernel) if cores is None else nki.jit(kernel)[cores]
+    bound = chosen.bind(arrays, {}, lambda v: isinstance(v, np.ndarray), chosen.describe)
+    return [str(module) for module in chosen.specialize(bound).modules]
+
+
+@pytest.mark.parametrize("kernel", [by_fori_loop, by_dynamic_range, by_while_loop, by_loops_in_loops])
+def test_loop_that_runs_no_iteration(on, kernel):
+    np.testing.assert_array_equal(run(on, kernel, X, count(2)), X)
+    with pytest.raises(OutputNotWritten, match="err_tensor_output_not_written_to") as raised:
+        run(on, kernel, X, count(0))
+    first = kernel.__code__.co_firstlineno
+    assert (raised.value.at.file, raised.value.at.line) == (__file__, first + 1)
+    assert "is never written: no iteration of the loop at test_unwritten.py:" in raised.value.headline
+    loop = int(raised.value.headline.rsplit(":", 1)[1].split()[0])
+    assert first + 1 < loop <= first + 12
+    assert "before any loop that may run no iteration" in raised.value.advice[1]
+
+
+def test_one_output_of_two(on):
+    def kernel(x, limit):
+        first, second = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name=n) for n in ("first", "second"))
+        nisa.dma_copy(first, x)
+        copied(register(limit), second, x)
+        return first, second
+    with pytest.raises(OutputNotWritten, match="the output second is never written"):
+        run(on, kernel, X, count(0))
+    for made in run(on, kernel, X, count(1)):
+        np.testing.assert_array_equal(made, X)
+
+
+def by_each_core(x, limit):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    own = nl.program_id(0)
+    copied(register(limit[own:own + 1]), out, x)
+    return out
+
+
+def test_two_cores_count_together(on):
+    for counts in ((1, 0), (0, 1), (1, 1)):
+        np.testing.assert_array_equal(run(on, by_each_core, X, count(*counts), cores=2), X)
+    with pytest.raises(OutputNotWritten, match="no iteration of the loop"):
+        run(on, by_each_core, X, count(0, 0), cores=2)
+
+
+def test_written_before_the_loop(on):
+    def kernel(x, limit):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        copied(register(limit), out[0:1], x[1:2])
+        return out
+    np.testing.assert_array_equal(run(on, kernel, X, count(0)), X)
+    assert "require_written" not in module_of(kernel, X, count(0))[0]
+
+
+def test_input_that_a_loop_updates_keeps_its_value(on):
+    def kernel(x: nt.mutable_tensor, limit):
+        copied(register(limit), x[0:1], x[1:2])
+        return x
+    np.testing.assert_array_equal(run(on, kernel, X, count(0)), X)
+
+
+def test_nothing_is_added_for_what_is_written_for_certain():
+    def constant(x, limit):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        copied(3, out, x)
+        return out
+
+    def by_one_core(x, limit):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(out, x)
+        else:
+            copied(register(limit), out[0:1], x[0:1])
+        return out
+    texts = [*module_of(constant, X, count(0)), *module_of(by_one_core, X, count(0), cores=2)]
+    assert not any("require_written" in text or "written." in text for text in texts)
+    assert module_of(by_fori_loop, X, count(0))[0].count("nisa.require_written") == 1
+
+
+@pytest.mark.parametrize("executor", ["interpreter", "jit", "isa"])
+def test_a_program_that_was_read_from_text(executor):
+    from nki_mlir.frameworks.on_arrays import run_on_arrays
+    from nki_mlir.frameworks.registry import PlainResults, callee_from, callee_of
+    chosen = nki.jit(by_fori_loop)
+    bound = chosen.bind((X, count(0)), {}, lambda v: isinstance(v, np.ndarray), chosen.describe)
+    record = callee_of(chosen.specialize(bound), executor, PlainResults()).record
+    callee = callee_from(record.config, executor)
+    np.testing.assert_array_equal(run_on_arrays(callee, [X, count(3)])[0], X)
+    with pytest.raises(OutputNotWritten, match=r"no iteration of the loop at test_unwritten\.py"):
+        run_on_arrays(callee, [X, count(0)])
