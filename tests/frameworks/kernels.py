@@ -4,6 +4,9 @@
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
+from nki_mlir.language.current import isa as current_nisa
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
 
 
 def ids(shape):
@@ -141,4 +144,17 @@ def summed_over_programs(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     rows = nl.ds(nl.program_id(0) * 16, 16)
     nl.store(out[rows, :], nl.all_reduce(nl.load(x[rows, :]), nl.add, program_axes=0))
+    return out
+
+
+@current_nki.jit
+def copied_times(x, count):
+    """x, which a loop of the device copies ``count`` times."""
+    out = current_nl.ndarray(x.shape, x.dtype, buffer=current_nl.shared_hbm, name="out")
+    bound = current_nisa.register_alloc()
+    current_nisa.register_load(bound, count)
+
+    def body(i):
+        current_nisa.dma_copy(out, x)
+    current_nl.fori_loop(0, bound, body)
     return out

@@ -52,6 +52,21 @@ def agrees(function, *arguments, tolerance=1e-4):
     same(program(*arrays), expected, tolerance)
 
 
+def test_an_output_that_no_iteration_writes():
+    from nki_mlir.dialects.nisa.written import OutputNotWritten
+    none, one = (np.array([[n]], np.int32) for n in (0, 1))
+    graph = jax.jit(lambda a, n: kernels.copied_times(a, n) + 1)
+    np.testing.assert_array_equal(graph(A, one), A + 1)
+    with pytest.raises(Exception, match="the output out is never written: no iteration of the loop"):
+        jax.block_until_ready(graph(A, none))
+    for on in ("", "isa"):
+        program = LinkedProgram(graph.lower(A, none).as_text(), on)
+        assert program.whole
+        np.testing.assert_array_equal(program(A, one)[0], A + 1)
+        with pytest.raises(OutputNotWritten, match="the output out is never written: no iteration of the loop"):
+            program(A, none)
+
+
 def attention(x, wq, wk, wv):
     q, k, v = [(x @ w).reshape(32, 4, 16).transpose(1, 0, 2) for w in (wq, wk, wv)]
     scores = jnp.where(jnp.tril(jnp.ones((32, 32), bool)), jnp.einsum("hqd,hkd->hqk", q, k) / 4, -1e9)
