@@ -954,6 +954,20 @@ func.func @rank_id(%dst: memref<1x1xi32, "sbuf">) {
   return
 }
 
+// An error where the flag is 0: nothing wrote the output.
+// CHECK-LABEL: func.func @require_written(
+// CHECK: "nisa.require_written"(%arg0)
+// CHECK-SAME: engine = "unknown"
+// CHECK-SAME: output = "out"
+// CHECK-SAME: reason = "its loop did not run"
+func.func @require_written(%flag: memref<1x1xi32, "sbuf">) {
+  "nisa.require_written"(%flag) {
+    access = [#chip_1x1_i32], mask = #all,
+    engine = "unknown", output = "out", reason = "its loop did not run"
+  } : (memref<1x1xi32, "sbuf">) -> ()
+  return
+}
+
 // dst = this member's part of the fold of everyone's src.
 // CHECK-LABEL: func.func @reduce_scatter(
 // CHECK: "nisa.reduce_scatter"(%arg0, %arg1)
