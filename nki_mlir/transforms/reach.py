@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which partitions an engine reaches: tiles begin at quadrants, and each lane finds its data in its own partition."""
 
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
+
+
+def is_transfer(op: Op) -> bool:
+    """Whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
+    return op.queued or any(tile.space == HBM for _, tile in op.operands())
 
 
 def is_spread(tile: Tile) -> bool:

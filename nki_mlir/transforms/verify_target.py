@@ -10,7 +10,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Tile
+from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
@@ -20,7 +20,7 @@ from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import FLOAT8_E4M3FN, FLOAT32
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.passes import Pass
-from nki_mlir.transforms.reach import is_spread, starts_legally
+from nki_mlir.transforms.reach import is_spread, is_transfer, starts_legally
 
 
 class StartPartition(KernelError):
@@ -116,8 +116,8 @@ def _instructions(function: Any) -> list[Any]:
 def check(op: Any, machine: Machine) -> None:
     """All rules for one instruction; raises the error of the first that is broken."""
     _generation(op, machine)
-    if op.queued or any(tile.space == HBM for _, tile in op.operands()):
-        return          # a transfer, which begins at any partition
+    if is_transfer(op):
+        return
     engine = op.runs_on
     for field, tile in op.operands():
         if tile.on_chip:

@@ -8,6 +8,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import scalar
 
 from .running import check, floats, run
 
@@ -235,6 +236,23 @@ def test_gather_of_rows(executor):
         return o
     table, index = floats(200, 40), np.random.default_rng(5).integers(0, 200, (64, 1)).astype(np.int32)
     check(executor, kernel, table[index[:, 0]], table, index)
+
+
+def test_gather_of_rows__masked_in_a_loop_of_the_device(executor):
+    """The mask leaves one row, at a partition where no engine begins but a transfer may."""
+    @nki.jit
+    def kernel(table, index):
+        o = out((8, 6))
+        nl.store(o, 0.0)
+        going, turns, last = scalar(True), nl.full((1, 1), 2, nl.int32), nl.arange(8)[:, None] >= 7
+        while going:
+            rows = nl.add(nl.load(index), 1, dtype=nl.int32)
+            nl.store(o, nl.load(table[rows, nl.arange(6)[None, :]], mask=last), mask=last)
+            turns[...] = nl.subtract(turns, 1)
+            going = scalar(turns)
+        return o
+    table, index = floats(20, 6), np.arange(8, dtype=np.int32)[:, None]
+    check(executor, kernel, np.r_[np.zeros((7, 6), np.float32), table[8:9]], table, index)
 
 
 def test_block_at_run_time__its_rows(executor):

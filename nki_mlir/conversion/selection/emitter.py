@@ -24,7 +24,7 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
 from nki_mlir.transforms.mask_boxes import Box, in_box, with_used_symbols
-from nki_mlir.transforms.reach import is_spread, starts_legally
+from nki_mlir.transforms.reach import is_spread, is_transfer, starts_legally
 
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 
@@ -164,7 +164,7 @@ class Emitter:
     def reach(self, op: NisaOp) -> None:
         """Write an instruction with its operands where its engine reaches them."""
         engine = Engine(op.engine)
-        if isinstance(op, DmaCopyOp):
+        if is_transfer(op):
             return self.write(op)
         after = []
         psum_sources = 0
