@@ -166,3 +166,46 @@ def test_a_program_that_was_read_from_text(executor):
     np.testing.assert_array_equal(run_on_arrays(callee, [X, count(3)])[0], X)
     with pytest.raises(OutputNotWritten, match=r"no iteration of the loop at test_unwritten\.py"):
         run_on_arrays(callee, [X, count(0)])
+
+
+# -- elements that are not written -------------------------------------------------------------------------------------
+def rows_by_number(x, limit):
+    """The first rows of x, by a loop that writes one at a time."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+
+    def body(i):
+        row = [[x.shape[1], 1], [1, x.shape[1]]]
+        nisa.dma_copy(out.ap(row, scalar_offset=i, indirect_dim=0), x.ap(row, scalar_offset=i, indirect_dim=0))
+    nl.fori_loop(0, register(limit), body)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("executor", ["interpreter", "jit", "isa"])
+def test_elements_that_a_run_leaves_out_are_zero(executor, dtype):
+    x = np.full((4, 8), 4, dtype)
+    np.testing.assert_array_equal(run(executor, rows_by_number, x, count(3)), x * (np.arange(4) < 3)[:, None])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_simulation_names_elements_that_are_not_written(dtype, recwarn):
+    x = np.full((4, 8), 4, dtype)               # 4 is also what fresh integers hold
+    np.testing.assert_array_equal(run("eager", rows_by_number, x, count(4)), x)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"8 of the 32 elements of the output out are never written, first element "
+                                         r"\[3, 0\]: (nan|4) here, 0 where the kernel is compiled") as found:
+        made = run("eager", rows_by_number, x, count(3))
+    np.testing.assert_array_equal(made[:3], x[:3])
+    assert (found[0].filename, found[0].lineno) == (__file__, rows_by_number.__code__.co_firstlineno + 2)
+
+
+def test_simulation_of_parts(recwarn):
+    def columns(x, last):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        for k in range(0, last, 2):
+            nisa.dma_copy(out[:, k:k + 2], x[:, k:k + 2])
+        return out
+    np.testing.assert_array_equal(run("eager", columns, X, 8), X)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"8 of the 32 elements of the output out .* first element \[0, 6\]"):
+        run("eager", columns, X, 6)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.locations import user_location
 
@@ -110,9 +110,9 @@ def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
 _shown: dict[Any, Any] = {}
 
 
-def warn(text: str) -> None:
+def warn(text: str, at: Location | None = None) -> None:
     """A warning at the kernel's line; the same one is shown once a line."""
-    at = user_location()
+    at = at or user_location()
     warnings.warn_explicit(text, NkiWarning, at.file, at.line, registry=_shown)
 
 

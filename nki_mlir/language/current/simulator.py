@@ -23,6 +23,8 @@ from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
+from nki_mlir.language.current.elements import WrittenElements
+from nki_mlir.language.current.errors import invalid, warn
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -38,10 +40,15 @@ class Core(EagerBuilder):
     """One core of a launch. Tensors in shared HBM are the same memory on all: by name, or by the order they are made
     in."""
 
-    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray]
-                 ) -> None:
+    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray],
+                 elements: WrittenElements) -> None:
         super().__init__(grid, point, target=target, fill=sentinel)
-        self.common = common
+        self.common, self.elements = common, elements
+
+    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
+        super().wrote(op, buffer, symbols)
+        if buffer.role == "output":
+            self.elements.note(op, buffer)
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0,
@@ -53,7 +60,6 @@ class Core(EagerBuilder):
             self.taken += 1
             held = self.common.setdefault(key, made.handle)
             if held.shape != made.handle.shape or held.dtype != made.handle.dtype:
-                from nki_mlir.language.current.errors import invalid
                 invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
             made.handle = held
         return made
@@ -126,9 +132,10 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     if not rounds():
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())
-    cores = [core(grid, (number,) if grid else (), target, common) for number in range(count)]
+    elements = WrittenElements()
+    cores = [core(grid, (number,) if grid else (), target, common, elements) for number in range(count)]
     results = run_programs(lambda number: _run(kernel, cores[number], bound, used), count)
-    check_written(results[0], cores, kernel.location)
+    check_written(results[0], cores, elements, kernel.location)
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
@@ -146,16 +153,24 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     return map_leaves(results[0], lambda v: isinstance(v, NkiTensor), out)
 
 
-def check_written(returned: Any, cores: Sequence[Core], at: Location | None) -> None:
-    """Some core has written each tensor that is returned; ``at`` is the kernel."""
+def check_written(returned: Any, cores: Sequence[Core], elements: WrittenElements, at: Location | None) -> None:
+    """Some core has written each tensor that is returned; ``at`` is the kernel. A warning where some elements are not.
+    """
     written = {id(buffer.handle) for core in cores for buffer in core.written}
     for _, tensor in leaves_of(returned, lambda v: isinstance(v, NkiTensor)):
         buffer = tensor.storage.buffer
-        if buffer.role == "output" and id(buffer.handle) not in written:
+        if buffer.role != "output":
+            continue
+        if id(buffer.handle) not in written:
             loops = [loop for core in cores for loop in core.properties.get("idle_loops", ())]
             reason = f": {idle(loops[0])}" if loops else ""
             raise OutputNotWritten(what=f"the output {buffer.name} is never written{reason}").located(
                 buffer.place or at)
+        if (missing := elements.missing(buffer)) is not None:
+            left, first = missing
+            held = f"{sentinel(buffer.dtype):g} here, 0 where the kernel is compiled"
+            warn(f"{left} of the {buffer.handle.size} elements of the output {buffer.name} are never written, first "
+                 f"element {first}: {held}", buffer.place or at)
 
 
 def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Any:
