@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random kernels of the beta generation: statements, loops and masks. Its operations are in ``beta_operations``."""
+"""Random kernels of the beta generation: statements, loops and masks. Its operations are in ``beta_rules``."""
 
 from math import inf
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random kernels of the current generation: loops of Python and of the device, registers, destinations.
 
-Its operations are in ``current_operations``.
+Its operations are in ``current_rules``.
 """
 
 from math import inf

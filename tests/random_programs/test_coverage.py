@@ -14,7 +14,7 @@ from nki_mlir.language.current import language as current_nl
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 
-from . import beta_operations, current_operations  # noqa: F401
+from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
 from .current import CurrentWriter
 from .writer import DTYPES

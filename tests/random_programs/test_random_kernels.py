@@ -22,7 +22,7 @@ from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 
 from ..language.generated import kernel_from_text
-from . import beta_operations, current_operations  # noqa: F401
+from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
 from .comparing import check_agreement
 from .current import CurrentWriter
