@@ -161,10 +161,10 @@ module {
       %3 = irdl.base "#builtin.array"
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.array"
+      %7 = irdl.base "#builtin.string"
       %8 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "op" = %6, "axes" = %7, "negate" = %8}
+      irdl.attributes {"access" = %3, "mask" = %4, "op" = %5, "axes" = %6, "engine" = %7, "negate" = %8}
     }
     irdl.operation @tensor_partition_reduce {
       %0 = irdl.any

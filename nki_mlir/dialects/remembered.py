@@ -16,9 +16,10 @@ T = TypeVar("T")
 def table_of(context: Any) -> dict[Any, Any]:
     """What has been read in a context."""
     global _latest
-    if _latest[0] is not context:
-        _latest = context, {}
-    return _latest[1]
+    latest = _latest                # another thread may change it from here on
+    if latest[0] is not context:
+        latest = _latest = context, {}
+    return latest[1]
 
 
 def remembered(read: Callable[[Any], T]) -> Callable[[Any], T]:

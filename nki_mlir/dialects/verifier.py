@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 
@@ -225,13 +225,3 @@ def verify_bounds(op: Any, interval: Interval) -> None:
     check = Check(op)
     for field, tile in op.operands():
         check.bounds(tile, interval, field.name)
-
-
-def holds_nowhere(mask: Mask, ranges: Ranges, counts: tuple[int, ...]) -> bool:
-    """Whether a constraint is false for all symbol values and all elements."""
-    return any(c.form.interval(ranges, counts)[1] < 0 or (c.equal and c.form.interval(ranges, counts)[0] > 0)
-               for c in mask)
-
-
-def always_holds(form: Linear, ranges: Ranges, counts: tuple[int, ...]) -> bool:
-    return form.interval(ranges, counts)[0] >= 0

@@ -10,8 +10,9 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 
-ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.", "linalg.",
-           "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer", "bufferization.to_tensor")
+ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
+           "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
+           "bufferization.to_tensor")
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
 

@@ -102,7 +102,24 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         return max(machine.minimum_interval_cycles, self.dst.free_elements / 4)
 
 
-class TensorScalarAccumulateOp(Accumulating, name="tensor_scalar_accumulate", engines=(Engine.VECTOR,),
+class _WithOperand(Accumulating):
+    """Family: first src op0 operand0, a [P, 1] tile or the constant ``imm0``; then what the class adds."""
+
+    def verify(self, check: Any) -> None:
+        check.alu("op0", 1, 2)
+        check.on_chip("dst", "src", "operand0")
+        check.same_shape("dst", "src")
+        check.per_partition("dst", "operand0")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
+        self.verify_accumulator(check)
+
+    def with_operand(self, src: np.ndarray, operand: tuple[np.ndarray, ...], reverse: bool = False) -> np.ndarray:
+        """src op0 operand0, or the other way round."""
+        right = per_row(operand[0], src) if operand else np.float32(self.imm0)          # type: ignore[attr-defined]
+        return np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, reverse))  # type: ignore[attr-defined]
+
+
+class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", engines=(Engine.VECTOR,),
                                mnemonic="TENSOR_SCALAR_ACCUMULATE", opcode=0x76):
     """dst = src op0 operand0; its reduction accumulates and is read into ``reduce_res``, times -1 with ``negate``."""
 
@@ -118,17 +135,8 @@ class TensorScalarAccumulateOp(Accumulating, name="tensor_scalar_accumulate", en
     reverse0: bool = False
     negate: bool = False
 
-    def verify(self, check: Any) -> None:
-        check.alu("op0", 1, 2)
-        check.on_chip("dst", "src", "operand0")
-        check.same_shape("dst", "src")
-        check.per_partition("dst", "operand0")
-        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
-        self.verify_accumulator(check)
-
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
-        right = per_row(operand[0], src) if operand else np.float32(self.imm0)
-        value = np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, self.reverse0))
+        value = self.with_operand(src, operand, self.reverse0)
         made = self.results(value, accumulator)
         return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
 
@@ -136,7 +144,7 @@ class TensorScalarAccumulateOp(Accumulating, name="tensor_scalar_accumulate", en
         return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
 
 
-class TensorScalarCumulativeOp(Accumulating, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
+class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
                                mnemonic="TENSOR_SCALAR_CUMULATIVE", opcode=0x77):
     """dst[i] = op1(op0(src[i], operand0), dst[i-1]) along the free axis; dst[-1] and the last one are the registers."""
 
@@ -152,19 +160,13 @@ class TensorScalarCumulativeOp(Accumulating, name="tensor_scalar_cumulative", en
     reduce_op: str = "add"
 
     def verify(self, check: Any) -> None:
-        check.alu("op0", 1, 2)
+        super().verify(check)
         check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
-        check.on_chip("dst", "src", "operand0")
-        check.same_shape("dst", "src")
-        check.per_partition("dst", "operand0")
-        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
-        self.verify_accumulator(check)
         check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
         p = src.shape[0]
-        right = per_row(operand[0], src) if operand else np.float32(self.imm0)
-        value = np.asarray(apply_alu(ArrayScalars(FLOAT32), self.op0, src, right, False)).reshape(p, -1)
+        value = self.with_operand(src, operand).reshape(p, -1)
         start = 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)
         carry = accumulator.reshape(p) if self.reduce_cmd == "reduce" else np.full(p, start, np.float32)
         step, made = ALU[self.op1].numpy, np.empty(value.shape, np.float32)

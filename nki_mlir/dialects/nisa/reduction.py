@@ -6,42 +6,25 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
-from nki_mlir.dialects.nki.reduction import reduce_keeping, reduced_shape
+from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping
 from nki_mlir.dialects.op import ArrayScalars, In, Iteration, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
-REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 ARITHMETIC_REDUCTIONS = [name for name in REDUCTIONS if ALU[name].group != "bitwise"]
 
 
-class TensorReduceOp(NisaOp, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE", opcode=0x20):
+class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE",
+                     opcode=0x20):
     """dst = src reduced by ``op`` over free ``axes`` (extent 1 in dst), times -1 with ``negate``."""
 
-    dst: Out
-    src: In
-    op: str
-    axes: tuple
     negate: bool = False
 
     def verify(self, check: Any) -> None:
-        check.one_of("op", REDUCTIONS)
-        check.on_chip("dst", "src")
-        check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
-                   f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
-        check.shape("dst", reduced_shape(self.src.shape, self.axes))
-        bits = check.bits(["op"], "src")
-        check.rule(not (bits and self.negate), "negate is for arithmetic reductions")
-
-    @property
-    def compute(self) -> DType:
-        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
-
-    def iteration(self) -> Iteration:
-        every = tuple(range(len(self.src.shape)))
-        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.axes))
+        super().verify(check)
+        check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions")
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         value = reduce_keeping(self.op, src, self.axes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.op import Elementwise, In, Iteration, Linear, NkiOp, Out
+from nki_mlir.dialects.op import Elementwise, In, Iteration, Linear, NkiOp, Op, Out
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
 
 
@@ -57,16 +57,22 @@ class CopyOp(NkiOp, Copying, name="copy"):
         check.same_shape("dst", "src")
 
 
-class TransposeOp(NkiOp, name="transpose"):
-    """dst[f, p] = src[p, f]: partitions become the free axis."""
+class Transposing(Op):
+    """Family: dst[f, p] = src[p, f], with the bits as they are where the dtypes are equal."""
 
     dst: Out
     src: In
 
+    @property
+    def largest(self) -> dict[int, int]:
+        """Axis of the source -> its largest extent. What becomes the partition axis has at most 128."""
+        return {1: 128}
+
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src")
         check.rule(len(self.src.shape) == 2, f"transposes 2-D tiles, got {list(self.src.shape)}")
-        check.at_most("src", 1, self.src.shape[1], 128)
+        for axis, limit in self.largest.items():
+            check.at_most("src", axis, self.src.shape[axis], limit)
         check.shape("dst", self.src.shape[::-1])
 
     @property
@@ -84,6 +90,10 @@ class TransposeOp(NkiOp, name="transpose"):
 
     def body(self, s: Any, src: Any) -> Any:
         return src
+
+
+class TransposeOp(NkiOp, Transposing, name="transpose"):
+    """dst[f, p] = src[p, f]: partitions become the free axis."""
 
 
 def constant_compute(dtype: DType) -> DType:

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.op import In, Iteration, NkiOp, Out
+from nki_mlir.dialects.op import In, Iteration, NkiOp, Op, Out
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -22,8 +24,8 @@ def reduce_keeping(op: str, array: np.ndarray, axes: tuple[int, ...]) -> np.ndar
     return np.expand_dims(reduce(array, axes), axes)
 
 
-class ReduceOp(NkiOp, name="reduce"):
-    """dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on those axes."""
+class Reducing(Op):
+    """Family: dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on these."""
 
     dst: Out
     src: In
@@ -31,7 +33,7 @@ class ReduceOp(NkiOp, name="reduce"):
     axes: tuple
 
     def verify(self, check: Any) -> None:
-        check.one_of("op", [n for n, op in ALU.items() if op.reduce is not None])
+        check.one_of("op", REDUCTIONS)
         check.on_chip("dst", "src")
         check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
                    f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
@@ -45,6 +47,10 @@ class ReduceOp(NkiOp, name="reduce"):
     def iteration(self) -> Iteration:
         every = tuple(range(len(self.src.shape)))
         return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.axes))
+
+
+class ReduceOp(NkiOp, Reducing, name="reduce"):
+    """dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on those axes."""
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, self.axes)

@@ -256,10 +256,6 @@ def flat_tile(op: str, label: str, value: Any) -> View:
     return dense[0]
 
 
-def new_tile(shape: Any, dtype: DType, space: str = SBUF) -> NkiTensor:
-    return allocate(shape, dtype, psum if space == "psum" else sbuf)
-
-
 __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "paired", "read_into", "reading",
            "scalar", "tile", "write_from", "writing"]
 

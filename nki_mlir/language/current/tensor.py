@@ -81,16 +81,6 @@ class NkiTensor:
         return self.dtype.itemsize
 
     @property
-    def is_identity(self) -> bool:
-        return self.storage.identity
-
-    @property
-    def device_value(self) -> View | None:
-        """The view of the captured program's buffer; None while the kernel is simulated."""
-        from nki_mlir.language.current.lowering import concrete_value, core_view
-        return core_view(self) if concrete_value(self) is None else None
-
-    @property
     def sim_value(self) -> np.ndarray | None:
         """The elements while the kernel is simulated; None while it is captured."""
         from nki_mlir.language.current.lowering import concrete_value
