@@ -69,6 +69,11 @@ class NkiMlirError(Exception):
 class KernelError(NkiMlirError, SyntaxError):
     """A mistake in a kernel. The documents give ``SyntaxError`` as the Python class of most named errors."""
 
+    @property
+    def msg(self) -> str:                       # type: ignore[override]
+        """The text, which ``traceback`` (and with it pytest, logging, notebooks) takes from here for a SyntaxError."""
+        return str(self)
+
 
 class Unsupported(NkiMlirError):
     """Something that this toolchain does not do, said by name, with what to use in its place."""
