@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors of kernels read the same wherever Python shows them: the documents make them SyntaxErrors, which Python prints its
-own way."""
+"""Errors of kernels read the same wherever Python shows them.
+
+The documents make them SyntaxErrors, which Python's traceback module prints in its own way.
+"""
 
 import traceback
 

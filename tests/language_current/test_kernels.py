@@ -28,7 +28,8 @@ def test_decorators():
     x = numbers(16, 8)
     bare, called = nki.jit(doubled), nki.jit()(doubled)
     assert nki.jit(bare) is bare
-    for kernel in (bare, called, nki.simulate(doubled), nki.simulate(bare[1]), nki.cpu_simulate(bare)[1]):
+    for kernel in (bare, called, nki.simulate(doubled), nki.simulate(bare[1]), nki.simulate(bare)[1],
+                   nki.cpu_simulate(bare)[1]):
         np.testing.assert_array_equal(kernel(x), x * 2)
     with pytest.raises(TypeError, match="platform_target"):
         nki.jit(platform_target="trn2")

@@ -193,3 +193,35 @@ def test_simulation_takes_and_gives_torch_tensors(dtype):
     given = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).to(getattr(torch, dtype))
     result = nki.simulate(same)(given)
     assert result.dtype is given.dtype and torch.equal(result.float(), given.float())
+
+
+# -- regions of memory, sliced -----------------------------------------------------------------------------------------
+def test_slices_of_memory_are_places_for_tensors(on):
+    def body(dst, x):
+        left = nl.sbuf[0:4, 0:128].view(nl.float32, (4, 8), name="left")
+        half = nl.sbuf[32:64, 64:].view(nl.bfloat16, (4, 8))
+        product = nl.psum[:, 2048:4096].view(nl.float32, (8, 4))
+        nisa.tensor_copy(left, x)
+        nisa.tensor_copy(half, left)
+        nisa.tensor_copy(left, half)
+        nisa.nc_transpose(product, left)
+        other = nl.sbuf.view(nl.float32, (8, 4))
+        nisa.tensor_copy(other, product)
+        nisa.nc_transpose(dst, other, engine=nisa.engine.vector)
+    check(on, body, X.astype(nl.bfloat16).astype(np.float32), X)
+
+
+@pytest.mark.parametrize("place, text", [
+    (lambda: nl.sbuf[0:4, 0:16].view(nl.float32, (4, 8)), r"shape has size 32 \(bytes\), which is too large for buffer "
+                                                          r"of size 16 \(bytes\)"),
+    (lambda: nl.sbuf[0:2, 0:64].view(nl.float32, (4, 8)), "4 partitions do not fit in a region of 2"),
+    (lambda: nl.sbuf[16:48, 0:64].view(nl.float32, (4, 8)), "partition dimension must be 0, 32, 64, or 96"),
+    (lambda: nl.sbuf[0:4, 1:64], "begins at an even byte, got 1"),
+    (lambda: nl.sbuf[0:4, ::2], "sliced with step 1"),
+    (lambda: nl.sbuf[4:4], "is empty"),
+    (lambda: nl.sbuf[0], "expecting one or two slices"),
+    (lambda: nl.shared_hbm[0:4], "only nl.sbuf and nl.psum are sliced"),
+])
+def test_slices_of_memory_that_are_no_places(place, text):
+    with pytest.raises((NkiTypeError, NkiValidationError), match=text):
+        on_tiles("eager", lambda dst, x: place(), [((4, 8), nl.float32)], X)

@@ -153,31 +153,27 @@ def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
     return Kernel(fn)
 
 
-def simulate(kernel: Any) -> Callable:
-    """The kernel (or plain function) as a function on arrays that runs in the simulator."""
-    chosen = jit(kernel)
-
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        return simulator.simulate(chosen, arguments, keywords, chosen.simulation_target)
-    return call
-
-
-class CpuSimulate:
-    """``cpu_simulate(kernel)[lnc](**arguments)``: the simulator's older entry."""
+class Simulation:
+    """A kernel (or plain function) as a function on arrays that runs in the simulator, on ``[cores]``."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = jit(kernel)
 
-    def __getitem__(self, cores: int) -> Callable:
-        return simulate(self.kernel[cores])
+    def __getitem__(self, cores: int) -> "Simulation":
+        return Simulation(self.kernel[cores])
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return simulate(self.kernel)(*arguments, **keywords)
+        return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target)
 
 
-def cpu_simulate(kernel: Any) -> CpuSimulate:
-    """The simulator of older releases: ``cpu_simulate(kernel)[lnc](...)``."""
-    return CpuSimulate(kernel)
+def simulate(kernel: Any) -> Simulation:
+    """``simulate(kernel[cores])(...)``: the kernel in the simulator."""
+    return Simulation(kernel)
+
+
+def cpu_simulate(kernel: Any) -> Simulation:
+    """The simulator of older releases: ``cpu_simulate(kernel)[cores](...)``."""
+    return Simulation(kernel)
 
 
 def program_id(axis: int = 0) -> int:

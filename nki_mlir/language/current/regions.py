@@ -26,6 +26,16 @@ class MemoryRegion(enum.Enum):
         """The core's name of the memory."""
         return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
 
+    def __getitem__(self, key: Any) -> Any:
+        """``nl.sbuf[partitions, bytes]`` of release 0.2: a place for ``.view(dtype, shape)``."""
+        from nki_mlir.language.current.windows import Window  # makes tensors, which know their region
+        return Window.of(self, key)
+
+    def view(self, dtype: Any, shape: Any, name: str = "") -> Any:
+        """``nl.sbuf.view(dtype, shape)`` of release 0.2: a tensor somewhere in this memory."""
+        from nki_mlir.language.current.creation import ndarray
+        return ndarray(shape, dtype, self, name)
+
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 hbm = private_hbm = MemoryRegion.private_hbm
