@@ -92,9 +92,11 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     @property
     def exact(self) -> bool:
         """Whether this is integer arithmetic on GpSimd."""
-        whole = self.operand0.dtype.is_integer if self.operand0 is not None else float(self.imm0).is_integer()
-        return (self.op0 in EXACT_INTEGER and self.op1 == "bypass" and whole and self.src.dtype.is_integer
-                and self.src.dtype.bits >= 32)
+        steps = [(self.op0, self.operand0, self.imm0)]
+        steps += [] if self.op1 == "bypass" else [(self.op1, self.operand1, self.imm1)]
+        return self.src.dtype.is_integer and self.src.dtype.bits >= 32 and all(
+            op in EXACT_INTEGER and (tile.dtype.is_integer if tile is not None else float(number).is_integer())
+            for op, tile, number in steps)
 
     @property
     def runs_on(self) -> Engine:

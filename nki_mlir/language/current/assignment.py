@@ -14,6 +14,7 @@ from nki_mlir.language.current.errors import require
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.dtypes import FLOAT32
 
 LEADING = Dim(1, 0, 1)
 
@@ -45,6 +46,8 @@ def fill(target: NkiTensor, value: float) -> None:
 def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine: str = "unknown") -> None:
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, src=src)
+        if engine == "scalar" and target.dtype is source.dtype and target.dtype.itemsize == 4:
+            target, source = target.like(dtype=FLOAT32), source.like(dtype=FLOAT32)     # bits, through its float32
         emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
 
 

@@ -23,7 +23,8 @@ from nki_mlir.dialects.nisa.collectives import (
 from nki_mlir.dialects.op import Op
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import NkiValidationError, reported, require
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import NkiValidationError, require
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import is_hbm

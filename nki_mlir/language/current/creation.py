@@ -11,7 +11,8 @@ from nki_mlir.language import creation, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location, whole
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, whole
 from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -76,7 +77,7 @@ def ones(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTenso
 
 
 @reported
-def full(shape: Any, fill_value: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def full(shape: Any, fill_value: float, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
     """A tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 

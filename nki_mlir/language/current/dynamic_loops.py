@@ -12,7 +12,8 @@ from typing import Any
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import variables
 from nki_mlir.language import operations as ops
-from nki_mlir.language.current.errors import NkiValidationError, reported, require, user_location, warn
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import NkiValidationError, require, user_location, warn
 from nki_mlir.language.current.isa_register import put, register_alloc, register_move
 from nki_mlir.language.current.loop_statements import closure_of, for_statement, holds, not_carried
 from nki_mlir.language.current.register import VirtualRegister

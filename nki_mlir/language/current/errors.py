@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Errors and warnings of the current generation: one class for what an instruction does not allow, with its place."""
 
-import inspect
 import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
-from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.locations import user_location
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Advised(NkiMlirError):
@@ -114,36 +109,3 @@ def warn(text: str, at: Location | None = None) -> None:
     """A warning at the kernel's line; the same one is shown once a line."""
     at = at or user_location()
     warnings.warn_explicit(text, NkiWarning, at.file, at.line, registry=_shown)
-
-
-def reported(function: Function) -> Function:
-    """The function with errors of the core as ``NkiValidationError``.
-
-    An index that is out of bounds at run time stays the ``IndexError`` it is.
-    """
-    @wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        try:
-            return function(*arguments, **keywords)
-        except IndirectOutOfBounds:
-            raise
-        except KernelError as error:
-            raise of_core(error) from error
-        except TypeError as error:
-            at_the_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
-            if not at_the_call or isinstance(error, NkiMlirError):
-                raise
-            raise NkiTypeError(str(error), fix=f"call it as {function.__name__}{form_of(function)}").located(
-                user_location()) from None
-    return call                                                 # type: ignore[return-value]
-
-
-def form_of(function: Callable) -> inspect.Signature:
-    """The parameters as one writes them in a call."""
-    signature = inspect.signature(function)
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    return signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-
-
-def parameters(function: Callable) -> list[str]:
-    return list(inspect.signature(function).parameters)

@@ -10,8 +10,9 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import Scalar, reported
 from nki_mlir.language.current.creation import dtype_argument
-from nki_mlir.language.current.errors import NkiTypeError, invalid, reported, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -265,7 +266,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-06, dtype: A
 
 
 @reported
-def dropout(x: Any, rate: Any, dtype: Any = None) -> NkiTensor:
+def dropout(x: Any, rate: Scalar, dtype: Any = None) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
     view = low.core_view(on_chip("dropout", "x", x))
     return low.adopt(special.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))

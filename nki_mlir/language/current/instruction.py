@@ -6,11 +6,16 @@ from functools import wraps
 from typing import Any
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.language.current.errors import reported, require
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.older_forms import of_today
 from nki_mlir.language.current.regions import machine
-from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
+from nki_mlir.scalar.tokens import alu_token, token_name
 
+ACTIVATION_FUNCTIONS = frozenset((
+    "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
+    "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "erf", "erf_dx", "exp", "log", "sin",
+    "arctan", "sqrt", "rsqrt", "reciprocal"))
 CHIPS = {2: "trn1", 3: "trn2", 4: "trn3"}
 
 
@@ -84,8 +89,8 @@ def alu(token: Any, what: str) -> str:
 
 def activation_name(token: Any, what: str) -> str:
     """The name of an activation function."""
-    try:
-        return activation_token(token).name
-    except TypeError:
-        require(token_name(token) == "prelu", f"{what}: {named(token)} is not an activation function")
-        return "prelu"
+    name = token_name(token)
+    if name not in ACTIVATION_FUNCTIONS:
+        near = ", ".join(sorted(ACTIVATION_FUNCTIONS))
+        invalid(f"{what}: {named(token)} is not an activation function", fix=f"one of nl.: {near}")
+    return str(name)

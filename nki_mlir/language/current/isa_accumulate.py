@@ -12,6 +12,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import Scalar
 from nki_mlir.language.current.errors import invalid, require, warn
 from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
@@ -20,6 +21,10 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import INT32, TFLOAT32, UINT32
 
 FP32_MIN = -3.4028235e38
+COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
+    ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
+    ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
+    "exponential": ("idle", "reduce", "reset_reduce", "load_reduce")}
 
 
 @instruction
@@ -78,7 +83,6 @@ def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str
 
 def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, Any], reduce_op: Any, reduce_res: Any,
                           command: Any) -> None:
-    require(command is not e.reduce_cmd.load_reduce, "activation has no load_reduce")
     require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
     bias, scale = tiles
     result = None
@@ -90,10 +94,20 @@ def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, An
     special.activation_accumulate(fn, source, bias, scale, "add", None, command, dst=dst)
 
 
-def loaded(op: str, command: Any, init: Any, partitions: int) -> str:
+def command_of(op: str, value: Any) -> Any:
+    """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
+    command = e.member(value, e.reduce_cmd, "reduce_cmd")
+    require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
+            fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
+    return command
+
+
+def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
     """The command's name; ``load_reduce`` puts its value into the registers first and then is a reduce."""
-    command = e.member(command, e.reduce_cmd, "reduce_cmd")
+    command = command_of(op, value)
     if command is not e.reduce_cmd.load_reduce:
+        require(init is None or (not isinstance(init, NkiTensor) and init == 0),
+                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command.name}")
         return command.name
     held = registers("vector", partitions)
     if isinstance(init, NkiTensor):
@@ -110,9 +124,10 @@ def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any,
 
 
 @instruction
-def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
-                         reverse0: bool = False, reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_init: Any = None,
-                         reduce_res_negate: bool = False, name: str | None = None) -> None:
+def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Scalar | None, reduce_op: Any, reduce_res: Any = None,
+                         reverse0: bool = False, reduce_cmd: Any = e.reduce_cmd.reset_reduce,
+                         reduce_init: Scalar | None = None, reduce_res_negate: bool = False,
+                         name: str | None = None) -> None:
     """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``."""
     op = "tensor_scalar_reduce"
     first, second = alu(op0, f"{op} op0"), alu(reduce_op, f"{op} reduce_op")
@@ -129,7 +144,7 @@ def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op
 
 
 @instruction
-def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Scalar, imm1: Scalar | None = None,
                              reduce_cmd: Any = e.reduce_cmd.reset_reduce, name: str | None = None) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis."""
     op = "tensor_scalar_cumulative"
@@ -147,14 +162,15 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
 
 
 @instruction
-def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1: Any, relu_param: Any = 0.0,
-              reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None, reduce_res: Any = None,
-              reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
+def activate2(dst: Any, op: Any, data: Any, imm0: Scalar | None, imm1: Scalar | None, op0: Any, op1: Any,
+              relu_param: Scalar = 0.0, reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None,
+              reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
     """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``."""
     kind = "activate2"
     generation_from(4, kind)
-    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
-    require(command is not e.reduce_cmd.load_reduce, "activate2 has no load_reduce")
+    command = command_of(kind, reduce_cmd)
+    for label, value, token in (("imm0", imm0, op0), ("imm1", imm1, op1)):
+        require(value is not None or alu(token, f"{kind} operator") == "bypass", f"{kind} {label} is missing")
     with low.writing(dst, kind) as out:
         target, source = low.paired(kind, dst=out, data=data)
         tile0, number0 = number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
@@ -169,8 +185,8 @@ def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1:
 
 
 @instruction
-def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle,
-                reduce_init: Any = 0.0, name: str | None = None) -> None:
+def exponential(dst: Any, src: Any, max_value: Scalar = 0.0, reduce_res: Any = None,
+                reduce_cmd: Any = e.reduce_cmd.idle, reduce_init: Scalar = 0.0, name: str | None = None) -> None:
     """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
     op = "exponential"
     generation_from(4, op)
@@ -185,7 +201,7 @@ def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None
 @instruction
 def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
                  reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = maximum,
-                 range_start: Any = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> None:
+                 range_start: int = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> None:
     """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
     op = "range_select"
     generation_from(3, op)
@@ -194,7 +210,9 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
     kind = low.is_tensor(on_true_tile, op, "on_true_tile").dtype
     require(kind.is_float, f"{op} on_true_tile must be a float type, it is {kind}")
-    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    last = range_start + on_true_tile.size // on_true_tile.shape[0]
+    require(abs(range_start) < 2**24 and last < 2**24, f"{op} counts from {range_start} to {last}, beyond 2**24")
+    command = command_of(op, reduce_cmd)
     if command is e.reduce_cmd.idle and reduce_res is not None:         # the first release's default, which it replaced
         warn("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         command = e.reduce_cmd.reset_reduce
@@ -210,7 +228,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
 
 
 @instruction
-def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
+def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Scalar, reduce_res: Any = None,
                   reduce_cmd: Any = e.reduce_cmd.idle, reduce_op: Any = maximum, reverse_pred: bool = False,
                   name: str | None = None) -> None:
     """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum."""
@@ -220,7 +238,8 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_
             f"{op} predicate must be an integer of 8 or 16 bits")
     kind = low.is_tensor(on_true, op, "on_true").dtype
     require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
-    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    command = command_of(op, reduce_cmd)
+    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
     with low.writing(dst, op) as out:
         target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)
         tile, number = number_and_tile(op, "on_false", on_false, source)

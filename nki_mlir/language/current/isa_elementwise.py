@@ -13,6 +13,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import Scalar
 from nki_mlir.language.current.errors import invalid, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.regions import machine
@@ -80,9 +81,9 @@ def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = e.eng
 
 
 @instruction
-def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
-                  operand1: Any = None, reverse1: bool = False, engine: Any = e.engine.unknown, name: str | None = None
-                  ) -> None:
+def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Scalar | None, reverse0: bool = False, op1: Any = None,
+                  operand1: Scalar | None = None, reverse1: bool = False, engine: Any = e.engine.unknown,
+                  name: str | None = None) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     first = alu(op0, "tensor_scalar op0")
     second = None if op1 is None else alu(op1, "tensor_scalar op1")
@@ -103,11 +104,12 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool =
 
 
 @instruction
-def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
-                         reverse1: bool = False, name: str | None = None) -> None:
+def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Scalar | None, op1: Any, operand1: Any,
+                         reverse0: bool = False, reverse1: bool = False, name: str | None = None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     first, second = alu(op0, "scalar_tensor_tensor op0"), alu(op1, "scalar_tensor_tensor op1")
     check_gates("scalar_tensor_tensor", first, second)
+    require(ALU[first].floats and ALU[second].floats, f"scalar_tensor_tensor computes on numbers, not {first}, {second}")
     operand0 = unary_operand("scalar_tensor_tensor", first, operand0, "operand0")
     with low.writing(dst, "scalar_tensor_tensor") as out:
         target, source, right = low.paired("scalar_tensor_tensor", dst=out, data=data, operand1=operand1)
@@ -136,13 +138,13 @@ def bias_and_scale(op: str, fn: str, bias: Any, scale: Any, beside: View) -> tup
 
 
 @instruction
-def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
+def activation(dst: Any, op: Any, data: Any, bias: Scalar | None = None, scale: Scalar = 1.0, reduce_op: Any = None,
                reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
-    from nki_mlir.language.current.isa_accumulate import accumulate_activation
+    from nki_mlir.language.current.isa_accumulate import accumulate_activation, command_of
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
-    command = e.member(reduce_cmd, e.reduce_cmd, "reduce_cmd")
+    command = command_of("activation", reduce_cmd)
     with low.writing(dst, "activation") as out:
         target, source = low.paired("activation", dst=out, data=data)
         tiles = bias_and_scale("activation", fn, bias, scale, source)
@@ -153,8 +155,8 @@ def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0,
 
 
 @instruction
-def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
-                      name: str | None = None) -> None:
+def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Scalar | None = None,
+                      scale: Scalar = 1.0, name: str | None = None) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     from nki_mlir.language.current.isa_accumulate import accumulate_activation
     fn = activation_name(op, "activation_reduce op")
@@ -201,7 +203,7 @@ def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any = e.engine.unknown, 
 
 
 @instruction
-def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: bool = False,
+def tensor_copy_predicated(dst: Any, src: Scalar, predicate: Any, reverse_pred: bool = False,
                            name: str | None = None) -> None:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
@@ -220,7 +222,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: boo
 
 
 @instruction
-def memset(dst: Any, value: Any, engine: Any = e.engine.unknown, name: str | None = None) -> None:
+def memset(dst: Any, value: float, engine: Any = e.engine.unknown, name: str | None = None) -> None:
     """dst = value; integer tiles take integers."""
     from nki_mlir.dialects.nisa import movement
     target = low.is_tensor(dst, "memset", "dst")
@@ -235,9 +237,10 @@ def memset(dst: Any, value: Any, engine: Any = e.engine.unknown, name: str | Non
 
 
 @instruction
-def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> None:
+def dropout(dst: Any, data: Any, prob: Scalar, name: str | None = None) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
     from nki_mlir.language import special
+    require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
     with low.writing(dst, "dropout") as out:
         target, source = low.paired("dropout", dst=out, data=data)
         require(target.dtype is source.dtype,
@@ -246,7 +249,7 @@ def dropout(dst: Any, data: Any, prob: Any, name: str | None = None) -> None:
 
 
 @instruction
-def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
+def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Scalar, op0: Any, op1: Any, reverse0: bool = False,
                        reverse1: bool = False, name: str | None = None) -> None:
     """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the free axis; dst[-1] is ``initial``."""
     from nki_mlir.language import special

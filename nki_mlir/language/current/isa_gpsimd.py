@@ -17,6 +17,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
+from nki_mlir.language.current.calls import Scalar
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.functions import equal
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
@@ -78,7 +79,7 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
 
 
 @instruction
-def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any,
+def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: float,
                   cmp_op: Any = equal, offset: Any = 0, name: str | None = None) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
@@ -291,7 +292,7 @@ def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> Non
 
 
 @instruction
-def rand2(dst: Any, min: Any, max: Any, name: str | None = None) -> None:
+def rand2(dst: Any, min: Scalar, max: Scalar, name: str | None = None) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     generation_from(4, "rand2")
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):

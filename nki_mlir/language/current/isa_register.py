@@ -9,7 +9,8 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, reported, require, warn
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister, writable

@@ -17,7 +17,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
-from nki_mlir.language.current.errors import invalid, require, user_location
+from nki_mlir.language.current.errors import invalid, require, user_location, whole
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -269,8 +269,11 @@ def in_sbuf(op: str, **tensors: Any) -> None:
 
 def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
-    several = axis if isinstance(axis, (list, tuple)) else [axis]
-    axes = tuple(sorted({int(a) % tensor.ndim for a in several}))
+    several = [whole(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    require(several and all(-tensor.ndim <= a < tensor.ndim for a in several),
+            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions")
+    axes = tuple(sorted({a % tensor.ndim for a in several}))
+    require(len(axes) == len(several), f"{op} axis {axis} names an axis twice")
     require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced")
     require(axes == tuple(range(axes[0], tensor.ndim)),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced")
