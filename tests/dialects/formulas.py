@@ -342,7 +342,7 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
         o, x, np.where((x["predicate"] != 0) != o.reverse_pred, x["on_true"], x.get("on_false", o.imm))),
     "nisa.range_select": in_range, "nisa.sequence_bounds": runs, "nisa.nc_stream_shuffle": shuffled,
     "nisa.local_gather": gathered_locally,
-    "nisa.gather_flattened": lambda o, x: np.stack([row[i.astype(int).clip(0, len(row) - 1)]
+    "nisa.gather_flattened": lambda o, x: np.stack([row[i.astype(int)]
                                                     for row, i in zip(x["src"], x["index"])]),
     "nisa.dma_transpose": lambda o, x: x["src"].transpose(o.permutation),
     "nisa.dma_gather": lambda o, x: x["src"][x["index"].astype(int).ravel()],

@@ -56,6 +56,7 @@ def compare(got: np.ndarray, wanted: np.ndarray, dtype: DType, terms: int = 1) -
 # Arrays that mean something: counts are positive, indices lie in their rows, half of the searched values exist.
 MEANT = {"nisa.bn_aggr": lambda a: {"src": abs(a["src"])},
          "nisa.local_gather": lambda a: {"index": a["index"] % max(1, a["src"].shape[1] - 1)},
+         "nisa.gather_flattened": lambda a: {"index": a["index"] % a["src"].shape[1]},
          "nisa.nc_find_index8": lambda a: {"vals": searched(a)},
          "nisa.nc_match_replace8": lambda a: {"vals": searched(a)},
          "nisa.nc_matmul_mx": lambda a: {k: small_floats(v) for k, v in a.items() if k != "dst"},

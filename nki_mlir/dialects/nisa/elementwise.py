@@ -9,7 +9,7 @@ from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 BITS = ("bitwise", "shift")
@@ -253,6 +253,11 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
+
+    @property
+    def compute(self) -> DType:
+        """Values that stay of their type stay as they are: float32 does not hold all integers."""
+        return select_compute(INT32, self.src.dtype) if self.dst.dtype is self.src.dtype else FLOAT32
 
     def index_forms(self) -> tuple[Linear, ...]:
         return (self.predicate,)

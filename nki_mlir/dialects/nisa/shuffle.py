@@ -17,8 +17,8 @@ QUADRANT, KEEP, GROUP = 32, 255, 16
 
 class GatherOutOfBounds(OutOfBounds):
     message = "index {index} is out of bounds for size {size}"
-    why = "local_gather reads that many elements of each partition"
-    fix = "correct the indices, or give the number of valid ones"
+    why = "a gather reads elements of its own partition, which are that many"
+    fix = "correct the indices; nisa.local_gather has num_valid_indices for fewer of them"
 
 
 class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.VECTOR,), mnemonic="STREAM_SHUFFLE",
@@ -120,7 +120,10 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
         flat = src.reshape(p, -1)
-        places = np.clip(index.reshape(p, -1).astype(np.int64), 0, flat.shape[1] - 1)
+        places = index.reshape(p, -1).astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < flat.shape[1]:
+            wrong = places[(places < 0) | (places >= flat.shape[1])]
+            raise GatherOutOfBounds(index=int(wrong[0]), size=flat.shape[1])
         return np.take_along_axis(flat, places, 1).reshape(index.shape)
 
     def cycles(self, machine: Machine) -> float:

@@ -68,6 +68,9 @@ def member(value: Any, kind: type[enum.Enum], name: str) -> Any:
             fix=f"one of {', '.join(f'nisa.{m}' for m in kind)}")
 
 
-def engine_name(value: Any) -> str:
-    """The core's name of an engine argument."""
-    return "unknown" if value is None else member(value, engine, "engine").name
+def engine_name(value: Any, op: str = "", *has: str) -> str:
+    """The core's name of an engine argument; ``unknown`` is the first of those that the instruction ``has``."""
+    name = "unknown" if value is None else member(value, engine, "engine").name
+    if has and name not in ("unknown", *has):
+        invalid(f"{op} has no engine {name}", fix=f"one of {', '.join(f'nisa.engine.{n}' for n in ('unknown', *has))}")
+    return has[0] if has and name == "unknown" else name

@@ -109,7 +109,7 @@ def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Scalar | None,
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     first, second = alu(op0, "scalar_tensor_tensor op0"), alu(op1, "scalar_tensor_tensor op1")
     check_gates("scalar_tensor_tensor", first, second)
-    require(ALU[first].floats and ALU[second].floats, f"scalar_tensor_tensor computes on numbers, not {first}, {second}")
+    require(ALU[first].floats and ALU[second].floats, f"scalar_tensor_tensor has no {first} with {second}")
     operand0 = unary_operand("scalar_tensor_tensor", first, operand0, "operand0")
     with low.writing(dst, "scalar_tensor_tensor") as out:
         target, source, right = low.paired("scalar_tensor_tensor", dst=out, data=data, operand1=operand1)

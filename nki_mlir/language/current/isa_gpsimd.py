@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Patterns, searches, shuffles and gathers on chip, and random numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.calls import Scalar
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import require, whole
 from nki_mlir.language.current.functions import equal
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
@@ -63,7 +63,7 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
         shift = offset if isinstance(offset, VirtualRegister) else None
-        start = 0 if shift is not None else int(offset)
+        start = 0 if shift is not None else whole(offset, "iota offset")
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
         if made is not None and shift is None:
             emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
@@ -89,7 +89,9 @@ def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile:
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
-        made = affine(op, pattern, int(channel_multiplier), int(offset), target, source) if static else None
+        made = None
+        if static:
+            made = affine(op, pattern, int(channel_multiplier), whole(offset, f"{op} offset"), target, source)
         if made is None:
             select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
             return
@@ -174,7 +176,8 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = 
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
-    mask = tuple(int(m) for m in shuffle_mask)
+    require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}")
+    mask = tuple(whole(m, f"{op} shuffle_mask") for m in shuffle_mask)
     require(len(mask) == 32 and all(0 <= m < 32 or m == 255 for m in mask),
             f"{op} shuffle_mask has 32 entries of 0..31 or 255")
     with low.writing(dst, op, reads=True) as out:
@@ -229,6 +232,8 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> N
     low.in_sbuf(op, dst=dst, data=data, indices=indices)
     with low.writing(dst, op) as out:
         require(low.is_tensor(indices, op, "indices").dtype is UINT32, f"{op} indices must be uint32")
+        require(low.is_tensor(data, op, "data").dtype is out.dtype,
+                f"{op} dst is {out.dtype}, data is {data.dtype}; they must be equal")
         target, places = low.paired(op, dst=out, indices=indices)
         emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
 
@@ -281,14 +286,14 @@ def generator(engine: str) -> View:
 @instruction
 def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> None:
     """dst = random bits, of an integer type."""
-    chosen = e.engine_name(engine)
+    chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     if chosen == "gpsimd":
         generation_from(3, "rng on gpsimd")
         low.in_sbuf("rng", dst=dst)
     require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
     with low.writing(dst, "rng") as out:
         emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
-                 engine="gpsimd" if chosen == "gpsimd" else "vector")
+                 engine=chosen)
 
 
 @instruction
@@ -313,6 +318,7 @@ def rand2(dst: Any, min: Scalar, max: Scalar, name: str | None = None) -> None:
 def set_rng_seed(src_seeds: Any, name: str | None = None) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
+    require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
     special.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
 
 
@@ -320,6 +326,8 @@ def _state_words(op: str, tensor: Any, engine: str) -> View:
     generation_from(4 if engine == "vector" else 3, f"{op} on {engine}")
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, "state", tensor)
+    require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),
+            f"{op} on {engine} takes a tile in SBUF")
     require(view.dtype is UINT32 and view.shape[1] == words, f"{op} takes a uint32 tile of {words} words per partition")
     return view.like(dims=(view.dims[0], view.dims[1]._replace(count=2)))
 
@@ -327,7 +335,7 @@ def _state_words(op: str, tensor: Any, engine: str) -> View:
 @instruction
 def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
-    chosen = e.engine_name(engine)
+    chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", src_seeds, chosen)
     emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
 
@@ -335,7 +343,7 @@ def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | No
 @instruction
 def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
     """dst = the generator's state."""
-    chosen = e.engine_name(engine)
+    chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state") as out:
         words = _state_words("rand_get_state", out, chosen)
         assignment.fill(out, 0.0)

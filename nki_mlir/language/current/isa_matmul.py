@@ -16,7 +16,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, require, warn, whole
 from nki_mlir.language.current.instruction import generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
@@ -27,16 +27,20 @@ ROWS, COLUMNS, CHUNK = 128, 128, 512
 WIDE = (FLOAT32, TFLOAT32)
 
 
-def check_position(tile_position: Any, tile_size: Any) -> tuple[int, int]:
+def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, int]:
     """(rows, columns) of the part of the array that is used; a hint of placement, checked by its documented rules."""
-    require(bool(tile_position) == bool(tile_size), "nc_matmul tile_position and tile_size are given together")
-    if not tile_size:
+    given = {"tile_position": tile_position, "tile_size": tile_size}
+    absent = [v is None or (isinstance(v, (tuple, list)) and not v) for v in given.values()]
+    if all(absent):
         return ROWS, COLUMNS
-    (r0, c0), (r, c) = tile_position, tile_size
+    require(not any(absent), f"{op} tile_position and tile_size are given together")
+    for label, v in given.items():
+        require(isinstance(v, (tuple, list)) and len(v) == 2, f"{op} {label}: expecting 'pair', got {v!r}")
+    (r0, c0), (r, c) = ([whole(n, f"{op} {label}") for n in v] for label, v in given.items())
     sizes = (32, 64, 128) if machine().generation >= 3 else (64, 128)
-    require(r in sizes and c in sizes, f"nc_matmul tile_size {tuple(tile_size)}: rows and columns are of {sizes}")
-    require(r0 % r == 0 and c0 % c == 0 and r0 < ROWS and c0 < COLUMNS,
-            f"nc_matmul tile_position {tuple(tile_position)} is no multiple of tile_size {tuple(tile_size)}")
+    require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}")
+    require(r0 in range(0, ROWS, r) and c0 in range(0, COLUMNS, c),
+            f"{op} tile_position {(r0, c0)} is no multiple of tile_size {(r, c)}")
     return r, c
 
 
@@ -69,7 +73,7 @@ def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: boo
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
     mode = e.member(perf_mode, e.matmul_perf_mode, "perf_mode")
-    rows, columns = check_position(tile_position, tile_size)
+    rows, columns = check_position(op, tile_position, tile_size)
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
                           for label, t in (("stationary", stationary), ("moving", moving)))
     for label, t in (("stationary", stationary), ("moving", moving)):
@@ -215,7 +219,8 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
     generation_from(4, op)
-    check_position(tile_position, tile_size)
+    rows, columns = check_position(op, tile_position, tile_size)
+    require(columns == COLUMNS, f"{op} tile_size has all {COLUMNS} columns, not {columns}")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
     with low.writing(dst, op, reads=accumulate is not False) as out:
         require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
@@ -224,6 +229,8 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
+        require(views["stationary"].shape[0] <= rows,
+                f"{op} contracts {views['stationary'].shape[0]} partitions, more than {rows}")
         for label in ("stationary", "moving"):
             check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
