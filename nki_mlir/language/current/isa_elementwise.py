@@ -160,6 +160,8 @@ def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: 
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     from nki_mlir.language.current.isa_accumulate import accumulate_activation
     fn = activation_name(op, "activation_reduce op")
+    if alu(reduce_op, "activation_reduce reduce_op") != "add":
+        generation_from(3, "activation_reduce with another operator than nl.add")
     with low.writing(dst, "activation_reduce") as out:
         target, source = low.paired("activation_reduce", dst=out, data=data)
         tiles = bias_and_scale("activation_reduce", fn, bias, scale, source)

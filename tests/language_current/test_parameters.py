@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What parameters do not take is refused at the kernel's line, with the choices; what they take has its effect."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+
+from .running import check, floats, numbers, on_tiles
+
+ENGINE, CMD = nisa.engine, nisa.reduce_cmd
+REFUSED = [
+    # -- kinds of values
+    (lambda d, x: nisa.tensor_tensor(d, x, x, nl.add, name=5), "name: expecting 'string', got 5"),
+    (lambda d, x: nisa.tensor_scalar(d, x, nl.add, "1"), "operand0: expecting 'number' or 'tensor', got '1'"),
+    (lambda d, x: nisa.tensor_scalar(d, x, nl.add, [1.0]), "operand0: expecting 'number' or 'tensor'"),
+    (lambda d, x: nisa.tensor_scalar(d, x, nl.subtract, 1.0, reverse0="no"), "reverse0: expecting 'bool', got 'no'"),
+    (lambda d, x: nisa.scalar_tensor_tensor(d, x, nl.add, np.ones(3), nl.add, x), "operand0: expecting 'number'"),
+    (lambda d, x: nisa.activation(d, nl.exp, x, bias=ENGINE.vector), "bias: expecting 'number' or 'tensor'"),
+    (lambda d, x: nisa.activation(d, nl.exp, x, scale=None), "scale: expecting 'number' or 'tensor', got None"),
+    (lambda d, x: nisa.memset(d, None), "value: expecting 'number', got None"),
+    (lambda d, x: nisa.memset(d, 1j), "value: expecting 'number', got 1j"),
+    (lambda d, x: nisa.tensor_tensor_scan(d, x, x, "0", nl.add, nl.add), "initial: expecting 'number' or 'tensor'"),
+    (lambda d, x: nisa.dropout(d, x, None), "prob: expecting 'number' or 'tensor'"),
+    (lambda d, x: nisa.iota(d, [[1, 8]], channel_multiplier=0.5), "channel_multiplier: expecting 'integer', got 0.5"),
+    (lambda d, x: nisa.iota(d, [[1, 8]], offset=1.5), "offset: expecting 'integer', got 1.5"),
+    (lambda d, x: nisa.affine_select(d, [[1, 8]], 1, x, "0"), "on_false_value: expecting 'number', got '0'"),
+    (lambda d, x: nisa.nc_stream_shuffle(d, x, None), "shuffle_mask: expecting 'sequence', got None"),
+    (lambda d, x: nisa.nc_stream_shuffle(d, x, [0.5] * 32), "shuffle_mask: expecting 'integer', got 0.5"),
+    (lambda d, x: nisa.rand2(d, "0", 1.0), "min: expecting 'number' or 'tensor'"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis="1"), "axis: expecting 'integer', got '1'"),
+    (lambda d, x: nl.full((32, 8), "a", nl.float32), "fill_value: expecting 'number', got 'a'"),
+    (lambda d, x: nl.sum(x, 1, keepdims="no"), "keepdims: expecting 'bool', got 'no'"),
+    # -- choices
+    (lambda d, x: nisa.rng(d, engine=ENGINE.tensor), "rng has no engine tensor"),
+    (lambda d, x: nisa.rand_get_state(d, engine=ENGINE.scalar), "rand_get_state has no engine scalar"),
+    (lambda d, x: nisa.activation(d, nl.cos, x), "cos is not an activation function"),
+    (lambda d, x: nisa.activation(d, nl.exp, x, reduce_cmd=CMD.load_reduce), "activation has no reduce_cmd load_reduce"),
+    (lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.add, 1.0, nl.add, reduce_cmd=CMD.idle), "has no reduce_cmd idle"),
+    (lambda d, x: nisa.exponential(d, x, reduce_cmd=CMD.reset), "exponential has no reduce_cmd reset"),
+
+    (lambda d, x: nisa.exponential(d, x, reduce_init=2.0), "an initial value only with reduce_cmd load_reduce"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=7), "axis 7 of a tensor of 2 dimensions"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=()), "axis () of a tensor of 2 dimensions"),
+    (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=(1, -1)), "names an axis twice"),
+    (lambda d, x: nisa.dropout(d, x, 2.0), "prob 2.0 is no probability"),
+    (lambda d, x: nisa.activate2(d, nl.exp, x, None, 1.0, nl.multiply, nl.add), "imm0 is missing"),
+    (lambda d, x: nisa.range_select(d, x, nl.less, nl.less, x, x, range_start=2**24), "beyond 2**24"),
+    (lambda d, x: nisa.nc_matmul(d, x, x, tile_position=1, tile_size=(64, 64)), "tile_position: expecting 'pair', got 1"),
+    (lambda d, x: nisa.nc_matmul(d, x, x, tile_position=(0, 0), tile_size=(16, 64)), "rows and columns are of"),
+]
+
+
+@pytest.mark.parametrize("body, message", REFUSED, ids=[m for _, m in REFUSED])
+def test_what_a_parameter_does_not_take(body, message):
+    with pytest.raises(NkiMlirError, match=re.escape(message)) as found:
+        on_tiles("interpreter", body, [((32, 8), nl.float32)], floats(32, 8))
+    assert found.value.at.file == __file__
+
+
+def test_integers_stay_exact(on):
+    x, column = numbers(32, 8, dtype=np.int32) * 2**20 + 7, numbers(32, 1, dtype=np.int32)
+    check(on, lambda d, t: nisa.tensor_copy(d, t, engine=ENGINE.scalar), x, x)
+    check(on, lambda d, t, c: nisa.tensor_scalar(d, t, nl.multiply, 3, op1=nl.subtract, operand1=c), x * 3 - column, x,
+          column)
+    place = np.arange(32)[:, None] - np.arange(8)
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, 7, nl.greater), np.where(place > 0, x, 7), x)
+    high = x.astype(np.uint32) + 2**31
+    check(on, lambda d, t: nisa.affine_select(d, [[-1, 8]], 1, t, -1.0, nl.less), np.where(place < 0, high, 0), high)
+
+
+@pytest.mark.parametrize("engine", ["unknown", "gpsimd", "vector"])
+def test_the_state_of_each_generator(on, engine):
+    chosen, words = ENGINE[engine], 24 if engine == "vector" else 6
+    source = ENGINE.vector if engine == "vector" else ENGINE.gpsimd
+
+    def body(a, b):
+        state = nl.ndarray((32, words), nl.uint32)
+        nisa.rand_get_state(state, engine=chosen)
+        nisa.rng(a, engine=source)
+        nisa.rand_set_state(state, engine=chosen)
+        nisa.rng(b, engine=source)
+    a, b = on_tiles(on, body, [((32, 9), nl.int32)] * 2)
+    np.testing.assert_array_equal(a, b)
+
+
+def test_gathers_stay_in_their_row(on):
+    x, places = floats(32, 8), np.full((32, 4), 8, np.uint32)
+    with pytest.raises(IndexError, match="index 8 is out of bounds for size 8"):
+        on_tiles(on, lambda d, t, i: nisa.nc_n_gather(d, t, i), [((32, 4), nl.float32)], x, places)
+
+
+def test_activation_reduces_by_other_operators(on):
+    x = floats(32, 8).astype(ml_dtypes.bfloat16)
+    made, rows = on_tiles(on, lambda d, r, t: nisa.activation_reduce(d, nl.copy, t, nl.maximum, r, scale=2.0),
+                          [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x)
+    np.testing.assert_array_equal(made.astype(np.float32), x.astype(np.float32) * 2)
+    np.testing.assert_array_equal(rows[:, 0], x.astype(np.float32).max(1) * 2)
