@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from nki_mlir.language.current.calls import dtype_argument
 from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import dtype_of
 
 
 def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
                    vector_offset: NkiTensor | None, indirect_dim: int, dtype: Any) -> NkiTensor:
     """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its
     start."""
-    kind = tensor.dtype if dtype is None else dtype_of(dtype)
+    kind = tensor.dtype if dtype is None else dtype_argument(dtype)
     strides, counts = zip(*pairs(pattern, "ap"))
     require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
     start = whole(offset, "ap offset") if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize

@@ -17,6 +17,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current.errors import NkiTypeError, of_core, whole
+from nki_mlir.scalar.dtypes import DType, dtype_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Scalar = Annotated[Any, "a number, or a tile of one element for each partition"]
@@ -91,6 +92,16 @@ def hold(called: str, parameters: list[Parameter], arguments: tuple, keywords: d
                 shown = type(value).__name__
             found = shown if len(shown) < 40 else f"'{type(value).__name__}'"
             raise NkiTypeError(f"{called} {name}: expecting {label}, got {found}").located(user_location())
+
+
+def dtype_argument(dtype: Any) -> DType:
+    """A dtype of the language, of NumPy or of a framework."""
+    if type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
+    try:
+        return dtype_of(dtype)
+    except TypeError:
+        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location()) from None
 
 
 def reported(function: Function) -> Function:

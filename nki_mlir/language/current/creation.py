@@ -11,22 +11,12 @@ from nki_mlir.language import creation, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, whole
 from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType, dtype_of
-
-
-def dtype_argument(dtype: Any) -> DType:
-    """A dtype of the language, of NumPy or of a framework."""
-    if type(dtype).__module__ == "torch":
-        dtype = str(dtype).removeprefix("torch.")
-    try:
-        return dtype_of(dtype)
-    except TypeError:
-        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location()) from None
 
 
 def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtype: DType) -> tuple[int, int] | None:

@@ -56,7 +56,7 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
             note_idle(counter.value < limit)                    # type: ignore[operator]
             for value in range(counter.value, limit, step):     # type: ignore[arg-type]
-                put(counter.state, value)
+                put(counter.state, value, "a loop variable")
                 yield counter
             return
         from nki_mlir.frontend.dynamic_loops import open_while

@@ -10,8 +10,7 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import Scalar, reported
-from nki_mlir.language.current.creation import dtype_argument
+from nki_mlir.language.current.calls import Scalar, dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum

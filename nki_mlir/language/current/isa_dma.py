@@ -83,36 +83,38 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
     require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
-    permutation = DEFAULT_AXES.get(src.ndim, ()) if axes is None else tuple(int(a) for a in axes)
-    require(permutation and permutation == DEFAULT_AXES.get(src.ndim),
+    permutation = DEFAULT_AXES.get(src.ndim, ())
+    require(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
             f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported")
-    if src.indirection is not None and src.indirection.kind == "vector":
-        generation_from(3, f"{op} of gathered rows")
-        src = gathered_rows(op, src, mode)
     expected = tuple(src.shape[k] for k in permutation)
     require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")
+    if src.indirection is not None:
+        before = low.allocate(src.shape, src.dtype, private_hbm)
+        if mode == "skip":                                  # what has no address stays as it is in dst
+            assignment.dma(before.permute(permutation), dst)
+        src = fetched(op, before, src, mode)
     with low.writing(dst, op) as out:
         source = low.reading(src)
         emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
                  permutation=permutation)
 
 
-def gathered_rows(op: str, src: NkiTensor, mode: str) -> NkiTensor:
-    """The rows that an index tensor of several columns names, in the order of its columns."""
+def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
+    """``made``, with what src addresses at run time: rows that an index tensor names column by column, or one box."""
     found = src.indirection
     assert found is not None
-    require(mode == "error", f"{op} gathers with oob_mode error")
-    columns = found.index.size // found.index.shape[0]
-    if columns == 1:
-        return src
-    made = low.allocate((src.shape[0], *src.shape[1:]), src.dtype, private_hbm)
-    rows = found.index.shape[0]
-    require(found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
-    for k in range(columns):
+    if found.kind != "vector":
+        low.read_into(low.core_view(made), low.addressed(src), mode=mode)
+        return made
+    generation_from(3, f"{op} of gathered rows")
+    rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
+    require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
+    require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices")
+    for k in range(-(-src.shape[0] // rows)):
         part = made.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
         index = found.index[0:part.shape[0], k:k + 1]
         one = src.like(shape=part.shape, indirection=type(found)("vector", index, found.scale, found.extent))
-        low.read_into(low.core_view(part), low.addressed(one))
+        low.read_into(low.core_view(part), low.addressed(one), mode=mode)
     return made
 
 
@@ -123,7 +125,8 @@ def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")
     require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
-    require(scales is None or all(float(s) == 1.0 for s in scales), f"{op} scales must be 1.0")
+    require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
+            f"{op} scales: expecting 1.0 for each of the {len(srcs)} sources, got {scales!r}")
     require(unique_indices, f"{op} unique_indices must be True")
     mode = e.member(oob_mode, e.oob_mode, "oob_mode").name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
@@ -157,8 +160,10 @@ def same_addresses_of(a: Any, b: Any) -> bool:
 
 
 def spread(src: NkiTensor, mode: str) -> NkiTensor:
-    """What a tensor addresses at run time, in HBM."""
+    """What a tensor addresses at run time, in HBM; what has no address adds nothing."""
     made = low.allocate(src.shape, src.dtype, private_hbm)
+    if mode == "skip":
+        assignment.fill(made, -0.0)
     assignment.dma(made, src, mode=mode)
     return made
 

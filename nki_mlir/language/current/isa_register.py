@@ -10,7 +10,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, require, warn, whole
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister, writable
@@ -38,8 +38,8 @@ def _one(op: str, label: str, tensor: Any) -> NkiTensor:
     return tensor
 
 
-def put(state: Any, value: int) -> None:
-    wrapped = (int(value) + (1 << 31)) % (1 << 32) - (1 << 31)
+def put(state: Any, value: Any, what: str) -> None:
+    wrapped = (whole(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
@@ -51,7 +51,7 @@ def _alloc(x: Any = None) -> VirtualRegister:
     elif isinstance(x, VirtualRegister):
         register_move(made, x)
     elif x is not None:
-        put(made.state, x)
+        put(made.state, x, "register_alloc x")
     return made
 
 
@@ -66,7 +66,7 @@ def register_move(dst: Any, src: Any) -> None:
     if isinstance(src, VirtualRegister):
         emit(movement.TensorCopyOp, {"dst": state, "src": src.state})
     else:
-        put(state, src)
+        put(state, src, "register_move src")
 
 
 @instruction

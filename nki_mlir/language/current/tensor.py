@@ -9,11 +9,12 @@ import numpy as np
 
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
+from nki_mlir.language.current.calls import dtype_argument
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.language.current.strides import Shape
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.scalar.dtypes import DType
 
 
 class NkiTensor:
@@ -254,7 +255,7 @@ class NkiTensor:
 
     def view(self, dtype: Any) -> "NkiTensor":
         """The same bits as another dtype; the last dimension scales with the item sizes."""
-        to = dtype_of(dtype)
+        to = dtype_argument(dtype)
         old, new = self.dtype.itemsize, to.itemsize
         if old == new:
             return self.like(dtype=to)

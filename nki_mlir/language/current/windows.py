@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nki_mlir.language.current.creation import dtype_argument, ndarray
-from nki_mlir.language.current.errors import NkiTypeError, reported, require, user_location
+from nki_mlir.language.current.calls import dtype_argument, reported
+from nki_mlir.language.current.creation import ndarray
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location
 from nki_mlir.language.current.regions import MemoryRegion, machine
 from nki_mlir.language.current.tensor import NkiTensor
 
