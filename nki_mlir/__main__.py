@@ -26,6 +26,9 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
+    if arguments[0].startswith("-"):
+        print(f"error: unknown option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
+        return 2
     script = Path(arguments[0])
     if not script.is_file():
         print(f"error: no script {script}", file=sys.stderr)

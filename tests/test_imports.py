@@ -75,6 +75,33 @@ def test_mlir__is_imported_in_one_place() -> None:
     assert not found, "\n".join(found)
 
 
+def imported_at_once(file: Path) -> set[str]:
+    """Modules of ours that a module imports when it is imported itself; neither packages around it nor for types."""
+    text, own = ast.parse(file.read_text()), module_name(file)
+    found: set[str] = set()
+    bodies = [text.body]
+    while bodies:
+        for node in bodies.pop():
+            match node:
+                case ast.Import():
+                    found |= {alias.name for alias in node.names}
+                case ast.ImportFrom():
+                    found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+                case ast.If(test=test) if "TYPE_CHECKING" in ast.unparse(test):
+                    bodies.append(node.orelse)
+                case ast.If() | ast.Try():
+                    bodies += [node.body, node.orelse]
+    return {name for name in found & {module_name(f) for f in FILES} if not f"{own}.".startswith(f"{name}.")}
+
+
+def test_modules__import_each_other_in_no_circle() -> None:
+    left = {module_name(file): imported_at_once(file) for file in FILES}
+    while free := [name for name, needed in left.items() if not needed & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left, "in a circle, or behind one: " + ", ".join(sorted(left))
+
+
 def loaded_by(statement: str) -> set[str]:
     """Top-level packages that a statement loads in a fresh process."""
     code = f"import sys; {statement}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"

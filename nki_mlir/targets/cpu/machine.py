@@ -5,6 +5,7 @@ import atexit
 import ctypes
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,16 +105,15 @@ def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
         return compile_functions(ir.Module.parse(text + addresses_text(names)), names)
 
 
-_machine: Machine | None = None
-
-
 def machine() -> Machine:
     """The process's machine."""
-    global _machine
     with COMPILING:
-        if _machine is None:
-            _machine = Machine()
-    return _machine
+        return _made_once()
+
+
+@cache
+def _made_once() -> Machine:
+    return Machine()
 
 
 def thunk(kernel: int) -> int:
