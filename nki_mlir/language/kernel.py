@@ -6,6 +6,7 @@ give NumPy results; tensors of a framework are handed to ``nki_mlir.frameworks``
 inlined.
 """
 
+import functools
 import hashlib
 import importlib
 import linecache
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +31,7 @@ from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import raised_at, user_location
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
 from nki_mlir.language.results import Traced, assemble, check_written, traced
 from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
@@ -121,9 +123,9 @@ class UnknownExecutor(NkiMlirError, ValueError):
     fix = "use one of eager, interpreter, jit, isa"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Kernel:
-    """A decorated function. Immutable: ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
+    """A decorated function, with its names. ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
 
     ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
     """
@@ -140,26 +142,31 @@ class Kernel:
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
 
-    @property
-    def __name__(self) -> str:                  # type: ignore[override]
-        return name_of(self.func)
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
+        self.__name__ = name_of(self.func)
 
-    @property
-    def __doc__(self) -> str | None:            # type: ignore[override]
-        return self.func.__doc__
+    def with_changes(self, **changes: Any) -> Any:
+        """A copy, with what the user has set on the kernel."""
+        made = object.__new__(type(self))
+        made.__dict__ = self.__dict__ | changes
+        return made
 
-    @property
-    def __wrapped__(self) -> Callable:
-        return self.func
+    def __get__(self, instance: Any, owner: type) -> Any:
+        """A method where its first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
+        first = next(iter(signature_of(self.func).parameters), None)
+        if instance is None or first not in ("self", "cls"):
+            return self
+        return self.with_changes(func=MethodType(self.func, instance))
 
-    def __getitem__(self, grid: Any) -> "Kernel":
-        return replace(self, grid=flat_grid(grid), has_grid=True)
+    def __getitem__(self, grid: Any) -> Any:
+        return self.with_changes(grid=flat_grid(grid), has_grid=True)
 
-    def on(self, executor: str) -> "Kernel":
+    def on(self, executor: str) -> Any:
         """The kernel with a fixed executor: eager, interpreter, jit or isa."""
         if executor not in EXECUTORS:
             raise UnknownExecutor(name=executor)
-        return replace(self, executor=executor)
+        return self.with_changes(executor=executor)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if capturing():

@@ -7,9 +7,9 @@ The kernel is also run once, so that its outputs are well defined.
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
@@ -49,7 +49,7 @@ def estimate_module(captured: Any) -> Any:
         return estimate(module)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class MeasuredKernel(Kernel):
     """A kernel whose calls on arrays leave files: the first program's module, and a summary of its estimate."""
 
@@ -100,14 +100,14 @@ def summary_of(estimate: Any) -> str:
     return json.dumps(summary, indent=1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class BenchmarkedKernel(MeasuredKernel):
     """A kernel that keeps its latency in ``benchmark_result`` when it is called."""
 
     results: list[BenchmarkResult] = field(default_factory=list)
 
-    def __getitem__(self, grid: Any) -> "BenchmarkedKernel":
-        return replace(cast(BenchmarkedKernel, super().__getitem__(grid)), results=[])
+    def with_changes(self, **changes: Any) -> Any:
+        return super().with_changes(results=[], **changes)
 
     def leave(self, module: Any) -> None:
         super().leave(module)
@@ -121,7 +121,7 @@ class BenchmarkedKernel(MeasuredKernel):
         return self.results[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ProfiledKernel(MeasuredKernel):
     """A kernel whose calls write the program and a summary of its estimate into ``working_directory``."""
 

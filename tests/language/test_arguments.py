@@ -476,6 +476,52 @@ def test_launch_forms():
     assert doubled.__name__ == "doubled" and doubled.func is plain
 
 
+def test_kernels_have_the_names_of_their_functions_and_take_attributes():
+    for kernel in (nki.jit(doubled.func), nki.benchmark(doubled.func), nki.baremetal(doubled.func, artifacts_dir="a")):
+        assert (kernel.__name__, kernel.__qualname__, kernel.__module__) == ("doubled", "doubled", __name__)
+        assert kernel.__doc__ is doubled.func.__doc__ is None
+        kernel.__name__, kernel.expected = "twice", lambda x: x * 2
+        assert kernel[1].__name__ == "twice" and doubled.__name__ == "doubled"
+        compare(kernel.on("eager")(X), kernel[1].expected(X))
+
+    @functools.wraps(doubled)
+    def caller(x):
+        """Calls it."""
+        return doubled(x)
+    assert caller.__wrapped__ is doubled and functools.update_wrapper(nki.jit(doubled), caller).__name__ == "doubled"
+
+
+def test_kernels_of_classes(on):
+    class Scaled:
+        def __init__(self, by):
+            self.by = by
+
+        @nki.jit
+        def method(self, x, more=0):
+            return output_of(nl.load(x) * self.by + more)
+
+        @classmethod
+        @nki.jit
+        def of_class(cls, x):
+            return output_of(nl.load(x) * (2 if cls is Scaled else 3))
+
+        @nki.jit
+        def plain(x):
+            return output_of(nl.load(x) * 5)
+
+        assigned = doubled
+    one, two = Scaled(3), Scaled(4)
+    for scaled in (one, two, one):
+        compare(scaled.method.on(on)(X), X * scaled.by)
+        compare(scaled.method[1].on(on)(X, more=1), X * scaled.by + 1)
+    one.by = 7
+    compare(one.method.on(on)(X), X * 7)
+    compare(Scaled.method.on(on)(two, X), X * 4)
+    compare(Scaled.of_class.on(on)(X), X * 2)
+    compare(one.plain.on(on)(X), X * 5)
+    compare(one.assigned.on(on)(X), X * 2)
+
+
 def test_simulate_takes_keywords(on):
     @nki.jit
     def kernel(x, *, scale=1):

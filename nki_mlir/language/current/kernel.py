@@ -4,7 +4,7 @@
 import operator
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,13 +25,13 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Kernel(CoreKernel):
     """A decorated function. ``kernel[2]`` runs it on both cores of a logical core."""
 
     rolls: ClassVar[bool] = False
 
-    def __getitem__(self, cores: Any) -> "Kernel":
+    def __getitem__(self, cores: Any) -> Any:
         try:
             count = operator.index(cores)
         except TypeError:
@@ -39,9 +39,9 @@ class Kernel(CoreKernel):
                 user_location()) from None
         limit = 1 if machine_named(self.platform).generation < 3 else 2
         require(1 <= count <= limit, f"a kernel is launched on 1 to {limit} cores, got {count}")
-        return replace(self, grid=(count,), has_grid=True, specializations={})
+        return self.with_changes(grid=(count,), has_grid=True, specializations={})
 
-    def with_schedule(self, edges: Sequence[Any]) -> "Kernel":
+    def with_schedule(self, edges: Sequence[Any]) -> Any:
         """The kernel with instructions ordered: ``(name, dependency)`` or ``(name, [dependencies])``."""
         made = []
         for edge in edges:
@@ -50,7 +50,7 @@ class Kernel(CoreKernel):
             names = list(after) if isinstance(after, (tuple, list)) else [after]
             require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string")
             made += [(name, n) for n in names]
-        return replace(self, options=self.options | {"schedule": tuple(made)}, specializations={})
+        return self.with_changes(options=self.options | {"schedule": tuple(made)}, specializations={})
 
     @property
     def simulation_target(self) -> str:
