@@ -52,6 +52,12 @@ class Mask:
 
     __rxor__ = __xor__
 
+    def __eq__(self, other: Any) -> Any:
+        """Conditions compared with conditions, as bools are; anything else is another value."""
+        if isinstance(other, (Mask, bool, np.bool_)):
+            return self._of_numbers(other, "== compares no conditions on index tensors") == bool(other)
+        return NotImplemented
+
     def _of_numbers(self, other: Any, rule: str) -> bool:
         """What conjunctions cannot say is decided on numbers; on index tensors it is an error."""
         if not isinstance(other, (Mask, bool, np.bool_)) or self.shape or (isinstance(other, Mask) and other.shape):

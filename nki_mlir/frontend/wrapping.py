@@ -125,6 +125,8 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     function, inside = found
     function.decorator_list = []
     wrapped = Wrapper(function, is_kernel).visit(function)
+    # What calls itself by a global name finds that, not a name of the outer function.
+    own = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
     # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of
     # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
     # cell accesses for them.
@@ -136,7 +138,7 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
-    outer.body = [wrapped]
+    outer.body = [*own, wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     whole = compiled(module, code.co_filename, code.co_flags & _FUTURES)
     names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name

@@ -361,6 +361,44 @@ def test_bounds__of_a_flat_offset_are_those_of_each_dimension(on):
     assert error.at.file == __file__
 
 
+@pytest.mark.parametrize("row_by_row", [False, True])
+def test_windows_that_begin_in_front_of_a_tile(on, row_by_row):
+    """The mask of a pooling window takes out what would lie before the tile's first element, or behind its last."""
+    @nki.jit
+    def kernel(x):
+        channels, rows, columns = x.shape
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        if row_by_row:
+            p, c, i, j = nl.mgrid[0:channels, 0:columns, 0:3, 0:3]
+            for row in nl.affine_range(rows):
+                r = row + i - 1
+                nl.store(out[:, row, :], nl.max(tile[p, r, c + j - 1], axis=[2, 3], mask=(
+                    r >= 0) & (r < rows) & (c + j >= 1) & (c + j < columns + 1)))
+        else:
+            p, r, c, i, j = nl.mgrid[0:channels, 0:rows, 0:columns, 0:3, 0:3]
+            nl.store(out, nl.max(tile[p, r + i - 1, c + j - 1], axis=[3, 4], mask=(
+                r + i >= 1) & (r + i < rows + 1) & (c + j >= 1) & (c + j < columns + 1)))
+        return out
+    x = numbers(16, 7, 8)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)), constant_values=-1000)
+    check(on, kernel, np.max([padded[:, i:i + 7, j:j + 8] for i in range(3) for j in range(3)], axis=0), x)
+
+
+def test_shifted_rows_under_a_triangle(on):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile, shifted = nl.load(x), nl.zeros(x.shape, x.dtype, buffer=nl.sbuf)
+        p, f = nl.mgrid[0:40, 0:50]
+        shifted[p, f] = nl.copy(tile[p, f - 3], mask=(f >= 3) & (f <= p + 5))
+        nl.store(out, shifted)
+        return out
+    x = numbers(40, 50)
+    p, f = np.ogrid[:40, :50]
+    check(on, kernel, np.where((f >= 3) & (f <= p + 5), np.roll(x, 3, axis=1), 0).astype(np.float32), x)
+
+
 def test_bounds__over_all_loops(on):
     @nki.jit
     def kernel(x):

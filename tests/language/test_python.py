@@ -31,6 +31,31 @@ def each(scales):
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------
+def test_recursion_of_a_function_of_a_module(on):
+    @nki.jit
+    def kernel(x):
+        out = output(x)
+        for i in nl.affine_range(4):
+            nl.store(out[i], outside.doubled(nl.load(x[i]), i))
+        return out
+    check(on, kernel, each([1, 2, 4, 8]), X)
+
+
+def test_conditions_are_compared_as_bools(on):
+    @nki.jit
+    def kernel(x, descending):
+        out = output(x)
+        for i in nl.affine_range(4):
+            upward = (i // 2 == 0) != descending
+            scale = 2 if upward else 3
+            if (i > 1) == (i % 2 == 1):
+                scale += 10
+            nl.store(out[i], nl.load(x[i]) * scale + (100 if (i > 2) == None else 0))   # noqa: E711
+        return out
+    check(on, kernel, each([12, 2, 3, 13]), X, False)
+    check(on, kernel, each([13, 3, 2, 12]), X, True)
+
+
 def test_helpers_closures_and_recursion(on):
     def scaled(tile, times):
         return tile if times == 0 else scaled(tile, times - 1) * 2

@@ -83,8 +83,11 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     nest = by_lanes(nest)
     fn, element = fold_of(nest.body)                        # its forms are of the arranged axes
     emitter = selector.emitter
-    emitter.bound(nest.extents, nest.limits)
-    cover = selector.cover(nest)
+    if nest.mask:
+        emitter.bound((), ())                               # for the active elements alone limits would have to hold
+    else:
+        emitter.bound(nest.extents, nest.limits)
+    cover = masks.cover(selector, nest) if nest.mask else selector.cover(nest)
     everything = frozenset(range(1, len(nest.extents)))
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     flags = masks.touched(selector, nest) if nest.mask else None

@@ -40,8 +40,7 @@ def select(selector: "Selector", nest: Nest) -> None:
     selector.emitter.bound((), ())
     if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
-    cover = Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
-    result = cover.value(nest.body)
+    result = cover(selector, nest).value(nest.body)
     if nest.output.on_chip and contains(selector.interval, nest.output.tile(nest.extents)):
         return write_where(selector.emitter, nest.output.tile(nest.extents), result.tile(nest.extents),
                            predicate(selector, nest).tile(nest.extents))
@@ -76,6 +75,11 @@ def contains(interval: Interval, tile: Tile) -> bool:
         return True
     low, high = interval(tile.access.partition)
     return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
+
+
+def cover(selector: "Selector", nest: Nest) -> Cover:
+    """A cover of a nest with a mask, for all of its elements."""
+    return Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
 
 
 def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:

@@ -5,6 +5,7 @@ A view's flat offset is split into partition and free offset: coefficients by th
 the free offset stays within its row.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -22,15 +23,17 @@ from nki_mlir.conversion.selection.expressions import (
 )
 from nki_mlir.conversion.selection.nest import Nest, Operand
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask
+from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask, Ranges
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.facts import Numbering
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.transforms.mask_boxes import active_elements, values_of
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
+CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 
 
@@ -85,8 +88,9 @@ class NestReader:
         subscripts = [maps[k] for k in memory]
         extents = self.extents(len(kinds), views, subscripts)
         reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
-        made = {k: self.operand(v, s, extents) for k, v, s in zip(memory, views, subscripts)}
         given = [self.form(operands[k]) for k in indices]
+        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
+        made = {k: self.operand(v, s, extents, mask) for k, v, s in zip(memory, views, subscripts)}
         reader = BodyReader(op.regions[0].blocks[0], inputs, indices)
         body = reader.yielded()
         used = sorted(inputs_of(body) & set(memory))
@@ -97,7 +101,6 @@ class NestReader:
                 return Input(node.dtype, used.index(node.place)) if node.place in made else reader.value(
                     operands[node.place])
             return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
-        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
         return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
                     limits)
 
@@ -163,7 +166,7 @@ class NestReader:
             offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
         return View(base.base, base.dtype, offset, tuple(sizes), tuple(a * b for a, b in zip(steps, base.strides)))
 
-    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int]) -> Operand:
+    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()) -> Operand:
         """The view as it is walked by the axes of the nest."""
         shape, base_dtype, space = memref_parts(view.base.type)
         steps, offset, lanes = [0] * len(extents), view.offset, None
@@ -182,21 +185,40 @@ class NestReader:
                 steps[axis] += c * stride
         partition = None
         if space != HBM:
-            low = sum(min(0, step * (n - 1)) for step, n in zip(steps, extents))
-            partition, offset = self.split(offset, row, low)
+            walked = Linear(0, (), tuple((axis, step) for axis, step in enumerate(steps) if step))
+            partition, offset = self.split(offset, row, walked, extents, mask)
         return Operand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
 
-    def split(self, offset: Linear, row: int, low: int) -> tuple[Linear, Linear]:
-        """Partition and free offset of a flat one; ``low`` is how far below its start a view reaches."""
-        if not offset.symbols:
-            whole = (offset.const + low) // row
-            return Linear(whole), Linear(offset.const - whole * row)
+    def split(self, offset: Linear, row: int, walked: Linear, extents: Sequence[int], mask: Mask
+              ) -> tuple[Linear, Linear]:
+        """Partition and free offset of a flat one, from which a view is ``walked`` by the axes."""
         signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
         partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
         free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))
-        ranges = ranges_of(self.operation, self.numbering.values)
-        whole = (free.interval(ranges)[0] + low) // row
+        form, ranges = free.plus(walked), ranges_of(self.operation, self.numbering.values)
+        low, high = form.interval(ranges, tuple(extents))
+        if mask and low // row < high // row:               # only the mask keeps it in one row
+            low = least(form, ranges, extents, mask, low)
+        whole = low // row
         return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
+
+
+def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low: int) -> int:
+    """The least value of a form at active elements; ``low`` where there are none, or too many cases to look at."""
+    used = sorted({s for f in (form, *(c.form for c in mask)) for s, _ in f.symbols})
+    if prod(high - low + 1 for low, high in (ranges[s] for s in used)) * prod(extents) > CASES:
+        return low
+    found = []
+    for values in itertools.product(*(range(first, last + 1) for first, last in (ranges[s] for s in used))):
+        known = dict(zip(used, values))
+        active = active_elements(tuple(replace(c, form=known_at(c.form, known)) for c in mask), extents)
+        found += [int(values_of(known_at(form, known), extents)[active].min())] if active.any() else []
+    return min(found, default=low)
+
+
+def known_at(form: Linear, values: dict[int, int]) -> Linear:
+    """A form with the values of its symbols put in."""
+    return Linear(form.at(values), (), form.axes)
 
 
 @remembered
