@@ -1,11 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Running a kernel on one executor and comparing what it returns with NumPy."""
+"""Making a kernel of an expression, running it on one executor and comparing what it returns with NumPy."""
 
 from typing import Any
 
 import numpy as np
 
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import Kernel, unwrap
+
+
+def output_of(tile: Any) -> Any:
+    """In a kernel: its output, which is the tile."""
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, tile)
+    return out
+
+
+def kernel_of(body: Any) -> Any:
+    """A kernel that loads all its arguments, and stores what ``body`` makes of them."""
+    @nki.jit
+    def kernel(*arrays):
+        return output_of(body(*[nl.load(a) for a in arrays]))
+    return kernel
 
 
 def run(on: str, kernel: Any, *arguments: Any, grid: Any = None, **keywords: Any) -> Any:

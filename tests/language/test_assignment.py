@@ -9,27 +9,13 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
-from .running import check, floats, numbers
+from .running import check, floats, kernel_of, numbers, output_of
 
 BF16 = ml_dtypes.bfloat16
 
 
 def to_bf16(x):
     return np.asarray(x, np.float32).astype(BF16)
-
-
-def output_of(tile):
-    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
-    nl.store(out, tile)
-    return out
-
-
-def kernel_of(body):
-    """A kernel that loads all its arguments, and stores what ``body`` makes of them."""
-    @nki.jit
-    def kernel(*arrays):
-        return output_of(body(*[nl.load(a) for a in arrays]))
-    return kernel
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------

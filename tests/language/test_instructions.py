@@ -9,22 +9,9 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
-from .running import check, floats, numbers, run
+from .running import check, floats, kernel_of, numbers, output_of, run
 
 BF16 = ml_dtypes.bfloat16
-
-
-def output_of(tile):
-    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
-    nl.store(out, tile)
-    return out
-
-
-def kernel_of(body):
-    @nki.jit
-    def kernel(*arrays):
-        return output_of(body(*[nl.load(a) for a in arrays]))
-    return kernel
 
 
 def test_iota(on):

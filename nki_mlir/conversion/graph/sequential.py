@@ -89,6 +89,10 @@ class Lines:
 
 
 def sort_text(op: Any, name: str, step: str) -> str:
+    """A function ``name`` that sorts tensors together along an axis: runs of 1, 2, 4, ... elements are merged in pairs.
+
+    ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order.
+    """
     kinds = [str(v.type) for v in op.operands]
     elements = [str(ir.RankedTensorType(v.type).element_type) for v in op.operands]
     shape, axis = list(ir.RankedTensorType(op.operands[0].type).shape), op.attributes["dimension"].value
@@ -154,46 +158,21 @@ def merge(text: Lines, width: int, extent: int, source: list[str], target: list[
 
 
 def scatter_text(op: Any, name: str, step: str) -> str | None:
+    """A function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each update.
+
+    None where several operands are scattered at once.
+    """
     if len(op.operands) != 3:
         return None
-    numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
+    target, updates = (ir.RankedTensorType(op.operands[k].type) for k in (0, 2))
     kinds, element, text = [str(v.type) for v in op.operands], str(target.element_type), Lines()
-    windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim
-    outer = [d for d in range(updates.rank) if d not in windows]
     given, inner = "%x", "%x"
     for d in range(updates.rank):
         inner = f"%w{d}"
         text.opened(f"%d{d}", updates.shape[d], f"%r{d}", [inner], [given], [kinds[0]])
         given = inner
-    places = [d for d in range(indices.rank) if d != vector]            # a dim of indices -> the loop that walks it
-    walk = {place: f"%d{d}" for place, d in zip(places, outer)}
-    position: dict[int, list[str]] = {d: [] for d in range(target.rank)}
-    for c, d in enumerate(numbers.scattered_dims_to_operand_dims):
-        at = ", ".join(text.index(c) if k == vector else walk[k] for k in range(indices.rank))
-        text.add(f"%s{c} = tensor.extract %i[{at}] : {kinds[1]}",
-                 f"%p{c} = arith.index_cast %s{c} : {indices.element_type} to index")
-        position[d].append(f"%p{c}")
-    for d, place in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
-        position[d].append(walk[place])
-    fixed = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
-    for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
-        position[d].append(f"%d{window}")
-    names, checks = [], []
-    for d, parts in position.items():
-        total = parts[0] if parts else text.index(0)
-        for k, part in enumerate(parts[1:]):
-            text.add(f"%f{d}_{k} = arith.addi {total}, {part} : index")
-            total = f"%f{d}_{k}"
-        text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(target.shape[d])} : index")
-        names.append(total)
-        checks.append(f"%c{d}")
-    inside = "%always"
-    text.add("%always = arith.constant true")
-    for k, check in enumerate(checks):
-        text.add(f"%all{k} = arith.andi {check}, {inside} : i1")
-        inside = f"%all{k}"
-    where, scalar = ", ".join(names), f"tensor<{element}>"
+    places, inside = scattered_to(op, text)
+    where, scalar = ", ".join(places), f"tensor<{element}>"
     update = ", ".join(f"%d{d}" for d in range(updates.rank))
     text.add(f"%new = scf.if {inside} -> ({kinds[0]}) {{", f"%o = tensor.extract {inner}[{where}] : {kinds[0]}",
              f"%v = tensor.extract %u[{update}] : {kinds[2]}", f"%to = tensor.from_elements %o : {scalar}",
@@ -208,3 +187,42 @@ def scatter_text(op: Any, name: str, step: str) -> str | None:
     return "\n".join([f'func.func private @"{step}"({scalar}, {scalar}) -> {scalar}',
                       f'func.func private @"{name}"(%x: {kinds[0]}, %i: {kinds[1]}, %u: {kinds[2]}) -> {kinds[0]} {{',
                       *text.constants(), *text.lines, f"return {result} : {kinds[0]}", "}"])
+
+
+def scattered_to(op: Any, text: Lines) -> tuple[list[str], str]:
+    """Where the update of loops ``%d0``, ``%d1``, ... goes: its index in each dim, and whether all are in bounds."""
+    parts = index_parts(op, text)
+    places, inside = [], "%always"
+    text.add("%always = arith.constant true")
+    for d, extent in enumerate(ir.RankedTensorType(op.operands[0].type).shape):
+        total = parts[d][0] if parts[d] else text.index(0)
+        for k, part in enumerate(parts[d][1:]):
+            text.add(f"%f{d}_{k} = arith.addi {total}, {part} : index")
+            total = f"%f{d}_{k}"
+        text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(extent)} : index",
+                 f"%all{d} = arith.andi %c{d}, {inside} : i1")
+        places.append(total)
+        inside = f"%all{d}"
+    return places, inside
+
+
+def index_parts(op: Any, text: Lines) -> list[list[str]]:
+    """What adds up to the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
+    numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
+    windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim
+    outer = [d for d in range(updates.rank) if d not in windows]
+    places = [d for d in range(indices.rank) if d != vector]            # a dim of indices -> the loop that walks it
+    walk = {place: f"%d{d}" for place, d in zip(places, outer)}
+    parts: list[list[str]] = [[] for _ in range(target.rank)]
+    for c, d in enumerate(numbers.scattered_dims_to_operand_dims):
+        at = ", ".join(text.index(c) if k == vector else walk[k] for k in range(indices.rank))
+        text.add(f"%s{c} = tensor.extract %i[{at}] : {indices}",
+                 f"%p{c} = arith.index_cast %s{c} : {indices.element_type} to index")
+        parts[d].append(f"%p{c}")
+    for d, place in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
+        parts[d].append(walk[place])
+    fixed = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
+    for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
+        parts[d].append(f"%d{window}")
+    return parts
