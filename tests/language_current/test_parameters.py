@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 
-from .running import check, floats, numbers, on_tiles
+from .running import check, floats, numbers, on_tiles, run
 
 ENGINE, CMD = nisa.engine, nisa.reduce_cmd
 REFUSED = [
@@ -36,6 +36,12 @@ REFUSED = [
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis="1"), "axis: expecting 'integer', got '1'"),
     (lambda d, x: nl.full((32, 8), "a", nl.float32), "fill_value: expecting 'number', got 'a'"),
     (lambda d, x: nl.sum(x, 1, keepdims="no"), "keepdims: expecting 'bool', got 'no'"),
+    (lambda d, x: nisa.register_alloc("x"), "register_alloc x: expecting 'integer', got 'x'"),
+    (lambda d, x: nisa.register_move(nisa.register_alloc(1), 1.5), "register_move src: expecting 'integer', got 1.5"),
+    (lambda d, x: x.ap([[8, 32], [1, 8]], dtype="floaty"), "unsupported dtype 'floaty'"),
+    (lambda d, x: x.view(3), "unsupported dtype '3'"),
+    (lambda d, x: nisa.dma_transpose(d, x, axes=1), "axes 1 of a tensor of 2 dimensions"),
+    (lambda d, x: nisa.dma_compute(d, [x, x], nl.add, scales=[1.0]), "scales must be 1.0 for each of the 2 sources"),
     # -- choices
     (lambda d, x: nisa.rng(d, engine=ENGINE.tensor), "rng has no engine tensor"),
     (lambda d, x: nisa.rand_get_state(d, engine=ENGINE.scalar), "rand_get_state has no engine scalar"),
@@ -101,3 +107,49 @@ def test_activation_reduces_by_other_operators(on):
                           [((32, 8), nl.bfloat16), ((32, 1), nl.float32)], x)
     np.testing.assert_array_equal(made.astype(np.float32), x.astype(np.float32) * 2)
     np.testing.assert_array_equal(rows[:, 0], x.astype(np.float32).max(1) * 2)
+
+
+SKIP = nisa.oob_mode.skip
+
+
+@pytest.mark.parametrize("rows, index", [(16, (16, 1)), (64, (128, 1)), (144, (128, 2))])
+def test_transposing_gathers_skip_rows(on, rows, index):
+    table = numbers(300, 24)
+    places = np.random.default_rng(0).integers(0, 300, index).astype(np.uint32)
+    places[2, 0], places[5, -1] = 300, 4000
+
+    def kernel(table, places):
+        out, tile = nl.ndarray((24, rows), table.dtype, buffer=nl.shared_hbm), nl.full((24, rows), -3, table.dtype)
+        nisa.dma_transpose(tile, table.ap([[24, rows], [1, 24]], vector_offset=nl.load(places)), oob_mode=SKIP)
+        nisa.dma_copy(out, tile)
+        return out
+    order = places.T.flatten()[:rows]
+    found = order < 300
+    expected = np.full((24, rows), -3, np.float32)
+    expected[:, found] = table[order[found]].T
+    np.testing.assert_array_equal(run(on, kernel, table, places), expected)
+
+
+@pytest.mark.parametrize("start, expected", [(5, None), (400, -3)])
+def test_transposes_from_a_place_of_the_run_time_skip(on, start, expected):
+    table = numbers(300, 24)
+
+    def kernel(table, place):
+        out, tile = nl.ndarray((24, 16), table.dtype, buffer=nl.shared_hbm), nl.full((24, 16), -3, table.dtype)
+        nisa.dma_transpose(tile, table.ap([[24, 16], [1, 24]], scalar_offset=nl.load(place)), oob_mode=SKIP)
+        nisa.dma_copy(out, tile)
+        return out
+    got = run(on, kernel, table, np.array([[start]], np.int32))
+    np.testing.assert_array_equal(got, table[5:21].T if expected is None else np.full((24, 16), expected, np.float32))
+
+
+def test_sums_of_skipped_rows_add_nothing(on):
+    table, x, rows = numbers(16, 8), numbers(4, 8, seed=1), np.array([[3], [99], [0], [7]], np.int32)
+
+    def kernel(table, x, rows):
+        out, tile = nl.ndarray((4, 8), nl.float32, buffer=nl.shared_hbm), nl.load(x)
+        nisa.dma_compute(tile, [tile, table.ap([[8, 4], [1, 8]], vector_offset=nl.load(rows))], nl.add, oob_mode=SKIP)
+        nisa.dma_copy(out, tile)
+        return out
+    expected = x + np.where(rows < 16, table[rows[:, 0] % 16], 0)
+    np.testing.assert_array_equal(run(on, kernel, table, x, rows), expected)

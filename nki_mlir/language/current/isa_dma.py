@@ -126,7 +126,7 @@ def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")
     require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
     require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
-            f"{op} scales: expecting 1.0 for each of the {len(srcs)} sources, got {scales!r}")
+            f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}")
     require(unique_indices, f"{op} unique_indices must be True")
     mode = e.member(oob_mode, e.oob_mode, "oob_mode").name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
