@@ -184,6 +184,7 @@ def _is_counted(view: Any) -> bool:
 
 
 def fuse(producer: Structured, consumer: Structured) -> Any:
+    """One operation that computes the producer's elements where the consumer reads them; both are erased."""
     place = list(consumer.op.operands).index(producer.output)
     order = axes_of(producer.maps[-1])
     results = consumer.maps[place].results

@@ -60,6 +60,7 @@ def registered() -> dict[str, Operator]:
 
 
 def define(operator: Operator, name: str) -> Any:
+    """Define the operator in PyTorch; the definition lasts as long as the library object that is returned."""
     import torch
     record = torch.library.Library(operator.library.name, "FRAGMENT")
     schema = ", ".join(f"{PARAMETERS[p][1]} arg{k}" for k, p in enumerate(operator.parameters))
@@ -106,6 +107,7 @@ def call(operator: Operator, arguments: Sequence[Any]) -> Any:
 
 
 def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any], int]) -> list[Buffer | float]:
+    """The arguments as an operator takes them; ``address`` says where a tensor is."""
     values: list[Buffer | float] = []
     for place, (parameter, argument) in enumerate(zip(operator.parameters, arguments)):
         if parameter != "T":
@@ -119,6 +121,7 @@ def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any
 
 
 def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
+    """The operator on CPU tensors."""
     dense = [a.contiguous() if p == "T" else a for p, a in zip(operator.parameters, arguments)]
     values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)

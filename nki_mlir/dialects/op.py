@@ -41,6 +41,8 @@ else:
 
 @dataclass(frozen=True)
 class TileField:
+    """A tile that a class declares: what the operation does with it, and whether it may be absent."""
+
     name: str
     role: type                  # In, Out or InOut
     optional: bool

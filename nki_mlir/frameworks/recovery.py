@@ -80,6 +80,7 @@ def configs_in(module: str | bytes) -> list[str]:
 
 
 def configs_of_stablehlo(source: str | bytes) -> list[str]:
+    """The configs of a module's custom calls, in order; of bytecode that another build of MLIR wrote, by search."""
     found: list[str] = []
 
     def visit(op: Any) -> Any:

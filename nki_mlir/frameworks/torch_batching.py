@@ -16,6 +16,7 @@ from nki_mlir.frameworks.torch_operator import callee_named, layout_of
 
 
 def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
+    """The kernel on each of ``size`` parts; of the tensors those that are ``mapped`` have the batch as first axis."""
     callee = callee_named(kernel)
     layout, used = layout_of(callee), [t.contiguous() for t in tensors]
     results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
@@ -31,6 +32,7 @@ def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: in
 
 def map_abstractly(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                    kernel: str) -> list[torch.Tensor]:
+    """What ``map_on_cpu`` returns, without values."""
     return [tensors[0].new_empty((size, *shape), dtype=dtype)
             for shape, dtype, _ in layout_of(callee_named(kernel)).results]
 
@@ -44,6 +46,7 @@ def map_by_calls(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: 
 
 # -- rules of torch.vmap -----------------------------------------------------------------------------------------------
 def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> Any:
+    """``vmap`` of a call: ``map`` over the batch, which comes first in each result."""
     first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
     made = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
     return made, [0] * len(made)
@@ -67,6 +70,7 @@ def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: S
 
 def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                    kernel: str) -> Any:
+    """``vmap`` of an update: a call for each part, on views of what is written."""
     if any(axis is None for axis in axes[0]):
         raise RuntimeError("vmap: a kernel updates a tensor that is not mapped, once for each part of the batch; "
                            "map the tensor as well, or expand and clone it for each part")

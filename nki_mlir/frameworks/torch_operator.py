@@ -116,6 +116,7 @@ def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 
 
 def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
+    """A call that writes given tensors: those the kernel updates, then its outputs."""
     callee = callee_named(kernel)
     count = len(written) - len(layout_of(callee).results)
     own = [t.contiguous() for t in written]

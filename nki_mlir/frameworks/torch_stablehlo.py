@@ -195,6 +195,7 @@ def number(value: Any, custom: Any) -> float:
 
 
 def replace(op: Any) -> None:
+    """A call of the operator for kernels becomes the custom call of its record."""
     *lists, text = [value.owner for value in op.operands]
     record = callee_named(text.attributes["value"].value).record
     tensors, written = (list(lists[-1].operands), list(lists[0].operands) if len(lists) == 2 else [])

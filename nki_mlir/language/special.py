@@ -98,6 +98,7 @@ def gather_flattened(data: Any, indices: Any, *, dst: Any = None, dtype: Any = N
 
 
 def dma_transpose(src: Any, axes: Any = None, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """The axes of a tensor in another order, as one transfer; without ``axes`` as documented for its rank."""
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
     permutation = tuple(int(a) for a in axes) if axes is not None else defaults.get(src.ndim, ())
     if sorted(permutation) != list(range(src.ndim)):
@@ -143,6 +144,7 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
 def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, *, reduce_res: Any = None,
                   reduce_cmd: Any = "idle", reduce_op: Any = np.amax, reverse_pred: bool = False,
                   mask: Any = None) -> Any:
+    """dst = on_true where the predicate holds (``reverse_pred``: does not), else on_false; rows may be reduced, too."""
     tile, number = core.operand(on_false)
     views = {"dst": dst, "accumulator": registers("vector", dst.shape[0]), "reduce_res": reduce_res,
              "predicate": predicate, "on_true": on_true, "on_false": tile}
@@ -154,6 +156,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, *, redu
 def range_select(on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any, *, reduce_cmd: Any = "idle",
                  reduce_res: Any = None, reduce_op: Any = np.amax, range_start: Any = 0, on_false_value: float = 0.0,
                  dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
+    """data where both comparisons of its place with the bounds hold, else ``on_false_value``; rows may be reduced."""
     source = creation.as_operand(on_true_tile)
     views = {"accumulator": registers("vector", source.shape[0]), "reduce_res": reduce_res, "src": source,
              "bound0": bound0, "bound1": bound1}

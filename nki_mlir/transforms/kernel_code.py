@@ -204,6 +204,7 @@ def tiles_of(node: Any) -> list[Tile]:
 
 
 def sub_blocks(node: Any) -> list[Block]:
+    """The blocks that a node holds, in the order they run."""
     match node:
         case Loop():
             return [node.body]

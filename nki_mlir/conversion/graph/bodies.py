@@ -253,6 +253,7 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
 
 
 def comparison(op: Any, name: str, operands: list[Node]) -> Node:
+    """``arith.cmpf`` or ``cmpi`` as an expression whose value is a bool."""
     predicate = op.attributes["predicate"].value
     if name == "cmpf":
         a, b = (converted(v, FLOAT32) for v in operands)

@@ -66,6 +66,7 @@ def offset_of(view: Any, variables: Sequence[Any]) -> Linear | None:
 
 
 def form_of(value: Any, variables: Sequence[Any]) -> Linear | None:
+    """A value as an affine form of loop variables; None where it is none."""
     if value in variables:
         return Linear(0, ((list(variables).index(value), 1),))
     if isinstance(value.owner, ir.Block):

@@ -32,6 +32,7 @@ def defining(value: Any) -> Any:
 
 
 def place_in_buffer(value: Any) -> Place:
+    """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
     name = op.name if op is not None else ""
     if name in RESHAPES:

@@ -51,6 +51,7 @@ class ReplicaGroup(NKIObject):
 
 
 def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hbm: bool = False) -> None:
+    """What every collective asks of its tensors; ``single``: it takes one, ``hbm``: it takes them in HBM only."""
     for label, tensors in (("srcs", srcs), ("dsts", dsts)):
         require(isinstance(tensors, (list, tuple)) and tensors and all(isinstance(t, NkiTensor) for t in tensors),
                 f"{op} {label}: expecting 'sequence' of tensors")

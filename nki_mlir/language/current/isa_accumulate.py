@@ -83,6 +83,7 @@ def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str
 
 def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, Any], reduce_op: Any, reduce_res: Any,
                           command: Any) -> None:
+    """``activation`` with ``reduce_cmd``: runs the registers, and reads them where ``reduce_res`` is given."""
     require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
     bias, scale = tiles
     result = None

@@ -190,6 +190,7 @@ def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
 
 
 def emit_sum(dst: View, lhs: View, rhs: View) -> None:
+    """dst = lhs + rhs as one transfer; operands that have no pattern in common are laid out densely first."""
     views = assignment.dma_views(dst, lhs, rhs)
     if views is None:
         flat = []

@@ -117,6 +117,7 @@ def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> 
 
 
 def check_result(out: NkiTensor, length: int, is_transpose: bool) -> None:
+    """What the generation allows as destination of a product: its dtype, columns, and place among the banks."""
     newest = machine().generation >= 4
     require(is_transpose or out.dtype is FLOAT32 or (newest and out.dtype is BFLOAT16),
             f"nc_matmul dst must be float32{' or bfloat16' if newest else ''}, it is {out.dtype}")
@@ -153,6 +154,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
 
 
 def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose: bool, accumulates: bool) -> None:
+    """One product, cut where its destination crosses a PSUM bank; operands are paired with it by place."""
     stationary = low.flat_tile("nc_matmul", "stationary", left)
     views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:

@@ -42,6 +42,7 @@ def print_program(program: Program) -> str:
 
 # -- header ------------------------------------------------------------------------------------------------------------
 def header(program: Program) -> Iterator[str]:
+    """The lines above the streams: sizes, notes, variables with their data, semaphores, queues."""
     machine = machine_named(program.target)
     yield f".nki_isa {VERSION}"
     yield f".kernel {program.kernel}"
