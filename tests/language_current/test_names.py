@@ -190,10 +190,14 @@ import neuronxcc.nki.language
 
 def test_tile_size(monkeypatch):
     t = language.tile_size
-    assert (t.pmax, t.psum_fmax, t.gemm_moving_fmax, t.psum_num_banks) == (128, 512, 512, 8)
+    assert (t.pmax, t.psum_bank_fmax, t.gemm_moving_fmax, t.psum_num_banks) == (128, 512, 512, 8)
+    with pytest.warns(UserWarning, match="psum_fmax is deprecated, use psum_bank_fmax"):
+        assert t.psum_fmax == t.psum_bank_fmax
     assert (t.sbuf_fmax_bytes, t.sbuf_fmax, t.sbuf_size_bytes) == (245752, 61438, 33554432)
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    assert (t.total_available_sbuf_size, t.sbuf_size_bytes) == (212984, 29360128)
+    assert (t.sbuf_fmax_bytes, t.sbuf_size_bytes) == (212984, 29360128)
+    with pytest.warns(UserWarning, match="total_available_sbuf_size is deprecated, use sbuf_fmax_bytes"):
+        assert t.total_available_sbuf_size == t.sbuf_fmax_bytes
     monkeypatch.setenv("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE", "true")
     assert t.psum_num_banks == 7
 

@@ -58,11 +58,13 @@ def check_reach(tensor: NkiTensor, strides: Sequence[int], counts: Sequence[int]
         rows, before = tensor.storage.buffer.shape[0], start // row
         last = before + (counts[0] - 1 if strides[0] else 0)
         if not 0 <= before <= last < rows:
-            out_of_range(f"the access pattern reaches partitions {before} to {last}, {tensor.name} has {rows}")
+            out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
+                         f"{rows}")
         first, steps, place = start % row, steps[1:], "a partition"
     low, high = (first + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
     if low < 0 or high >= row:
-        out_of_range(f"the access pattern reaches elements {low} to {high} of {place}, {tensor.name} has {row}")
+        out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
+                     f"has {row}")
 
 
 def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:

@@ -81,7 +81,7 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
     return counted(lower, upper, step, lambda: variables(names))
 
 
-def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: int = 1) -> None:
+def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")

@@ -11,7 +11,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import Scalar, dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn, whole
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -43,6 +43,10 @@ def result_type(dtype: Any, *operands: Any) -> DType:
     return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
 
 
+VERDICTS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
+            "logical_xor", "logical_not")
+
+
 def _binary(name: str) -> Callable:
     @token(name)
     def operate(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
@@ -57,7 +61,7 @@ def _binary(name: str) -> Callable:
         kind = result_type(dtype, x, y)
         operands = iter(low.core_view(t) for t in tiles)
         left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))
-        return low.adopt(ops.binary(name, left, right, dtype=kind))
+        return low.adopt(ops.binary(name, left, right, dtype=kind), name in VERDICTS)
     operate.__doc__ = f"``{name}(x, y)`` elementwise; one of them may be a number."
     return operate
 
@@ -77,7 +81,7 @@ def _unary(name: str) -> Callable:
         source = on_chip(name, "x", x)
         if name == "rsqrt":
             require(x.buffer is not psum, "nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
-        return low.adopt(ops.unary(name, low.core_view(source), dtype=result_type(dtype, x)))
+        return low.adopt(ops.unary(name, low.core_view(source), dtype=result_type(dtype, x)), name in VERDICTS)
     operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
 
@@ -180,7 +184,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
 @reported
 def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
-    wanted, kind = tuple(int(n) for n in shape), result_type(dtype, x)
+    wanted, kind = tuple(whole(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
     require(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)),
@@ -192,7 +196,7 @@ def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
 @reported
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
     """A view with a dimension of 1 put in."""
-    return x.expand_dim(axis % (x.ndim + 1))
+    return x.expand_dim(axis)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -218,7 +222,8 @@ def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
     """1 where all elements over the last free axes are not 0."""
     source = on_chip("all", "x", x)
     axes = low.free_axes("all", source, axis)
-    return low.adopt(ops.reduce("logical_and", low.core_view(source), list(axes), dtype=result_type(dtype, x)))
+    return low.adopt(ops.reduce("logical_and", low.core_view(source), list(axes), dtype=result_type(dtype, x)),
+                     verdict=True)
 
 
 all.__name__ = all.__qualname__ = "all"

@@ -48,11 +48,11 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
     return NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
 
 
-def adopt(view: View) -> NkiTensor:
+def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """A result of the core's functions."""
     region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
     written.note(view)
-    return NkiTensor.of_view(view, region)
+    return NkiTensor.of_view(view, region, verdict)
 
 
 def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
@@ -98,6 +98,9 @@ def table_of(tensor: NkiTensor) -> View:
 
 
 def is_tensor(value: Any, op: str, operand: str) -> NkiTensor:
+    if isinstance(value, View):
+        invalid(f"{op} {operand}: expecting 'tensor', got a tile of a beta-1 API (neuronxcc)",
+                why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round")
     if not isinstance(value, NkiTensor):
         invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'")
     if value.on_chip:

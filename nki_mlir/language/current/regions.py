@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from nki_mlir.frontend.builder import current
-from nki_mlir.language.current.errors import invalid
+from nki_mlir.language.current.errors import invalid, warn
 from nki_mlir.machine import Machine, machine_named
 
 DEFAULT_TARGET = "trn3"         # where nothing runs and nothing is set
@@ -85,7 +85,7 @@ class TileSize:
     """``nl.tile_size``: what fits one instruction, and the memories of the target."""
 
     pmax = 128
-    psum_bank_fmax = psum_fmax = 512
+    psum_bank_fmax = 512
     psum_bank_fmax_bytes = 2048
     gemm_stationary_fmax = 128
     gemm_moving_fmax = 512
@@ -108,7 +108,15 @@ class TileSize:
         """Bytes of a partition that kernels may use."""
         return machine().sbuf_bytes_per_partition
 
-    total_available_sbuf_size = sbuf_fmax_bytes
+    @property
+    def total_available_sbuf_size(self) -> int:
+        warn("nl.tile_size.total_available_sbuf_size is deprecated, use sbuf_fmax_bytes")
+        return self.sbuf_fmax_bytes
+
+    @property
+    def psum_fmax(self) -> int:
+        warn("nl.tile_size.psum_fmax is deprecated, use psum_bank_fmax")
+        return self.psum_bank_fmax
 
     @property
     def sbuf_fmax(self) -> int:

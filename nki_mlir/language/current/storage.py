@@ -13,13 +13,17 @@ from nki_mlir.scalar.dtypes import DType
 
 @dataclass(frozen=True, eq=False)
 class Storage:
-    """One allocation: the core's buffer and the region it is in. ``identity``: it holds an identity matrix."""
+    """One allocation: the core's buffer and the region it is in.
+
+    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert.
+    """
 
     buffer: Buffer
     region: MemoryRegion
     dtype: DType                        # as the kernel declared it; packed types are kept as integers
     address: tuple[int, int] | None = None
     identity: bool = False
+    verdict: bool = False
 
     @property
     def on_chip(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn, whole
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.language.current.strides import Shape
@@ -40,9 +40,9 @@ class NkiTensor:
         return cls(storage, shape, layout.row_major(shape), 0, storage.dtype)
 
     @classmethod
-    def of_view(cls, view: View, region: MemoryRegion) -> "NkiTensor":
+    def of_view(cls, view: View, region: MemoryRegion, verdict: bool = False) -> "NkiTensor":
         """A tensor of the core, whose start is a number."""
-        storage = Storage(view.buffer, region, view.buffer.dtype)
+        storage = Storage(view.buffer, region, view.buffer.dtype, verdict=verdict)
         row = storage.row(view.dtype) if storage.on_chip else 0
         strides = [d.partition * row + d.free for d in view.dims]
         return cls(storage, view.shape, strides, view.partition.const * row + view.free.const, view.dtype)
@@ -101,7 +101,7 @@ class NkiTensor:
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, upto: int | None = None) -> int:
-        limit = self.ndim if upto is None else upto
+        limit, dim = self.ndim if upto is None else upto, whole(dim, "dimension")
         require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions")
         return dim % limit
 
@@ -112,6 +112,7 @@ class NkiTensor:
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Elements ``start, start + step, ...`` below ``end`` of one dimension."""
         dim = self._dim(dim)
+        start, end, step = (whole(n, "slice") for n in (start, end, step))
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension")
@@ -170,7 +171,7 @@ class NkiTensor:
         require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1")
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view")
         shape, strides = list(self.shape), list(self.strides)
-        shape[dim], strides[dim] = int(size), 0
+        shape[dim], strides[dim] = whole(size, "broadcast"), 0
         return self.like(shape=shape, strides=strides)
 
     def expand_dim(self, dim: int) -> "NkiTensor":
@@ -220,7 +221,10 @@ class NkiTensor:
         wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else tuple(wanted)
         extents = layout.known_extents(wanted, self.size)
         if extents is None:
-            invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}")
+            size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
+            why = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
+            invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
+                    why=why if size > limit else "")
         fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
         require(not fixed or extents[0] == self.shape[0],
                 f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition")
@@ -286,7 +290,7 @@ class NkiTensor:
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
-        count = int(num_elem) if num_elem is not None else min(16, self.shape[0]) * columns
+        count = whole(num_elem, "indirect") if num_elem is not None else min(16, self.shape[0]) * columns
         return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
                          indirection=Indirection("columns", index, source=self))
 
@@ -305,7 +309,8 @@ class NkiTensor:
 
     # -- Python's operators --------------------------------------------------------------------------------------------
     def __bool__(self) -> bool:
-        return True
+        """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
+        return not self.storage.verdict or self.sim_value is None or bool(self.sim_value.all())
 
     def __len__(self) -> int:
         return self.shape[0]
