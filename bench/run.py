@@ -61,10 +61,13 @@ def all_cases() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default=",".join(all_cases()))
-    parser.add_argument("--output", default=str(ROOT / "bench/results.json"))
+    parser.add_argument("--cases", default=",".join(all_cases()), help="names, separated by commas (default: all)")
+    parser.add_argument("--output", default=str(ROOT / "bench/results.json"), help="the JSON file with all figures")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    unknown = {*options.cases.split(",")} - {*all_cases()}
+    if unknown:
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(all_cases())}")
     if options.one:
         print(json.dumps(measure(options.one)))
         return 0

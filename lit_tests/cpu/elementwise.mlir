@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Elementwise operations are loops over vectors: contiguous axes become one, the rest of a row is a masked vector.
-// RUN: %python -m nki_mlir.targets.cpu %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
 // Both axes are one of 64 elements, which fill whole vectors.
 // CHECK-LABEL: // @contiguous(x, y)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Folds are kept in registers over the reduced loops.
-// RUN: %python -m nki_mlir.targets.cpu %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
 #in = affine_map<(p, f) -> (p, f)>
 

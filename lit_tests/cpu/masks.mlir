@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A mask that is no box is a mask of lanes; bounds that were left to run time are checked first.
-// RUN: %python -m nki_mlir.targets.cpu %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
 // CHECK:      // @lower(x, y)
 // CHECK-NEXT: //   [[CHECK:limits_32x64_[0-9a-f]+]](1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Parallel loops run on several threads where no iteration touches what another one writes.
-// RUN: env NKI_MLIR_NUM_THREADS=2 %python -m nki_mlir.targets.cpu %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector %s | FileCheck %s
 
 #rows = affine_map<()[i] -> (i * 65536)>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A function becomes a program: loops, branches, index arithmetic, buffers that share memory.
-// RUN: %python -m nki_mlir.targets.cpu %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
 // A linear offset is part of the instruction; `mod` is computed. %5 is the loop variable.
 // CHECK:      // @loop(x, y)

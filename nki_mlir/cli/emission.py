@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The last step of ``nki-opt``: a module as assembly, binary or LLVM dialect."""
+"""The last step of ``nki-opt``: a module as assembly, binary, or code of the CPU."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
     return neuron.emit(module, form)
 
 
-def lower_to_llvm(module: Any) -> str:
-    """The LLVM dialect that the JIT compiles."""
+def lower_to_cpu(level: str, module: Any) -> str:
+    """The program that the JIT makes of a module, with its routines at the level ``vector`` or ``llvm``."""
     from nki_mlir.targets import cpu
     if is_graph(module):
         run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU])
-    return cpu.lower_to_llvm(module)
+    return cpu.lower_to(level, module)

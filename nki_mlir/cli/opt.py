@@ -12,7 +12,8 @@ from nki_mlir.cli.passes import PassSummary, pass_summaries
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
-         "llvm": "to the LLVM dialect of the CPU"}
+         "vector": "to the programs of the CPU, in comments, and the vector code of their routines",
+         "llvm": "the same with the routines in the LLVM dialect"}
 
 
 class _AddPasses(argparse.Action):
@@ -136,7 +137,7 @@ def captured_modules(options: argparse.Namespace) -> list[Any]:
 def process(module: Any, options: argparse.Namespace) -> str | bytes:
     """Run what the command line asks for on one module; text or bytes to write."""
     from nki_mlir.bindings import ir
-    from nki_mlir.cli.emission import lower_to_isa, lower_to_llvm
+    from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa
     from nki_mlir.cli.runnable import set_target
     from nki_mlir.transforms.passes import pass_named, run_passes
     from nki_mlir.transforms.pipelines import passes_to
@@ -148,8 +149,8 @@ def process(module: Any, options: argparse.Namespace) -> str | bytes:
         match options.goal:
             case "isa":
                 return lower_to_isa(module, options.emit, observer)
-            case "llvm":
-                return lower_to_llvm(module)
+            case "vector" | "llvm":
+                return lower_to_cpu(options.goal, module)
             case "linalg" | "nisa":
                 run_passes(module, passes_to(options.goal, module), observer)
         module.operation.verify()

@@ -60,7 +60,7 @@ def main() -> None:
             if module not in programs:
                 programs[module] = LinkedProgram(module)
             answer = programs[module](*arrays)
-        except Exception as error:
+        except Exception as error:              # the process that asked raises it
             answer = error if type(error).__module__ == "builtins" else RuntimeError(str(error))
         pickle.dump(answer, answers)
         answers.flush()

@@ -31,7 +31,8 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
         return program
 
 
-def lower_to_llvm(module: Any) -> str:
-    """What the JIT compiles for a module, as text: its program in comments, its routines in the LLVM dialect."""
+def lower_to(level: str, module: Any) -> str:
+    """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
+    the LLVM dialect (``llvm``)."""
     from nki_mlir.targets.cpu.listing import listing
-    return listing(module)
+    return listing(module, vectors=level == "vector")
