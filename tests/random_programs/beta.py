@@ -8,6 +8,7 @@ from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 from .writer import DTYPES, Facts, Loop, Program, Tile, Writer
 
 RULES: list = []
+MEETINGS: list = []                     # rules of programs that run side by side
 
 
 def kind(dtype: DType) -> str:
@@ -15,15 +16,17 @@ def kind(dtype: DType) -> str:
     return f"nl.{dtype.name}_" if dtype is BOOL else f"nl.{dtype.name}"
 
 
-def rule(weight: int = 1):
+def rule(weight: int = 1, rules: list = RULES):
     def add(function):
-        RULES.extend([function] * weight)
+        rules.extend([function] * weight)
         return function
     return add
 
 
 class BetaWriter(Writer):
     dtypes = tuple(d for d in DTYPES if d.name != "float8_e4m3fn")
+    rules, meetings = RULES, MEETINGS
+    grids: tuple[tuple[int, ...], ...] = ((), (), (), (), (), (2,), (3,), (2, 2), (1, 3))
 
     # -- masks ---------------------------------------------------------------------------------------------------------
     def mask(self, shape: tuple[int, ...], boxes: bool = False, often: bool = False, fold: bool = False) -> str:
@@ -67,9 +70,10 @@ class BetaWriter(Writer):
             return
         self.budget -= 1
         choice = self.between(0, 11)
-        if choice <= 1 and len(self.loops) < 3:
+        deep = len(self.loops) - len(self.grid) >= 3
+        if choice <= 1 and not deep:
             return self.loop()
-        if choice == 2 and len(self.loops) < 3 and any(loop.symbolic for loop in self.loops):
+        if choice == 2 and not deep and any(loop.symbolic for loop in self.loops):
             return self.branch()
         if choice == 3 and self.kept:
             return self.update()
@@ -77,11 +81,12 @@ class BetaWriter(Writer):
         return None
 
     def operation(self) -> None:
+        apart = (not self.grid and self.ranks == 1) or self.conditional or not self.maybe(3)
         for _ in range(8):
-            before = len(self.lines), len(self.scopes[-1]), len(self.outputs)
-            if self.pick(*RULES)(self) is not False:
+            before = len(self.outputs)
+            if self.pick(*(self.rules if apart else self.meetings))(self) is not False:
                 return
-            assert before[2] == len(self.outputs)
+            assert before == len(self.outputs)
         self.fresh(self.shape(), FLOAT32)
 
     def body(self) -> None:
@@ -184,6 +189,7 @@ class BetaWriter(Writer):
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def program(self) -> Program:
+        self.launch(self.grids)
         for _ in range(self.between(0, 2)):
             dtype = self.pick(FLOAT32, FLOAT32, *(d for d in self.dtypes if d.bits > 8 and d.name != "tfloat32"))
             kept = Tile(self.name("kept"), self.shape(), dtype, Facts(16, 0.125) if dtype.is_float else Facts(16, 1))
@@ -195,7 +201,8 @@ class BetaWriter(Writer):
             self.store(tile)
         if not self.outputs:
             self.store(self.fresh(self.shape(), FLOAT32))
-        declared = [f"    {o.name} = nl.ndarray({o.shape}, {kind(o.dtype)}, buffer=nl.shared_hbm)" for o in self.outputs]
+        self.declared += [f"    {o.name} = nl.ndarray({o.shape}, {kind(o.dtype)}, buffer=nl.shared_hbm)" for o in self.outputs]
         head = f"def kernel({', '.join(self.inputs)}):"
         tail = f"    return {', '.join(o.name for o in self.outputs)}"
-        return Program("\n".join([head, *declared, *self.lines, tail, ""]), self.inputs, self.outputs, self.used)
+        return Program("\n".join([head, *self.declared, *self.lines, tail, ""]), self.inputs, self.outputs, self.used,
+                       self.grid, self.ranks)

@@ -1,24 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs a random program on all executors and compares what they return: bit for bit, or within the stated bounds."""
 
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
+
 import numpy as np
 
 from nki_mlir.dialects.nki.movement import print_sink
+from nki_mlir.language.current.simulator import simulate_ranks
+from nki_mlir.targets.neuron import simulator
 
 from .writer import Output, Program
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 
 
+@contextmanager
+def executing(on: str):
+    """The executor to ask for. Of instruction streams, the order may be another one: ``isa in order 3``."""
+    executor, _, order = on.partition(" in order ")
+    with patch.object(simulator, "RoundRobin", lambda: simulator.Adversary(int(order))) if order else nullcontext():
+        yield executor
+
+
 def results(kernel, program: Program, on: str) -> tuple[list[np.ndarray], list]:
-    """What it returns, and what it prints."""
+    """What it returns on each rank, and what it prints."""
     printed: list = []
     token = print_sink.set(lambda prefix, value: printed.append((prefix, value)))
+    launched = kernel[program.grid if len(program.grid) > 1 else program.grid[0]] if program.grid else kernel
+    given = [tuple(np.roll(a, 7 * rank, axis=0) for a in program.arrays.values()) for rank in range(program.ranks)]
     try:
-        got = kernel.on(on)(*(a.copy() for a in program.arrays.values()))
+        with executing(on) as executor:
+            made = simulate_ranks(launched, given, executor=executor) if program.ranks > 1 else \
+                [launched.on(executor)(*given[0])]
     finally:
         print_sink.reset(token)
-    return list(got) if isinstance(got, (tuple, list)) else [got], printed
+    return [array for got in made for array in (got if isinstance(got, (tuple, list)) else [got])], printed
 
 
 def differences(got: np.ndarray, expected: np.ndarray, output: Output) -> str:
@@ -46,10 +63,11 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 def check_agreement(kernel, program: Program) -> None:
     expected, printed = results(kernel, program, EXECUTORS[0])
-    for on in EXECUTORS[1:]:
+    for on in (*EXECUTORS[1:], f"isa in order {len(program.text)}"):
         got, also = results(kernel, program, on)
-        assert len(got) == len(expected) == len(program.outputs)
-        for made, wanted, output in zip(got, expected, program.outputs):
+        outputs = program.outputs * program.ranks
+        assert len(got) == len(expected) == len(outputs)
+        for made, wanted, output in zip(got, expected, outputs):
             difference = differences(made, wanted, output)
             assert not difference, f"{on}: {difference}"
         assert len(printed) == len(also), f"{on} prints {len(also)} times, not {len(printed)}"

@@ -12,24 +12,25 @@ from .beta import BetaWriter, kind
 from .writer import DTYPES, Facts, Loop, Tile
 
 RULES: list = []
+MEETINGS: list = []
 
 
-def rule(weight: int = 1):
+def rule(weight: int = 1, rules: list = RULES):
     def add(function):
-        RULES.extend([function] * weight)
+        rules.extend([function] * weight)
         return function
     return add
 
 
 class CurrentWriter(BetaWriter):
     dtypes = DTYPES
+    rules, meetings = RULES, MEETINGS
+    grids = ((), (), (), (), (), (2,))
     dynamic = 0                 # loops of the device that are open
 
-    def operation(self) -> None:
-        for _ in range(8):
-            if self.pick(*RULES)(self) is not False:
-                return
-        self.fresh(self.shape(), FLOAT32)
+    def launch(self, grids: tuple[tuple[int, ...], ...]) -> None:
+        super().launch(grids)
+        self.ranks = self.pick(1, 1, 1, 1, 1, 1, 2, 3)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     def loop(self) -> None:

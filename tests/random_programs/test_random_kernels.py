@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta.typing import scalar
+from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
@@ -55,7 +56,7 @@ def check_beta(program):
 
 def check_current(program):
     """For the target that has all instructions."""
-    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa}, jit=current_nki.jit)
+    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa, "ncc": ncc}, jit=current_nki.jit)
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
         check_agreement(kernel, program)
 

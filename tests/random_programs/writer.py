@@ -94,6 +94,8 @@ class Program:
     arrays: dict[str, np.ndarray]
     outputs: list[Output]
     used: set[str] = field(default_factory=set)
+    grid: tuple[int, ...] = ()
+    ranks: int = 1                      # that run it side by side, each with arrays of its own
 
 
 class Writer:
@@ -108,6 +110,9 @@ class Writer:
         self.loops: list[Loop] = []
         self.inputs: dict[str, np.ndarray] = {}
         self.outputs: list[Output] = []
+        self.grid: tuple[int, ...] = ()
+        self.ranks = 1
+        self.declared: list[str] = []       # tensors that all programs of the grid share
         self.kept: list[Tile] = []          # written in loops; what they hold stays within their facts
         self.used: set[str] = set()
         self.conditional = 0
@@ -152,6 +157,15 @@ class Writer:
             self.loops.pop()
         self.scopes.pop()
         self.indent -= 1
+
+    # -- programs that run side by side --------------------------------------------------------------------------------
+    def launch(self, grids: tuple[tuple[int, ...], ...]) -> None:
+        """The ids of the grid are variables like those of loops around all of the kernel."""
+        self.grid = self.pick(*grids)
+        for axis, count in enumerate(self.grid):
+            self.emit(f"g{axis} = nl.program_id({axis})")
+            self.loops.append(Loop(f"g{axis}", count))
+        self.note(*["grid"][:len(self.grid)])
 
     # -- values --------------------------------------------------------------------------------------------------------
     def tiles(self) -> list[Tile]:
