@@ -47,6 +47,7 @@ fuzz: setup
 
 docs: setup
 	$(BIN)/python tools/export_dialects.py
+	$(BIN)/python tools/error_reference.py
 	$(BIN)/python tools/coverage.py
 
 clean:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How errors read, and the page that lists them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class TooWide(NkiMlirError):
+    code = "NKI-WIDE"
+    message = "the tile has {columns} columns, the limit is {limit}"
+    why = "a bank holds {limit}"
+    fix = "write {{columns}} in parts"
+
+
+def test_error__with_a_place_shows_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text("def kernel(x):\n    return wide(x)\n")
+    error = TooWide(columns=600, limit=512).located(Location(str(file), 2, 11, 18))
+    assert str(error) == f"""{file}:2:12: error: the tile has 600 columns, the limit is 512 [NKI-WIDE]
+    2 |     return wide(x)
+      |            ^^^^^^^
+  why: a bank holds 512
+  fix: write {{columns}} in parts"""
+
+
+def test_error__keeps_its_first_place_and_needs_none() -> None:
+    first, second = Location("a.py", 1, 0), Location("b.py", 2, 0)
+    assert TooWide(columns=1, limit=2).located(first).located(second).at == first
+    assert str(NkiMlirError("something went wrong")) == "error: something went wrong"
+
+
+def test_page__lists_the_errors_that_there_are(tmp_path: Path) -> None:
+    made = tmp_path / "errors.md"
+    subprocess.run([sys.executable, str(ROOT / "tools" / "error_reference.py"), f"--output={made}"], check=True)
+    now, listed = (set(re.findall(r"^## `(.*)`$", f.read_text(), re.MULTILINE))
+                   for f in (made, ROOT / "docs" / "errors.md"))
+    assert {"NKI-PASS", "NKI-ARG", "err_1d_arange_not_supported"} <= listed <= now
