@@ -55,12 +55,12 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     return ops.binary("divide", powers, total, mask=mask, dtype=dtype or compute_dtype or _float(x))
 
 
-def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None,
-             mask: Any = None, **ignored: Any) -> Any:
+def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-6, *, dtype: Any = None,
+             compute_dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
     """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
     x = creation.as_operand(x, "nl.rms_norm")
     squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)
     total = ops.reduce("add", squares, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     scaled = ops.binary("add", ops.binary("multiply", total, 1.0 / n), epsilon)
-    normal = ops.binary("multiply", x, ops.unary("rsqrt", scaled), mask=mask, dtype=FLOAT32)
+    normal = ops.binary("multiply", x, ops.unary("rsqrt", scaled), mask=mask, dtype=compute_dtype or FLOAT32)
     return ops.binary("multiply", normal, w, mask=mask, dtype=dtype or compute_dtype or _float(x))

@@ -42,6 +42,26 @@ REFUSED = [
     (lambda d, x: x.view(3), "unsupported dtype '3'"),
     (lambda d, x: nisa.dma_transpose(d, x, axes=1), "axes 1 of a tensor of 2 dimensions"),
     (lambda d, x: nisa.dma_compute(d, [x, x], nl.add, scales=[1.0]), "scales must be 1.0 for each of the 2 sources"),
+    (lambda d, x: nl.zeros_like(3), "x: expecting 'tensor', got 'int'"),
+    (lambda d, x: nl.broadcast_to(x, 5), "shape: expecting 'sequence' of integers, got 5"),
+    (lambda d, x: nl.where(x, None, x), "x: expecting 'number' or 'tensor', got None"),
+    (lambda d, x: nl.rms_norm(x, x, 1, "8"), "n: expecting 'number', got '8'"),
+    (lambda d, x: nl.rms_norm(x, x, 1, 8, compute_dtype="x"), "unsupported dtype 'x'"),
+    (lambda d, x: nl.ndarray((2, 3), nl.float32, address=(0, 0.5)), "address: expecting 'integer', got 0.5"),
+    (lambda d, x: nl.shared_constant("/no/file.npy"), "there is no file /no/file.npy"),
+    (lambda d, x: nl.shared_constant(np.array([[2**40]])), "integers of more than 32 bits"),
+    (lambda d, x: nl.static_range(1.5), "static_range stop: expecting 'integer', got 1.5"),
+    (lambda d, x: nl.fori_loop(0, 3, 5), "body_fun: expecting 'function', got 5"),
+    (lambda d, x: nl.is_sbuf(x), "expecting 'buffer type'"),
+    (lambda d, x: x[:, nl.ds("a", 3)], "ds start: expecting 'integer', got 'a'"),
+    (lambda d, x: x.slice(1, 0.0, 3), "slice start: expecting 'integer', got 0.0"),
+    (lambda d, x: x.select(1, 1.5), "select index: expecting 'integer', got 1.5"),
+    (lambda d, x: x.select(1, x), "select requires scalar argument, got a tensor of shape [32, 8]"),
+    (lambda d, x: x.permute((0, 1.0)), "permute dims: expecting 'sequence' of integers, got (0, 1.0)"),
+    (lambda d, x: x[:, 0:1].broadcast(1, 2.5), "broadcast size: expecting 'integer', got 2.5"),
+    (lambda d, x: x.reshape((32, 2.0, 4)), "reshape: expecting 'sequence' of integers"),
+    (lambda d, x: x.rearrange(("p", ("a", "b")), ("p", "a", "b"), 3), "fixed_sizes: expecting 'dict', got 3"),
+    (lambda d, x: x.indirect(x), "indirect index is a tensor of integers"),
     # -- choices
     (lambda d, x: nisa.rng(d, engine=ENGINE.tensor), "rng has no engine tensor"),
     (lambda d, x: nisa.rand_get_state(d, engine=ENGINE.scalar), "rand_get_state has no engine scalar"),
@@ -153,3 +173,12 @@ def test_sums_of_skipped_rows_add_nothing(on):
         return out
     expected = x + np.where(rows < 16, table[rows[:, 0] % 16], 0)
     np.testing.assert_array_equal(run(on, kernel, table, x, rows), expected)
+
+
+def test_rms_norm_computes_in_a_type(on):
+    x, w = floats(32, 8), floats(32, 8, seed=1)
+    normal = x / np.sqrt((x * x).sum(1, keepdims=True, dtype=np.float32) / 8 + np.float32(1e-6))
+    rounded = normal.astype(ml_dtypes.bfloat16).astype(np.float32) * w
+    check(on, lambda d, a, b: nisa.tensor_copy(d, nl.rms_norm(a, b, 1, 8, compute_dtype=nl.bfloat16)), rounded, x, w,
+          rtol=1e-6)
+    assert not np.allclose(rounded, normal * w, rtol=1e-4)

@@ -6,10 +6,9 @@ from math import prod
 from typing import Any
 
 from nki_mlir.language.current.calls import dtype_argument
-from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.errors import out_of_range, require, whole
 from nki_mlir.language.current.storage import Indirection
-from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 
 def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
@@ -68,11 +67,7 @@ def check_reach(tensor: NkiTensor, strides: Sequence[int], counts: Sequence[int]
 
 
 def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:
-    if not isinstance(value, (NkiTensor, VirtualRegister)):
-        invalid(f"scalar_offset requires scalar argument, got {type(value).__name__}")
-    if isinstance(value, NkiTensor):
-        require(value.size == 1, f"scalar_offset requires scalar argument, got a tensor of shape {list(value.shape)}")
-        require(value.dtype.is_integer, f"scalar_offset requires an integer, got {value.dtype}")
+    one_index(value, "scalar_offset")
     require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
     require(not (tensor.on_chip and dim == 0), "indirect_dim 0 of an on-chip tensor is its partition")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)

@@ -10,6 +10,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import is_number
 from nki_mlir.language.current.errors import require
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import private_hbm, psum
@@ -22,6 +23,7 @@ LEADING = Dim(1, 0, 1)
 def assign(target: NkiTensor, value: Any) -> None:
     """target = value, a tensor or a number."""
     if not isinstance(value, NkiTensor):
+        require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}")
         fill(target, float(value))
     elif target.on_chip and value.on_chip:
         copy_on_chip(target, value)

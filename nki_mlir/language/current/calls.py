@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What is around every function of the language: arguments of the right kinds, errors at the kernel's line.
 
-The kinds are the annotations ``bool``, ``int``, ``float``, ``str``, each with ``| None``, and ``Scalar``; parameters
-with another annotation check themselves.
+The kinds are the annotations ``bool``, ``int``, ``float``, ``str``, ``Sequence[int]``, ``Callable``, ``NkiTensor`` and
+``Scalar``, each with or without ``| None``; parameters with another annotation check themselves.
 """
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -16,7 +16,8 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.current.errors import NkiTypeError, of_core, whole
+from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, whole
+from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,11 +39,18 @@ def is_number(value: Any) -> bool:
         isinstance(value, np.generic) and hasattr(value, "__float__") and not isinstance(value, (np.str_, np.bytes_)))
 
 
+def is_tensor(value: Any) -> bool:
+    from nki_mlir.language.current.tensor import NkiTensor
+    return isinstance(value, NkiTensor)
+
+
 def is_scalar(value: Any) -> bool:
     """A number, or what has a place in memory: tiles and registers have rules of their own."""
-    from nki_mlir.language.current.register import VirtualRegister
-    from nki_mlir.language.current.tensor import NkiTensor
-    return is_number(value) or isinstance(value, (NkiTensor, VirtualRegister))
+    return is_number(value) or is_tensor(value) or isinstance(value, VirtualRegister)
+
+
+def is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
 
 
 def is_flag(value: Any) -> bool:
@@ -53,12 +61,17 @@ KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     bool: ("'bool'", is_flag),
     float: ("'number'", is_number),
     str: ("'string'", lambda value: isinstance(value, str)),
+    Sequence[int]: ("'sequence' of integers", is_shape),
+    Callable: ("'function'", callable),
     Scalar: ("'number' or 'tensor'", is_scalar),
+    "NkiTensor": ("'tensor'", is_tensor),
 }
 
 
 def kind_of(annotation: Any) -> tuple[Any, bool]:
     """An annotation without its ``None``, and whether it had one."""
+    if getattr(annotation, "__name__", "") == "NkiTensor":
+        return "NkiTensor", False
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, False
     kinds = [a for a in get_args(annotation) if a is not type(None)]
@@ -91,6 +104,8 @@ def hold(called: str, parameters: list[Parameter], arguments: tuple, keywords: d
             except NkiMlirError:
                 shown = type(value).__name__
             found = shown if len(shown) < 40 else f"'{type(value).__name__}'"
+            if kind == "NkiTensor":
+                invalid(f"{called} {name}: expecting {label}, got '{type(value).__name__}'")
             raise NkiTypeError(f"{called} {name}: expecting {label}, got {found}").located(user_location())
 
 

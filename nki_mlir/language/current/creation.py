@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensor creation of ``nki.language``."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
     if address is None:
         return None
     require(isinstance(address, (tuple, list)) and len(address) == 2, f"expecting 'pair', got {address!r}")
-    partition, byte = int(address[0]), int(address[1])
+    partition, byte = (whole(n, "address") for n in address)
     require(buffer.space != "hbm", "a tensor in HBM has no address")
     require(partition in (0, 32, 64, 96), "partition dimension must be 0, 32, 64, or 96")
     require(partition + shape[0] <= 128, f"{shape[0]} partitions do not fit from partition {partition} on")
@@ -87,10 +88,16 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
 @reported
 def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
+    require(not isinstance(constant, NkiTensor), "shared_constant takes an array of the host, not a tensor")
+    if isinstance(constant, str):
+        require(os.path.isfile(constant), f"shared_constant: there is no file {constant}")
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     if values.dtype == np.float64:
         values = values.astype(np.float32)
     elif values.dtype in (np.int64, np.uint64):
+        limits = np.iinfo(np.int32)
+        require(not values.size or limits.min <= values.min() <= values.max() <= limits.max,
+                "shared_constant has integers of more than 32 bits")
         values = values.astype(np.int32)
     view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
     return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
@@ -101,6 +108,8 @@ def shared_identity_matrix(n: int, dtype: Any = UINT8, dst: Any = None) -> NkiTe
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= 128, f"an identity matrix has 1 to 128 rows, got {n}")
+    if dst is not None:
+        low.is_tensor(dst, "shared_identity_matrix", "dst")
     made = dst if dst is not None else low.allocate((n, n), kind, identity=True)
     assignment.assign(made, shared_constant(np.eye(n, dtype=np.float32), kind if kind.is_float else UINT8))
     return made

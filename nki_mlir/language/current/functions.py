@@ -2,7 +2,7 @@
 """The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator."""
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.language import composites, special
@@ -182,7 +182,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
 
 
 @reported
-def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
+def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
     wanted, kind = tuple(whole(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
@@ -260,24 +260,26 @@ def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-06, dtype: Any = None, compute_dtype: Any = None
+def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-06, dtype: Any = None, compute_dtype: Any = None
              ) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     source, weight = on_chip("rms_norm", "x", x), on_chip("rms_norm", "w", w)
     axes = low.free_axes("rms_norm", source, axis)
+    between = None if compute_dtype is None else dtype_argument(compute_dtype)
     return low.adopt(composites.rms_norm(low.core_view(source), low.core_view(weight), list(axes), n, epsilon,
-                                         dtype=result_type(dtype, x)))
+                                         dtype=result_type(dtype, x), compute_dtype=between))
 
 
 @reported
 def dropout(x: Any, rate: Scalar, dtype: Any = None) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
+    require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability")
     view = low.core_view(on_chip("dropout", "x", x))
     return low.adopt(special.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
 
 
 @reported
-def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+def where(condition: Any, x: Scalar, y: Scalar, dtype: Any = None) -> NkiTensor:
     """x where condition is not 0, else y; tiles or numbers."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v

@@ -24,8 +24,9 @@ class DynamicSlice:
 def ds(start: Any, size: int) -> Any:
     """The slice ``start : start + size``."""
     if isinstance(start, VirtualRegister):
-        return DynamicSlice(start, operator.index(size))
-    return slice(start, start + size, 1)
+        return DynamicSlice(start, whole(size, "ds size"))
+    first = whole(start, "ds start")
+    return slice(first, first + whole(size, "ds size"), 1)
 
 
 def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:

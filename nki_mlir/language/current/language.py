@@ -18,7 +18,7 @@ from nki_mlir.language.current.creation import (
     zeros_like,
 )
 from nki_mlir.language.current.dynamic_loops import dynamic_range, fori_loop, no_reorder, while_loop
-from nki_mlir.language.current.errors import NkiTypeError, unknown_name, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, require, unknown_name, user_location, warn, whole
 from nki_mlir.language.current.functions import (
     abs,
     abs_max,
@@ -149,7 +149,9 @@ average, prelu, bypass = Operator("average"), Operator("prelu"), Operator("bypas
 
 def _span(name: str, start: Any, stop: Any, step: Any) -> range:
     warn(f"nl.{name} is range: annotation has no effect")
-    return range(start) if stop is None else range(start, stop, step)
+    first, last = (0, start) if stop is None else (start, stop)
+    require(whole(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")
+    return range(whole(first, f"{name} start"), whole(last, f"{name} stop"), step)
 
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:

@@ -44,22 +44,22 @@ shared_hbm = MemoryRegion.shared_hbm
 
 def is_sbuf(buffer: MemoryRegion) -> bool:
     """Whether a buffer is SBUF."""
-    return buffer is sbuf
+    return region(buffer) is sbuf
 
 
 def is_psum(buffer: MemoryRegion) -> bool:
     """Whether a buffer is PSUM."""
-    return buffer is psum
+    return region(buffer) is psum
 
 
 def is_hbm(buffer: MemoryRegion) -> bool:
     """Whether a buffer is HBM of either kind."""
-    return buffer in (private_hbm, shared_hbm)
+    return region(buffer) in (private_hbm, shared_hbm)
 
 
 def is_on_chip(buffer: MemoryRegion) -> bool:
     """Whether a buffer is SBUF or PSUM."""
-    return buffer in (sbuf, psum)
+    return region(buffer) in (sbuf, psum)
 
 
 def region(buffer: Any) -> MemoryRegion:

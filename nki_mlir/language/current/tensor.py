@@ -9,9 +9,10 @@ import numpy as np
 
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
-from nki_mlir.language.current.calls import dtype_argument
+from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn, whole
 from nki_mlir.language.current.regions import MemoryRegion
+from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.language.current.strides import Shape
 from nki_mlir.scalar.dtypes import DType
@@ -109,6 +110,7 @@ class NkiTensor:
         fixed = self.indirection is not None and self.indirection.kind == "vector" and dim == 0
         require(not fixed, f"{what} of a dimension that is indexed by a tensor")
 
+    @reported
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Elements ``start, start + step, ...`` below ``end`` of one dimension."""
         dim = self._dim(dim)
@@ -124,15 +126,18 @@ class NkiTensor:
         strides[dim] *= step
         return self.like(shape=shape, strides=strides, offset=offset)
 
+    @reported
     def select(self, dim: int, index: Any) -> "NkiTensor":
         """One element of a dimension, which is dropped; ``index`` may be known at run time only."""
         dim = self._dim(dim)
-        if isinstance(index, (int, np.integer)):
+        if not isinstance(index, (NkiTensor, VirtualRegister)):
+            index = whole(index, "select index")
             require(0 <= index < self.shape[dim], f"index {index} of dimension {dim} with size {self.shape[dim]}: "
                                                   "index out of range of tensor dimension")
-            picked = self.slice(dim, int(index), int(index) + 1)
+            picked = self.slice(dim, index, index + 1)
             return picked if self.on_chip and dim == 0 else picked._dropped(dim)
         self._not_indirect(f"select({dim}, ...)")
+        one_index(index, "select")
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be selected at run time")
         require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time")
         found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
@@ -148,16 +153,19 @@ class NkiTensor:
             return self
         return self.like(shape=[self.shape[k] for k in keep], strides=[self.strides[k] for k in keep])
 
+    @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
         """Rows of an HBM tensor, one for each value of ``vector_offset``."""
         require(dim == 0, "vector_select is for dimension 0")
         require(not self.on_chip, "vector_select is for tensors in HBM")
         self._not_indirect("vector_select")
+        require(vector_offset.dtype.is_integer, "vector_offset is a tensor of integers")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0")
         found = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
         return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=found)
 
+    @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Dimensions in another order."""
         require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions")
@@ -165,15 +173,18 @@ class NkiTensor:
         require(not fixed or dims[0] == 0, "dimension 0 is the partition and stays first")
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
 
+    @reported
     def broadcast(self, dim: int, size: int) -> "NkiTensor":
         """A dimension of size 1 repeated."""
         dim = self._dim(dim)
         require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1")
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view")
         shape, strides = list(self.shape), list(self.strides)
-        shape[dim], strides[dim] = whole(size, "broadcast"), 0
+        require(size >= 1, f"broadcast of a dimension to {size} elements")
+        shape[dim], strides[dim] = size, 0
         return self.like(shape=shape, strides=strides)
 
+    @reported
     def expand_dim(self, dim: int) -> "NkiTensor":
         """A dimension of size 1 put in."""
         dim = self._dim(dim, self.ndim + 1)
@@ -186,6 +197,7 @@ class NkiTensor:
         fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
         require(not fixed or dim != 0, "dimension 0 is the partition and stays as it is")
 
+    @reported
     def squeeze_dim(self, dim: int) -> "NkiTensor":
         """Without a dimension of size 1."""
         dim = self._dim(dim)
@@ -193,6 +205,7 @@ class NkiTensor:
         self._free_dim(dim)
         return self._dropped(dim)
 
+    @reported
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "NkiTensor":
         """One dimension split into several."""
         dim = self._dim(dim)
@@ -205,6 +218,7 @@ class NkiTensor:
         return self.like(shape=(*self.shape[:dim], *extents, *self.shape[dim + 1:]),
                          strides=(*self.strides[:dim], *steps, *self.strides[dim + 1:]))
 
+    @reported
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
         """Dimensions from start to end, inclusive, as one."""
         a, b = self._dim(start_dim), self._dim(end_dim)
@@ -215,10 +229,12 @@ class NkiTensor:
         return self.like(shape=(*self.shape[:a], prod(self.shape[a:b + 1]), *self.shape[b + 1:]),
                          strides=(*self.strides[:a], self.strides[b], *self.strides[b + 1:]))
 
+    @reported
     def reshape(self, shape: Any = None, *more: int, new_shape: Any = None) -> "NkiTensor":
         """Another shape of the same elements."""
         wanted = new_shape if shape is None else shape
-        wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else tuple(wanted)
+        wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
+        require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}")
         extents = layout.known_extents(wanted, self.size)
         if extents is None:
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
@@ -236,11 +252,15 @@ class NkiTensor:
         dense = self.offset == 0 and self.size == prod(self.base) and layout.is_dense(self.shape, self.strides)
         return self.like(shape=extents, strides=strides, base=extents if dense else self.base)
 
+    @reported
     def rearrange(self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
         """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
         sizes, view = fixed_sizes or {}, self
         names: list[str] = []
+        for label, pattern in (("src_pattern", src_pattern), ("dst_pattern", dst_pattern)):
+            require(isinstance(pattern, (tuple, list)), f"rearrange {label}: expecting 'sequence', got {pattern!r}")
+        require(isinstance(sizes, dict), f"rearrange fixed_sizes: expecting 'dict', got {sizes!r}")
         groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
         require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}")
         for group in groups:
@@ -257,6 +277,7 @@ class NkiTensor:
                 view = view.flatten_dims(k, k + len(group) - 1)
         return view
 
+    @reported
     def view(self, dtype: Any) -> "NkiTensor":
         """The same bits as another dtype; the last dimension scales with the item sizes."""
         to = dtype_argument(dtype)
@@ -276,17 +297,20 @@ class NkiTensor:
     def _not_indirect(self, what: str) -> None:
         require(self.indirection is None, f"{what} of a tensor that is already indexed at run time")
 
+    @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: Any = None,
            vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on."""
         from nki_mlir.language.current.access_pattern import access_pattern
         return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
+    @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
         from nki_mlir.language.current.instruction import generation_from
         generation_from(4, "indirect")
         require(self.on_chip, "indirect is for on-chip tensors")
+        require(index.dtype.is_integer, f"indirect index is a tensor of integers, not of {index.dtype}")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
@@ -342,6 +366,15 @@ class NkiTensor:
                            ).located(user_location())
 
     __int__ = __index__ = __float__ = _no_number
+
+
+def one_index(value: Any, what: str) -> None:
+    """An index of the run time: a register, or a tensor of one integer."""
+    if not isinstance(value, (NkiTensor, VirtualRegister)):
+        invalid(f"{what} requires scalar argument, got {type(value).__name__}")
+    if isinstance(value, NkiTensor):
+        require(value.size == 1, f"{what} requires scalar argument, got a tensor of shape {list(value.shape)}")
+        require(value.dtype.is_integer, f"{what} requires an integer, got {value.dtype}")
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift",
