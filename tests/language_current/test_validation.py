@@ -103,7 +103,7 @@ CASES = {
     "dma_transpose shape": (lambda: nisa.dma_transpose(tile(8, 5), hbm(4, 8)), r"must be \[8, 4\]"),
     "dma_compute op": (lambda: nisa.dma_compute(hbm(8, 4), [hbm(8, 4), hbm(8, 4)], nl.multiply), "reduce_op is nl.add"),
     "dma_compute scales": (lambda: nisa.dma_compute(hbm(8, 4), [hbm(8, 4), hbm(8, 4)], nl.add, [1.0, 2.0]),
-                           "expecting 1.0"),
+                           "scales must be 1.0"),
     "quantize type": (lambda: nisa.quantize_mx(tile(32, 2, dtype=nl.uint32), tile(32, 8, dtype=nl.bfloat16),
                                                tile(4, 2, dtype=nl.uint8)), "packed type"),
     "quantize rows": (lambda: nisa.quantize_mx(tile(16, 2, dtype=nl.float8_e5m2_x4), tile(16, 8, dtype=nl.bfloat16),
