@@ -90,6 +90,7 @@ class Op:
     offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # of operands that may begin after a legal start partition, too
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
+    rows_apart: ClassVar[bool] = False          # what it makes of a row depends on the row's sequence of elements alone
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted

@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
 
@@ -186,6 +186,16 @@ def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
         counts = [1 if keep else box.counts[axis] for keep, axis in zip(kept, axes)]
         fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
     return type(op)(mask=box.rest, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
+
+
+def lawful(op: Op) -> Op:
+    """An operation made smaller by its mask. An instruction that is no loop nest keeps its rules, sizes above all."""
+    if not op.is_loop_nest:
+        try:
+            verify(op)
+        except ShapeMismatch as error:
+            raise ShapeMismatch(what=f"{error.headline} under its mask") from None
+    return op
 
 
 def with_used_symbols(op: Op) -> Op:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
 from nki_mlir.dialects.facts import SGE
@@ -29,7 +29,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.loop_parts import Condition, parts_of
-from nki_mlir.transforms.mask_boxes import Box, box_of, extremes, resolved
+from nki_mlir.transforms.mask_boxes import Box, box_of, extremes, lawful, resolved
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.reach import starts_legally
 from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, roots, span_of, truth_of
@@ -194,6 +194,10 @@ class _Function:
 
     def accepts(self, op: Op) -> bool:
         """Whether an engine can run an instruction of the kernel; for what is not one yet it is too early to say."""
+        try:
+            lawful(op)
+        except KernelError:             # said where it runs, should it run
+            return False
         return op.dialect != "nisa" or op.queued or all(
             starts_legally(self.machine, tile, op.offsets.get(field.name, (0,)))
             for field, tile in op.operands() if tile.on_chip)

@@ -43,7 +43,7 @@ from nki_mlir.transforms.kernel_code import (
     variables_of,
 )
 from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.mask_boxes import box_of, in_box
+from nki_mlir.transforms.mask_boxes import box_of, in_box, lawful
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.substitution import with_values
 
@@ -297,7 +297,7 @@ def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
 def bounded(op: Op) -> Op | None:
     """The operation on the smallest box that contains what is active; None where nothing is."""
     box = box_of(op.mask, op.iteration().extents, interval_of(op))
-    return None if box is None else in_box(op, box)
+    return None if box is None else in_box(op, box) if box.rest else lawful(in_box(op, box))
 
 
 def _rows(op: Op) -> Iterator[Op]:

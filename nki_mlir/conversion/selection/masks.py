@@ -123,14 +123,19 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
                 emit(starts, counts)
 
 
+def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
+    """Values of the symbols in a mask, with the mask as it is for them."""
+    symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
+    for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
+        given = dict(zip(symbols, values))
+        yield given, tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
+
+
 def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
            ) -> Iterator[tuple[dict[int, int], list]]:
     """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
-    symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     made = 0
-    for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
-        given = dict(zip(symbols, values))
-        known = tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
+    for given, known in cases(ranges, mask):
         found = list(_boxes(known, extents, limit, last))
         if found:
             yield given, found

@@ -29,6 +29,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     imm: float = 0.0
     reverse0: bool = False
     reverse1: bool = False
+    rows_apart = True
 
     def verify(self, check: Any) -> None:
         check.alu("op0", 2)

@@ -18,6 +18,8 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
+from nki_mlir.transforms.mask_boxes import Box, in_box, lawful
+from nki_mlir.transforms.row_groups import on_group, row_groups, whole_tile
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -81,14 +83,7 @@ def _masked(op: Op) -> Runner:
     iteration = op.iteration()
     operands = op.operands()
     patterns = {f.name: (Pattern(t), k, t.dtype) for k, (f, t) in enumerate(operands)}
-    compute = op.compute
-
-    def box_of(name: str, starts: Sequence[int], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Starts and counts of an operand's dims; a reduced dim of extent 1 stays whole."""
-        dims, shape = iteration.axes[name], patterns[name][0].shape
-        whole = [k in iteration.reduced and extent == 1 for k, extent in zip(dims, shape)]
-        return ([0 if w else starts[k] for k, w in zip(dims, whole)],
-                [1 if w else counts[k] for k, w in zip(dims, whole)])
+    boxes: dict[tuple, Runner] = {}
 
     def run(arrays: Arrays, values: Values) -> None:
         starts, counts, rest = masked_box(op.mask, iteration.extents, values)
@@ -98,20 +93,13 @@ def _masked(op: Op) -> Runner:
         if active is not None and not active.any():
             return
         check_limits(op.limits, values, starts, counts, active)
-        positions = [form_values(f, values, starts, counts) for f in op.index_forms()]
         if active is not None:
+            positions = [form_values(f, values, starts, counts) for f in op.index_forms()]
             return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
-        sources = []
-        for name, tile in op.sources():
-            pattern, place, _ = patterns[name]
-            view = pattern.box(arrays[place], values, *box_of(name, starts, counts))
-            sources.append(convert(view, compute, tile.dtype) if compute is not None else view)
-        sources += [p.astype((compute or operands[0][1].dtype).numpy) for p in positions]
-        result = op.reference(*sources)
-        for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
-            pattern, place, _ = patterns[name]
-            target = pattern.box(arrays[place], values, *box_of(name, starts, counts))
-            target[...] = convert(np.asarray(value), tile.dtype, _made(value, compute))
+        place = (*starts, *counts)
+        if place not in boxes:
+            boxes[place] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
+        boxes[place](arrays, values)
     return run
 
 
@@ -126,6 +114,8 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
 
 def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, positions: list) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
+    if op.rows_apart:
+        return _by_rows(op, patterns, arrays, values, box)
     if not op.is_loop_nest:
         raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
@@ -148,6 +138,25 @@ def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tupl
                                 np.arange(count)) for axis, (start, count) in enumerate(zip(starts, counts))]
         _gathered(op, patterns, arrays, values, coordinates, [])
     return None
+
+
+def _by_rows(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple) -> None:
+    """An operation on rows of different active elements, for each group of equal rows on memory of its own."""
+    starts, counts, active = box
+    small = in_box(op, Box(tuple(starts), tuple(counts), ()))
+    axes = small.iteration().axes
+    for group in row_groups(small, active):
+        flats, held = [], []
+        for field, tile in small.operands():
+            array = arrays[patterns[field.name][1]]
+            shape = group.shape(axes[field.name], tile)
+            flats.append(Pattern(tile).elements(array, values, group.positions(axes[field.name], tile)))
+            held.append(flat_view(array, tile.dtype.numpy)[flats[-1]].reshape(shape))
+        on_rows = on_group(small, group, lambda name, tile, shape: whole_tile(None, tile, tile.space, shape))
+        compile_op(on_rows)(held, values)
+        for (field, tile), flat, made in zip(small.operands(), flats, held):
+            if field.writes:
+                flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = made.reshape(-1)
 
 
 def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinates: list, positions: list) -> None:
