@@ -38,6 +38,7 @@ class RowAddressed(NisaOp):
     """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
 
     is_loop_nest = False
+    rows_apart = True
 
     table_field = "src"
 

@@ -4,8 +4,9 @@
 They have no linalg form: they stay instructions on every path, and their meaning is the class's reference.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Iteration, NisaOp
 
 
@@ -13,14 +14,17 @@ class PartitionWise(NisaOp):
     """Axis 0 of every tile is one iteration axis; the first source's other dims are axes, too, so that masks apply."""
 
     is_loop_nest = False
+    main: ClassVar[str] = ""            # whose free dims masks are over: the first source where it is not said
+    table: ClassVar[str] = ""           # a tile that is read at computed places, which masks do not make smaller
 
     def iteration(self) -> Iteration:
         operands = self.operands()
-        main = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
+        first = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
+        main: Tile = getattr(self, self.main) if self.main else first
         extents = list(main.shape)
         axes: dict[str, tuple[int, ...]] = {}
         for field, tile in operands:
-            if tile.shape == main.shape:
+            if tile.shape == main.shape and field.name != self.table:
                 axes[field.name] = tuple(range(len(main.shape)))
                 continue
             own = []

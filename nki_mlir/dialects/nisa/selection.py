@@ -35,6 +35,8 @@ def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray) ->
 class Accumulating(PartitionWise):
     """Mixin: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
 
+    rows_apart = True
+
     def results(self, value: np.ndarray, before: np.ndarray) -> Any:
         after = accumulated(self.reduce_cmd, self.reduce_op, before, value)         # type: ignore[attr-defined]
         made = (value, after)
@@ -122,6 +124,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     fill: float = 0.0
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
+    rows_apart = False                  # it computes with the places of elements
 
     def verify(self, check: Any) -> None:
         comparisons = ("equal", "less", "less_equal", "greater", "greater_equal")

@@ -107,6 +107,8 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     dst: Out
     src: In
     index: In
+    rows_apart = True
+    main, table = "index", "src"
 
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src", "index")

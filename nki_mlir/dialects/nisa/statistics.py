@@ -15,6 +15,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
 
     dst: Out
     src: In
+    rows_apart = True
 
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src")
@@ -41,6 +42,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
 
     dst: Out
     src: In
+    rows_apart = True
 
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src")
