@@ -168,6 +168,12 @@ class Op:
         """The dtype sources are converted to before ``reference``; None: they are handed over as they are."""
         return FLOAT32
 
+    def axes_apart(self, iteration: Iteration) -> frozenset[int]:
+        """The axes along which no element has to do with another: what is there can be done piece by piece."""
+        if self.is_loop_nest:
+            return frozenset(range(len(iteration.extents))) - iteration.reduced
+        return frozenset({0} if self.rows_apart else ())
+
     def index_forms(self) -> tuple[Linear, ...]:
         """Affine forms whose values, over the iteration space, ``body`` gets after the sources (in ``compute``)."""
         return ()

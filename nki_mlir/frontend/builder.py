@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import InternalError, KernelError
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.op import Elementwise, Iteration, Op, TileField
+from nki_mlir.dialects.op import Iteration, Op, TileField
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
@@ -125,7 +125,7 @@ class Builder:
             raise error.located(user_location()) from None
 
     def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | Literal[False] | None,
-              attributes: dict[str, Any]) -> Op | None:
+              attributes: dict[str, Any], piece: bool = False) -> Op | None:
         if mask is False:
             return None
         if mask is not None and mask.negated:
@@ -154,7 +154,7 @@ class Builder:
             verify(op, operands)
             known = self.known[outline] = {}
         if (mask is not None or any([v.limits or v.mask is not None for v in used])) and not self._restrict(
-                op, dict(zip([f.name for f in present], used)), mask, symbols, place):
+                op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
             return None
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
@@ -170,14 +170,16 @@ class Builder:
         if buffer not in self.written:
             self.written[buffer] = user_location()
 
-    def _restrict(self, op: Op, views: dict[str, View], mask: Any, symbols: list[Symbol], place: dict[Symbol, int]
-                  ) -> bool:
+    def _restrict(self, op: Op, views: dict[str, View], mask: Any, symbols: list[Symbol], place: dict[Symbol, int],
+                  piece: bool) -> bool:
         """Give the operation its mask, and the bounds that are left to run time; False where it does nothing.
 
         Masks and bounds of operands are carried from the operand's axes to those of the operation.
         """
         iteration = op.iteration()
         terms = list(mask.spread(iteration.extents).terms) if isinstance(mask, Mask) else []
+        if piece and any(c for e, _ in terms for axis, c in enumerate(e.axes) if axis not in op.axes_apart(iteration)):
+            raise UnsupportedMask(what=f"the mask of '{op.name}' is a negation or an |, over elements that it combines")
         lifts = {name: lift_to(iteration, name) for name in views}
         for name, view in views.items():
             if view.mask is not None:
@@ -201,14 +203,20 @@ class Builder:
         return True
 
     def _emit_pieces(self, cls: type[Op], views: dict[str, View], mask: Mask, attributes: dict[str, Any]) -> Op | None:
-        """A mask that is a negation (``!=``, ``|``): one operation for each of the conjunctions it consists of."""
-        if not issubclass(cls, Elementwise):
-            raise UnsupportedMask(what=f"the mask of '{cls.name}' is a negation or an |")
+        """A mask that is a negation (``!=``, ``|``): one operation for each of the conjunctions it consists of.
+
+        The last of them has all conditions: it comes first, so that a mask is refused before anything is done.
+        """
         if (known := mask.known()) is not None:
             return self._emit(cls, views, None if known else False, attributes)
+        for field in (f for f in cls.tiles if f.writes and f.name in views):
+            target = views[field.name]
+            if any(v.buffer is target.buffer and not v.same_place(target) for v in views.values()):
+                raise UnsupportedMask(what=f"the mask of '{cls.name}', which moves elements within "
+                                           f"{target.buffer.name}, is a negation or an |")
         last = None
-        for piece in mask.pieces():
-            last = self._emit(cls, dict(views), piece, dict(attributes)) or last
+        for piece in reversed(mask.pieces()):
+            last = self._emit(cls, dict(views), piece, dict(attributes), True) or last
         return last
 
     def symbols_of(self, indices: Sequence[Index]) -> list[Symbol]:

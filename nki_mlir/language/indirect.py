@@ -178,10 +178,8 @@ def mode_name(mode: Any) -> str:
 
 def gather(src: IndirectView, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
     """The addressed rows as a new SBUF tile, or into ``dst``."""
-    if dst is None:
-        dst = creation.new_tensor(src.shape, dtype or src.dtype)
-    emit(indirect.DmaGatherOp, {"dst": dst, "src": src.table, "index": src.rows}, mask, mode=mode_name(mode))
-    return dst
+    return ops.compute(indirect.DmaGatherOp, src.shape, dtype or src.dtype, {"src": src.table, "index": src.rows}, mask,
+                       destination=dst, explicit_dtype=dtype is not None, mode=mode_name(mode))
 
 
 def scatter(dst: IndirectView, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
