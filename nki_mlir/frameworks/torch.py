@@ -144,10 +144,10 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
 
 # -- the structure of results ------------------------------------------------------------------------------------------
 def structure_of(text: str, count: int) -> Any:
-    """The structure that ``language.results`` writes as text, in tuples: a number, or (kind, contents, names)."""
+    """The structure that ``language.results`` writes as text, in tuples: a number, None, or (kind, contents, names)."""
     def tree(node: Any) -> Any:
         match node:
-            case int():
+            case int() | None:
                 return node
             case str():
                 place, shape = node.split(":")

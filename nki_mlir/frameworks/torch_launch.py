@@ -135,8 +135,8 @@ def watched() -> bool:
 
 def put(structure: Any, values: list[torch.Tensor]) -> Any:
     """The results in their structure; traced by Dynamo."""
-    if isinstance(structure, int):
-        return values[structure]
+    if structure is None or isinstance(structure, int):
+        return None if structure is None else values[structure]
     kind, contents, names = structure
     made = [put(part, values) for part in contents]
     if kind == "view":

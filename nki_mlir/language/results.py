@@ -2,7 +2,7 @@
 """What a kernel gives back: returned tensors in the structure they were returned in, or the parameters it wrote.
 
 The structure is text: ``one``, ``tuple``, or a Python literal whose integers count the results, for example
-``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``.
+``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``, one that the kernel was not asked for None.
 """
 
 import ast
@@ -70,6 +70,8 @@ def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
             return [_tree(builder, v, buffers, at) for v in value]
         case dict():
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
+        case None:                              # in a tuple: an output that is not made this time
+            return None
     raise BadResult(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
 
 
@@ -123,4 +125,6 @@ def _put(tree: Any, values: Sequence[Any]) -> Any:
             return values[int(place)].reshape(tuple(int(n) for n in shape.split("x")))
         case dict():
             return {k: _put(v, values) for k, v in tree.items()}
+        case None:
+            return None
     return type(tree)(_put(v, values) for v in tree)

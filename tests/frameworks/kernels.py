@@ -52,6 +52,17 @@ def named_results(pair):
     return {"product": out}
 
 
+@nki.jit
+def with_optional(a, asked):
+    """Two results, the second one only where it is asked for."""
+    first = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    second = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm) if asked else None
+    nl.store(first, nl.load(a) + nl.load(a))
+    if asked:
+        nl.store(second, nl.load(a) * nl.load(a))
+    return first, second
+
+
 def add_into(a, b, out):
     """By reference: ``out`` is written and never read."""
     p, f = ids(a.shape)

@@ -50,6 +50,11 @@ def test_call__several_results_and_structures(executor):
     equal(total, A + B)
     equal(difference, A - B)
     assert list(kernels.named_results((jnp.asarray(A), jnp.asarray(B)))) == ["product"]
+    for call in (kernels.with_optional, jax.jit(kernels.with_optional, static_argnums=1)):
+        equal(call(jnp.asarray(A), True)[1], A * A)
+        twice, nothing = call(jnp.asarray(A), False)
+        equal(twice, A + A)
+        assert nothing is None
 
 
 @pytest.mark.parametrize("jit", [False, True])

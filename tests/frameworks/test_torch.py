@@ -37,6 +37,11 @@ def test_call__values_and_structures(executor):
     equal(total, A + B)
     equal(difference, A - B)
     equal(kernels.named_results((A, B))["product"], A * B)
+    equal(kernels.with_optional(A, True)[1], A * A)
+    for call in (kernels.with_optional, torch.compile(kernels.with_optional, backend="eager")):
+        twice, nothing = call(A, False)
+        equal(twice, A + A)
+        assert nothing is None
 
 
 def test_call__tensors_by_keyword_in_any_order():

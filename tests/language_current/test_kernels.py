@@ -37,6 +37,21 @@ def test_decorators():
         np.testing.assert_array_equal(nki.simulate(nki.jit(mode="anything")(doubled))(x), x * 2)
 
 
+def test_outputs_that_are_not_asked_for_are_none(on):
+    def kernel(x, squares):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        also = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) if squares else None
+        nl.store(out, nl.multiply(nl.load(x), 2.0))
+        if squares:
+            nl.store(also, nl.square(nl.load(x)))
+        return out, [also]
+    x = numbers(16, 8)
+    for squares, expected in ((True, x * x), (False, None)):
+        out, (also,) = nki.jit(kernel).on(on)(x, squares)
+        np.testing.assert_array_equal(out, x * 2)
+        np.testing.assert_array_equal(also, expected)
+
+
 def test_simulator_by_environment(monkeypatch):
     def kernel(x):
         assert nl.load(x).sim_value is not None         # only the simulator has values
