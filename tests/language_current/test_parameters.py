@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 
 from .running import check, floats, numbers, on_tiles, run
 
 ENGINE, CMD = nisa.engine, nisa.reduce_cmd
+ONE = ncc.ReplicaGroup([[0]])
+
+
+def hbm():
+    return nl.ndarray((8, 4), nl.float32, buffer=nl.hbm)
+
+
 REFUSED = [
     # -- kinds of values
     (lambda d, x: nisa.tensor_tensor(d, x, x, nl.add, name=5), "name: expecting 'string', got 5"),
@@ -62,7 +70,16 @@ REFUSED = [
     (lambda d, x: x.reshape((32, 2.0, 4)), "reshape: expecting 'sequence' of integers"),
     (lambda d, x: x.rearrange(("p", ("a", "b")), ("p", "a", "b"), 3), "fixed_sizes: expecting 'dict', got 3"),
     (lambda d, x: x.indirect(x), "indirect index is a tensor of integers"),
+    (lambda d, x: ncc.all_reduce([x], [d], [[0]], nl.add), "replica_group: expecting 'ReplicaGroup', got 'list'"),
+    (lambda d, x: ncc.ReplicaGroup(4), "groups: expecting lists of ranks, got 4"),
+    (lambda d, x: ncc.all_reduce([x], [nl.ndarray((32, 8), nl.int32)], ONE, nl.add), "dst is int32, src is float32"),
+    (lambda d, x: ncc.collective_permute_implicit([x], [d], ONE, channel_ids=0), "channel_ids: expecting 'sequence'"),
+    (lambda d, x: ncc.collective_permute([hbm()], [hbm()], [0, 1]), "source_target_pairs: expecting pairs of ranks"),
+    (lambda d, x: ncc.rank_id(name=3), "name: expecting 'string', got 3"),
+    (lambda d, x: nisa.core_barrier(x, (0, 0.5)), "core_barrier cores: expecting 'integer', got 0.5"),
+    (lambda d, x: nisa.sendrecv(d, x, 0, "0", 0), "recv_from_rank: expecting 'integer', got '0'"),
     # -- choices
+    (lambda d, x: nisa.core_barrier(x, (0, 1), engine=ENGINE.dma), "core_barrier has no engine dma"),
     (lambda d, x: nisa.rng(d, engine=ENGINE.tensor), "rng has no engine tensor"),
     (lambda d, x: nisa.rand_get_state(d, engine=ENGINE.scalar), "rand_get_state has no engine scalar"),
     (lambda d, x: nisa.activation(d, nl.cos, x), "cos is not an activation function"),

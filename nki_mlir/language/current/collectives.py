@@ -23,8 +23,8 @@ from nki_mlir.dialects.nisa.collectives import (
 from nki_mlir.dialects.op import Op
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiValidationError, require
+from nki_mlir.language.current.calls import is_shape, reported
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import is_hbm
@@ -33,16 +33,20 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import UINT32
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, init=False)
 class ReplicaGroup(NKIObject):
     """Lists of ranks that exchange with each other; no rank is in two of them."""
 
     groups: Any = None
 
-    def __post_init__(self) -> None:
-        flat = [int(r) for g in self.groups or () for r in g]
+    def __init__(self, groups: Any = None) -> None:
+        self.groups, lists = groups, () if groups is None else groups
+        if not isinstance(lists, (tuple, list)) or not all(is_shape(g) for g in lists):
+            raise NkiTypeError(f"ReplicaGroup groups: expecting lists of ranks, got {groups!r}",
+                               fix="ReplicaGroup([[0, 1], [2, 3]])").located(user_location())
+        flat = [int(r) for g in lists for r in g]
         if len(flat) != len(set(flat)):
-            raise NkiValidationError(f"the groups {self.groups} overlap")
+            invalid(f"the groups {groups} overlap")
 
     @property
     def text(self) -> str:
@@ -57,6 +61,8 @@ def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hb
                 f"{op} {label}: expecting 'sequence' of tensors")
     require(len(srcs) == len(dsts), f"{op} has {len(srcs)} srcs and {len(dsts)} dsts")
     spaces = {is_hbm(t.buffer) for t in (*srcs, *dsts)}
+    for src, dst in zip(srcs, dsts):
+        require(src.dtype is dst.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
     require(len(spaces) == 1, f"{op} takes tensors that are all in HBM or all in SBUF")
     require(spaces == {True} or (len(srcs) == 1 and not hbm), f"{op} takes " + (
         "tensors in HBM" if hbm else "one tensor in SBUF, or several in HBM"))
@@ -64,6 +70,14 @@ def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hb
     if priority is not None:
         generation_from(4, "a priority")
         require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
+
+
+def text_of(op: str, replica_group: Any) -> str:
+    """The groups of a ``replica_group`` argument."""
+    if not isinstance(replica_group, ReplicaGroup):
+        found = type(replica_group).__name__
+        invalid(f"{op} replica_group: expecting 'ReplicaGroup', got '{found}'", fix="ReplicaGroup([[0, 1], [2, 3]])")
+    return replica_group.text
 
 
 def folding(op: str, token: Any) -> str:
@@ -75,6 +89,8 @@ def folding(op: str, token: Any) -> str:
 
 def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **attributes: Any) -> None:
     """dst = what everyone's sources give."""
+    if "groups" in attributes:
+        attributes["groups"] = text_of(what, attributes["groups"])
     with low.writing(dst, what) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in zip(("src", "other"), sources)}
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
@@ -87,7 +103,7 @@ def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: int 
     check("all_reduce", srcs, dsts, priority)
     fold = folding("all_reduce", op)
     for src, dst in zip(srcs, dsts):
-        transfer("all_reduce", AllReduceOp, dst, src, op=fold, groups=replica_group.text)
+        transfer("all_reduce", AllReduceOp, dst, src, op=fold, groups=replica_group)
 
 
 def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
@@ -102,7 +118,7 @@ def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
     for src, dst in zip(srcs, dsts):
-        transfer("all_gather", AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group.text)
+        transfer("all_gather", AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group)
 
 
 @instruction
@@ -113,7 +129,7 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int
     check_dim("reduce_scatter", srcs, collective_dim)
     fold = folding("reduce_scatter", op)
     for src, dst in zip(srcs, dsts):
-        transfer("reduce_scatter", ReduceScatterOp, dst, src, op=fold, groups=replica_group.text)
+        transfer("reduce_scatter", ReduceScatterOp, dst, src, op=fold, groups=replica_group)
 
 
 @instruction
@@ -123,7 +139,7 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
     for src, dst in zip(srcs, dsts):
-        transfer("all_to_all", AllToAllOp, dst, src, groups=replica_group.text)
+        transfer("all_to_all", AllToAllOp, dst, src, groups=replica_group)
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------
@@ -133,16 +149,21 @@ def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
+    require(isinstance(source_target_pairs, (tuple, list)) and all(is_shape(p) and len(p) == 2
+                                                                   for p in source_target_pairs),
+            f"{op} source_target_pairs: expecting pairs of ranks, got {source_target_pairs!r}")
     transfer(op, PermuteOp, dsts[0], srcs[0], pairs=tuple(int(r) for pair in source_target_pairs for r in pair))
 
 
-def channels(op: str, lists: Sequence[Any], channel_ids: Sequence[int]) -> None:
+def channels(op: str, lists: Sequence[Any], channel_ids: Any) -> None:
+    require(is_shape(channel_ids), f"{op} channel_ids: expecting 'sequence' of integers, got {channel_ids!r}")
     require(list(channel_ids) == list(range(len(channel_ids))) and len(channel_ids) <= 4,
             f"{op} channel_ids {list(channel_ids)} are not 0, 1, ... up to 3")
     require(all(len(items) == len(channel_ids) for items in lists), f"{op} takes one tensor for each channel")
 
 
 def plain(by_channel: Any) -> list[Any]:
+    require(isinstance(by_channel, (list, tuple)), "a collective of channels takes a 'sequence' of tensors")
     return [t[0] if isinstance(t, (list, tuple)) else t for t in by_channel]
 
 
@@ -156,7 +177,7 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
     channels(op, (srcs, dsts), channel_ids)
     check(op, srcs, dsts, priority)
     for src, dst in zip(srcs, dsts):
-        transfer(op, RingPermuteOp, dst, src, groups=replica_group.text)
+        transfer(op, RingPermuteOp, dst, src, groups=replica_group)
 
 
 @instruction
@@ -170,18 +191,21 @@ def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: 
     check(kind, left, dsts, priority)
     fold = folding(kind, op)
     for first, second, dst in zip(left, right, dsts):
-        transfer(kind, RingPermuteOp, dst, first, second, op=fold, groups=replica_group.text)
+        transfer(kind, RingPermuteOp, dst, first, second, op=fold, groups=replica_group)
 
 
 @reported
 def collective_permute_implicit_current_processing_rank_id(iteration_id: int, replica_group: Any, channel_id: int = 0,
                                                            name: str | None = None) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
+    op = "collective_permute_implicit_current_processing_rank_id"
+    require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3")
     made = VirtualRegister()
-    emit(RankIdOp, {"dst": made.state}, groups=replica_group.text, steps=int(iteration_id))
+    emit(RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
     return made
 
 
+@reported
 def rank_id(name: str | None = None) -> VirtualRegister:
     """This rank's number in a register."""
     made = VirtualRegister()
@@ -190,11 +214,11 @@ def rank_id(name: str | None = None) -> VirtualRegister:
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
-def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, **attributes: Any) -> None:
+def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: Any, **attributes: Any) -> None:
     require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
     with low.writing(dst, op) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in (("src", src), ("metadata", metadata))}
-        emit(VaryingOp, {"dst": low.core_view(out), **views}, **attributes)
+        emit(VaryingOp, {"dst": low.core_view(out), **views}, groups=text_of(op, groups), **attributes)
 
 
 @instruction
@@ -203,7 +227,7 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
-    varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group.text, to_all=True,
+    varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=True,
             counts_known=bool(recv_counts_known))
 
 
@@ -212,5 +236,5 @@ def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
                  has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
-    varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group.text, to_all=False,
+    varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,
             counts_known=bool(recv_counts_known), displaced=bool(has_rdispls))
