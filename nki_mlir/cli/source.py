@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.cli.status import raised_at
+from nki_mlir.diagnostics import Location, NkiMlirError
 
 
 class SourceError(NkiMlirError):
@@ -183,6 +184,10 @@ def run_file(file: Path) -> dict[str, Any]:
         spec.loader.exec_module(module)
     except NkiMlirError:
         raise
+    except SyntaxError as error:
+        at = Location(error.filename or str(file), error.lineno or 1, max(0, (error.offset or 1) - 1))
+        raise SourceError(f"{type(error).__name__}: {error.msg}").located(at) from None
     except Exception as error:
-        raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}") from None
+        raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}").located(
+            raised_at(error)) from None
     return vars(module)

@@ -6,14 +6,10 @@ traceback: it is a defect.
 """
 
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-
-PACKAGE = str(Path(__file__).parent.parent)
 
 
 class KernelRaised(NkiMlirError):
@@ -38,17 +34,15 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def fail(error: NkiMlirError) -> int:
     """Print an error as commands do; the exit status."""
+    if error.at is not None and error.at.file == "<unknown>":
+        error.at = None                     # the call is the command's own, which is no line of the user's
     print(error, file=sys.stderr)
     return 1
 
 
 def raised_at(error: Exception) -> Location | None:
     """The user's line that raised an exception, itself or in a library; None where our own code raised it."""
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename.startswith(PACKAGE):
-            return None
-        if not frame.filename.startswith((*libraries, "<")):
-            column = getattr(frame, "colno", None) or 0             # Python 3.10 keeps lines alone
-            return Location(frame.filename, frame.lineno or 1, column)
-    return None
+    from nki_mlir.frontend import locations
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    known = [file for file in files if locations.is_own(file) or not locations.is_passed(file)]
+    return None if known and locations.is_own(known[-1]) else locations.raised_at(error.__traceback__)

@@ -127,6 +127,7 @@ KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
     (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid is positive numbers"),
     (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
     (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], "'random:x' is no way to fill a tensor"),
+    (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
     (opt, ["examples/softmax.py"], "say which one as examples/softmax.py:FUNCTION"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--compare=jit,native"], "cannot run on native"),
@@ -140,6 +141,17 @@ def test_arguments_that_do_not_fit(command, arguments, said, monkeypatch, capsys
     monkeypatch.chdir(ROOT)
     assert command.main(arguments) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text, line, said", [
+    ("import os\n\nx = os.nope\n", 3, "cannot be imported: AttributeError: module 'os' has no"),
+    ("def (:\n", 1, "error: SyntaxError: invalid syntax")])
+def test_a_file_that_cannot_be_imported(text, line, said, tmp_path, capsys):
+    file = tmp_path / "broken.py"
+    file.write_text(text)
+    assert run(f"{file}:kernel") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"{file}:{line}:") and said in errors
 
 
 # -- the same mistakes in a kernel -------------------------------------------------------------------------------------
