@@ -6,7 +6,7 @@ the operation is the builder's.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -91,6 +91,18 @@ class Builder:
 
     def promote(self, buffer: Buffer) -> None:
         """A private HBM tensor is returned: it becomes an output."""
+
+    def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
+        """The numbers of an unrolled loop, each for an iteration."""
+        for number in span:
+            self.iteration(site)
+            yield number
+
+    def enter_branch(self) -> None:
+        """What follows is in a branch whose condition is known."""
+
+    def leave_branch(self) -> None:
+        pass
 
     def facts(self) -> tuple[Index, ...]:
         """What is known to be ``>= 0`` where the next operation stands: conditions of enclosing ``if``s."""

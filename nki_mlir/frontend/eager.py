@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Operands
+from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
+from nki_mlir.frontend.doubts import Doubts, Loop, Scopes
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
@@ -18,14 +20,18 @@ from nki_mlir.targets.interpreter.execute import compile_op
 class EagerBuilder(Builder):
     """One program of a grid. ``shared`` keeps the outputs that all programs write, in order of creation.
 
-    ``fill`` gives what fresh memory of a dtype holds.
+    ``fill`` gives what fresh memory of a dtype holds, ``doubts`` keep what capture might refuse.
     """
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), shared: list[np.ndarray] | None = None,
-                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
+                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0,
+                 doubts: Doubts | None = None) -> None:
         super().__init__(grid, target)
         self.point, self.shared, self.taken = point, shared if shared is not None else [], 0
         self.fill = fill
+        self.doubts = doubts if doubts is not None else Doubts()
+        self.scopes = Scopes(self.doubts, self)
+        self.branches: list[int] = []       # how many scopes were open outside of each open branch
 
     def program_id(self, axis: int) -> int:
         return self.point[axis]
@@ -36,7 +42,7 @@ class EagerBuilder(Builder):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
-                        role="output" if shared else "local")
+                        scope=self.scopes.innermost(), role="output" if shared else "local")
         # Programs of one grid meet in the shared buffers: the n-th one of each is the same memory.
         if shared and self.taken < len(self.shared):
             buffer.handle = self.shared[self.taken]
@@ -61,9 +67,46 @@ class EagerBuilder(Builder):
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
+    # -- what capture might refuse -------------------------------------------------------------------------------------
+    def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
+        depth, branches, loop = len(self.scopes.open), len(self.branches), Loop(parallel)
+        several = not isinstance(span, range) or len(span) > 1
+        try:
+            for number in span:
+                if several:
+                    self.scopes.enter(loop)
+                yield number
+                self.scopes.leave(depth)
+        finally:
+            self.scopes.leave(depth)
+            del self.branches[branches:]
+
+    def enter_branch(self) -> None:
+        self.branches.append(len(self.scopes.open))
+        if self.scopes.open:                # conditions outside of loops are known to capture, too
+            self.scopes.enter(None)
+
+    def leave_branch(self) -> None:
+        if self.branches:
+            self.scopes.leave(self.branches.pop())
+
+    def promote(self, buffer: Buffer) -> None:
+        self.scopes.used(View.whole(buffer))
+
+    def check_shared(self) -> None:
+        super().check_shared()
+        self.doubts.found |= bool(self.scopes.open)
+
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: dict[str, Any]) -> None:
         run = known.get("run")
         if run is None:
             run = known["run"] = compile_op(op)
         run([tile.handle for _, tile in operands], ())
+        if not self.doubts.found:
+            several = self.independent_programs and prod(self.grid) > 1
+            if not self.accumulating:
+                self.scopes.performed(op, operands, views, several)
+            else:
+                for view in views:
+                    self.scopes.used(view)

@@ -73,7 +73,7 @@ class Runtime:
             builder = current.get()
             if condition.known() is None and builder is not None and builder.symbolic:
                 return SymbolicBranch(builder, condition, names)
-        return Branch(bool(condition))      # a jump under a symbolic condition: bool() asks for the numbers
+        return Branch(bool(condition), current.get())      # a jump under a symbolic condition: bool() asks for numbers
 
     @staticmethod
     def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
@@ -131,11 +131,11 @@ def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, tar
     """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
     builder: Any = current.get()
     site: Site = (user_location().file, *place)
-    if builder is None or not builder.symbolic or site in builder.plan.reasons or len(span) < 2 or span.step < 0:
-        for i in span:
-            if builder is not None:
-                builder.iteration(site)
-            yield i
+    if builder is None:
+        yield from span
+        return
+    if not builder.symbolic or site in builder.plan.reasons or len(span) < 2 or span.step < 0:
+        yield from builder.iterations(span, site, parallel)
         return
     index = builder.open_loop(span, site, parallel, target)
     depth = len(builder.scopes)
@@ -168,8 +168,10 @@ def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, tar
 class Branch:
     """A wrapped ``if`` whose condition is a plain truth value."""
 
-    def __init__(self, truth: bool) -> None:
-        self.truth = truth
+    def __init__(self, truth: bool, builder: Any) -> None:
+        self.truth, self.builder = truth, builder
+        if builder is not None:
+            builder.enter_branch()
 
     def then(self) -> bool:
         return self.truth
@@ -178,7 +180,8 @@ class Branch:
         return not self.truth
 
     def end(self) -> None:
-        pass
+        if self.builder is not None:
+            self.builder.leave_branch()
 
 
 class SymbolicBranch(Branch):

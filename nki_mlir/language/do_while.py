@@ -7,6 +7,7 @@
         condition = scalar(tile)
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,11 +31,10 @@ class Unconditional:
         """Yields where the body runs: again and again, or once, to capture it. ``names`` are live at its head."""
         builder: Any = active("a while loop")
         if not builder.symbolic:
-            going = True
-            while going:
+            for _ in builder.iterations(itertools.count(), None, False):
                 yield
-                going = bool(ops.concrete_value(_tile(condition())).item())     # type: ignore[union-attr]
-            return
+                if not ops.concrete_value(_tile(condition())).item():           # type: ignore[union-attr]
+                    return
         from nki_mlir.frontend.dynamic_loops import open_while
         register = creation.filled((1, 1), 1, INT32)
         before = snapshot(variables(names))

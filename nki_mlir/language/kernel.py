@@ -26,9 +26,8 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.builder import Builder, current
-from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.errors import NestedGrid
-from nki_mlir.frontend.locations import raised_at, user_location
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
@@ -274,7 +273,8 @@ class Kernel:
         bound = self.bind(arguments, keywords, is_array, describe_array)
         inputs = [np.asarray(t, order="C") for t in bound.tensors]
         if on == "eager":
-            return self._run_eager(bound, inputs)
+            from nki_mlir.language.eager_run import run_eager
+            return run_eager(self, bound, inputs)
         spec = self.specialize(bound)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         spec.program(on)(inputs, shared)
@@ -285,41 +285,6 @@ class Kernel:
             return shared[result.shared]
         assert result.input is not None
         given, used = bound.tensors[result.input], inputs[result.input]
-        if given is not used:
-            given[...] = used.reshape(given.shape)
-        return given
-
-    def _run_eager(self, bound: Bound, inputs: list[np.ndarray]) -> Any:
-        from nki_mlir.frontend.tracing import Runtime
-        from nki_mlir.targets.mesh import run_programs
-        shared: list[np.ndarray] = []
-        function = wrap(self.func, True, Runtime) if self.rolls else self.func
-        points = list(np.ndindex(*self.grid))
-
-        def program(number: int) -> Traced:
-            builder = EagerBuilder(self.grid, points[number], shared, self.platform)
-            parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
-            token = current.set(builder)
-            try:
-                return self.trace(builder, function, bound, parameters)
-            except NkiMlirError as error:
-                raise error.located(raised_at(error.__traceback__)) from None
-            finally:
-                current.reset(token)
-        programs = run_programs(program, len(points))
-        check_written(programs, self.location)
-        places = {id(array): k for k, array in enumerate(inputs)}
-        handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
-        if structure is None:
-            written = {places[id(b.handle)] for p in programs for b in p.buffers}
-            handles = [inputs[k] for k in sorted(written)]
-            structure = "one" if len(handles) == 1 else "tuple"
-        return assemble(structure, [self._given(bound, places, h) for h in handles])
-
-    @staticmethod
-    def _given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:
-        """The caller's array where an input was updated."""
-        given = bound.tensors[places[id(used)]] if id(used) in places else used
         if given is not used:
             given[...] = used.reshape(given.shape)
         return given

@@ -8,7 +8,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.frontend.errors import AnnotationMismatch, OutOfScope, UnrollLimit
+from nki_mlir.frontend.errors import AnnotationMismatch, UnrollLimit
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.interpreter.module import compile_function
 
@@ -71,14 +71,14 @@ def test_captured_equals_eager(case):
 
 @pytest.mark.parametrize("case", [c for c in ALL.values() if c.raises is not None], ids=lambda c: c.kernel.__name__)
 def test_named_error(case):
-    """Each way of running raises the error, with a place in the kernel. Three exist in capture only."""
+    """Each way of running raises the error, with a place in the kernel. Two exist in capture only."""
     x, (_, eager), (_, captured) = data()
 
     def run_captured():
         spec = specialize(case, x, captured)
         spec.program("interpreter")([x, captured], [])
     ways = [run_captured]
-    if case.raises not in (OutOfScope, AnnotationMismatch, UnrollLimit):
+    if case.raises not in (AnnotationMismatch, UnrollLimit):
         ways.append(lambda: run_eager(case, x, eager))
     for way in ways:
         with pytest.raises(KernelError) as caught:

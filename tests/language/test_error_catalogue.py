@@ -20,8 +20,6 @@ from .running import numbers, run
 X = numbers(128, 512)
 CASES = {}
 VALUE_ERRORS = {"err_ambiguous_tensor_truth_value", "err_while_loop_requires_unconditional_entry"}
-CAPTURED_ONLY = {       # what numbers cannot show: scopes that have ended, iterations that stand for others
-    "err_local_variable_used_out_of_scope", "err_shared_hbm_must_in_kernel_level", "err_unexpected_output_dependencies"}
 
 
 def triggers(name, sentence=""):
@@ -276,8 +274,6 @@ def while_with_a_condition_at_first(x):
 
 @pytest.mark.parametrize("name", CASES)
 def test_documented_error(on, name):
-    if on == "eager" and name in CAPTURED_ONLY:
-        pytest.skip("known to capture only")
     function, sentence = CASES[name]
     with pytest.raises(KernelError) as caught:
         run(on, nki.jit(function), X)

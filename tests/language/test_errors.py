@@ -275,7 +275,7 @@ def hbm_with_initial_value(x):
     nl.full((128, 512), 0.0, nl.float32, buffer=nl.shared_hbm)      # here
 
 
-@case(errors.SharedHbmInside, "err_shared_hbm_must_in_kernel_level", captured_only=True)
+@case(errors.SharedHbmInside, "err_shared_hbm_must_in_kernel_level")
 def shared_hbm_in_a_loop(x):
     for i in nl.affine_range(2):
         out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)         # here
@@ -299,7 +299,7 @@ def test_shared_hbm_in_an_inlined_kernel(on):
 
 
 # -- scope and control flow --------------------------------------------------------------------------------------------
-@case(errors.OutOfScope, "err_local_variable_used_out_of_scope", "tensor tile", captured_only=True)
+@case(errors.OutOfScope, "err_local_variable_used_out_of_scope", "tensor tile")
 def tensor_of_a_loop_used_after_it(x):
     out = output()
     for i in nl.affine_range(4):
@@ -308,7 +308,7 @@ def tensor_of_a_loop_used_after_it(x):
     return out
 
 
-@case(errors.OutOfScope, "err_local_variable_used_out_of_scope", captured_only=True)
+@case(errors.OutOfScope, "err_local_variable_used_out_of_scope")
 def tensor_of_a_branch_used_after_it(x):
     out = output((4, 128, 512))
     for i in nl.affine_range(4):
@@ -379,15 +379,14 @@ def mask_that_is_not_affine(x):
 
 
 @case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies",
-      "Unexpected output dependencies, missing indices in the dst access: i", captured_only=True)
+      "Unexpected output dependencies, missing indices in the dst access: i")
 def iterations_that_write_one_place(x):
     a = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.int8, buffer=nl.sbuf)
     for i in nl.affine_range(4):
         a[0] = 0                                            # here
 
 
-@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies", "missing indices in the dst access: j, i",
-      captured_only=True)
+@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies", "missing indices in the dst access: j, i")
 def nested_iterations_that_write_one_place(x):
     out = output()
     for i in nl.affine_range(4):
@@ -395,14 +394,14 @@ def nested_iterations_that_write_one_place(x):
             nl.store(out, nl.load(x))                       # here
 
 
-@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies", captured_only=True)
+@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies")
 def sum_that_is_no_accumulation(x):
     a, b = nl.zeros((128, 512), nl.float32), nl.load(x)
     for i in nl.affine_range(4):
         a[...] = nl.add(a, b)                               # here
 
 
-@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies", "program_id(0)", captured_only=True,
+@case(errors.UnexpectedOutputDependencies, "err_unexpected_output_dependencies", "program_id(0)",
       grid=2)
 def programs_that_write_one_place(x):
     out = output()
@@ -437,8 +436,6 @@ def scale_of_a_tile(x):
 
 @pytest.mark.parametrize("function, error, name, text, options", CASES)
 def test_documented_error(on, function, error, name, text, options):
-    if on == "eager" and options.get("captured_only"):
-        pytest.skip("known to capture only")
     with pytest.raises(KernelError) as caught:
         run(on, nki.jit(function), X, grid=options.get("grid"))
     found = caught.value

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Eager execution of a kernel: its own Python on concrete numbers, one program of the grid after the other.
+
+What numbers cannot show, because an iteration stands for others when the kernel is compiled, is asked of capture, where
+the run raises a doubt: a kernel that is refused there for it is refused here, with the same error.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.doubts import REFUSALS, Doubts
+from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.wrapping import wrap
+from nki_mlir.language.arguments import Bound
+from nki_mlir.language.results import Traced, assemble, check_written
+
+
+def run_eager(kernel: Any, bound: Bound, inputs: list[np.ndarray]) -> Any:
+    """What the kernel returns for these arrays, which are those of the bound arguments, contiguous."""
+    from nki_mlir.frontend.tracing import Runtime
+    from nki_mlir.targets.mesh import run_programs
+    shared: list[np.ndarray] = []
+    doubts = Doubts()
+    function = wrap(kernel.func, True, Runtime) if kernel.rolls else kernel.func
+    points = list(np.ndindex(*kernel.grid))
+
+    def program(number: int) -> Traced:
+        builder = EagerBuilder(kernel.grid, points[number], shared, kernel.platform, doubts=doubts)
+        parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
+        token = current.set(builder)
+        try:
+            return kernel.trace(builder, function, bound, parameters)
+        except NkiMlirError as error:
+            raise error.located(raised_at(error.__traceback__)) from None
+        finally:
+            current.reset(token)
+    try:
+        programs = run_programs(program, len(points))
+    except NkiMlirError:
+        ask_capture(kernel, bound, doubts)
+        raise
+    ask_capture(kernel, bound, doubts)
+    check_written(programs, kernel.location)
+    places = {id(array): k for k, array in enumerate(inputs)}
+    handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
+    if structure is None:
+        written = {places[id(b.handle)] for p in programs for b in p.buffers}
+        handles = [inputs[k] for k in sorted(written)]
+        structure = "one" if len(handles) == 1 else "tuple"
+    return assemble(structure, [given(bound, places, h) for h in handles])
+
+
+def ask_capture(kernel: Any, bound: Bound, doubts: Doubts) -> None:
+    """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt."""
+    if not doubts.found:
+        return
+    try:
+        kernel.specialize(bound)
+    except REFUSALS as error:
+        raise error from None
+    except Exception:           # what else keeps the kernel from being compiled is no matter of this run
+        pass
+
+
+def given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:
+    """The caller's array where an input was updated."""
+    array = bound.tensors[places[id(used)]] if id(used) in places else used
+    if array is not used:
+        array[...] = used.reshape(array.shape)
+    return array
