@@ -74,13 +74,14 @@ def tensor_tensor(data1: Any, data2: Any, op: Any, *, dst: Any = None, dtype: An
     """data1 (op) data2."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
-    kind = creation.located_dtype(dtype) if dtype is not None else promote(left.dtype, right.dtype)
+    name = alu_token(op).name
+    kind = ops.result_dtype(name, left, right, dtype, False)
     if left.shape[0] != right.shape[0]:
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
         from nki_mlir.dialects.verifier import PartitionMismatch
         raise PartitionMismatch(tiles=tiles, op="tensor_tensor").located(user_location())
-    return ops.compute(elementwise.TensorTensorOp, shape, kind, {"lhs": left, "rhs": right}, mask, destination=dst,
-                       explicit_dtype=dtype is not None, op=alu_token(op).name, engine=engine_name(engine))
+    return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
+                       destination=dst, explicit_dtype=dtype is not None, op=name, engine=engine_name(engine))
 
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,

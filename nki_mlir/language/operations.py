@@ -32,7 +32,7 @@ from nki_mlir.language.creation import (
     new_tensor,
 )
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8, DType
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.patterns import Pattern
@@ -159,7 +159,20 @@ def result_dtype(op: str, left: Any, right: Any, dtype: Any, boolean: bool) -> D
     if op == "divide" and _is_integer(a) and _is_integer(b):
         return FLOAT32
     made = promote(a, b)
+    if made is FLOAT32 and on_bits(op) and _is_integer(a) and _is_integer(b):
+        return UINT32               # all bits of uint32 and of what stands beside it
     return UINT8 if made is BOOL else made
+
+
+def on_bits(op: str) -> bool:
+    return ALU[op].group in ("bitwise", "shift")
+
+
+def of_one_kind(op: str, left: Any, right: Any) -> dict[str, Any]:
+    """Two operands, without a sign where bits of 32 with one meet bits without: a conversion would not keep them."""
+    if on_bits(op) and {left.dtype, right.dtype} == {INT32, UINT32}:
+        left, right = left.reinterpreted(UINT32), right.reinterpreted(UINT32)
+    return {"lhs": left, "rhs": right}
 
 
 def _is_integer(kind: Any) -> bool:
@@ -195,7 +208,7 @@ def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = Non
     kind = result_dtype(op, left, right, dtype, boolean)
     common: dict[str, Any] = {"mask": mask, "explicit_dtype": dtype is not None, "destination": destination, "op": op}
     if len(tensors) == 2:
-        return compute(elementwise.BinaryOp, shape, kind, {"lhs": tensors[0], "rhs": tensors[1]}, **common)
+        return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, *tensors), **common)
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
     return compute(elementwise.BinaryScalarOp, shape, kind, {"src": tensors[0]}, scalar=float(scalar), reverse=reverse,
                    **common)

@@ -476,8 +476,9 @@ def test_launch_forms():
     assert doubled.__name__ == "doubled" and doubled.func is plain
 
 
-def test_kernels_have_the_names_of_their_functions_and_take_attributes():
-    for kernel in (nki.jit(doubled.func), nki.benchmark(doubled.func), nki.baremetal(doubled.func, artifacts_dir="a")):
+def test_kernels_have_the_names_of_their_functions_and_take_attributes(tmp_path):
+    for kernel in (nki.jit(doubled.func), nki.benchmark(doubled.func),
+                   nki.baremetal(doubled.func, artifacts_dir=tmp_path)):
         assert (kernel.__name__, kernel.__qualname__, kernel.__module__) == ("doubled", "doubled", __name__)
         assert kernel.__doc__ is doubled.func.__doc__ is None
         kernel.__name__, kernel.expected = "twice", lambda x: x * 2

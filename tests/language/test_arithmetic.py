@@ -371,3 +371,19 @@ def test_signed_beside_unsigned(on, name):
         nl.store(out, body(nl.load(x), nl.load(y)))
         return out
     check(on, kernel, expected, SMALL, UNSIGNED)
+
+
+NEGATIVE = np.array([[-6, 8, -1, 1 << 30]], np.int32)
+BITS = {
+    "number": (lambda x, y: (y >> 4) ^ (y << 3), UNSIGNED >> np.uint32(4) ^ UNSIGNED << np.uint32(3)),
+    "large number": (lambda x, y: y & 0xFFFF0FFF | 1, UNSIGNED & np.uint32(0xFFFF0FFF) | np.uint32(1)),
+    "tile": (lambda x, y: x ^ y, NEGATIVE.view(np.uint32) ^ UNSIGNED),
+    "instruction": (lambda x, y: nisa.tensor_tensor(x, y, op=nl.bitwise_or), NEGATIVE.view(np.uint32) | UNSIGNED),
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_bits_of_uint32_stay(on, name):
+    """Bit operations convert nothing: uint32 beside signed integers of 32 bits gives uint32."""
+    body, expected = BITS[name]
+    check(on, kernel_of(body), expected, NEGATIVE, UNSIGNED)
