@@ -126,12 +126,13 @@ def test_dims():
 
 
 def test_elements():
-    def copy(count, space):
+    def copy(count, space, target="trn2"):
         operands = [("y", f'memref<8x{count}xbf16, "{space}">'), ("x", f'memref<8x{count}xbf16, "{space}">')]
         patterns = [access("0, 0", [(1, 8), (1, count)], "bf16")] * 2
-        verify("trn2", operands, instruction("tensor_copy", operands, patterns, ', engine = "vector"'))
+        verify(target, operands, instruction("tensor_copy", operands, patterns, ', engine = "vector"'))
     copy(65535, "sbuf")
     copy(4096, "psum")
+    copy(8192, "psum", "trn3")      # all banks of 16-bit sums, which one product may write there
     with pytest.raises(TooManyElements, match="has 65536 elements in each partition"):
         copy(65536, "sbuf")
     with pytest.raises(TooManyElements, match="has 4097 elements"):
