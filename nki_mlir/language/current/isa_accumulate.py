@@ -34,7 +34,7 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False,
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = low.free_axes("tensor_reduce", source, axis)
     kept = reduced_shape(tuple(source.shape), axes)
-    with low.writing(dst, "tensor_reduce") as out:
+    with low.writing(dst, "tensor_reduce", flat=True) as out:
         count = out.size // out.shape[0]
         expected = source.size // source.shape[0]
         for a in axes:
@@ -52,8 +52,8 @@ def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = Non
     source = low.flat_tile(kind, "data", data)
     low.in_sbuf(kind, dst=dst, data=data)
     token = alu(op, f"{kind} op")
-    with low.writing(dst, kind) as out:
-        target = low.flat_tile(kind, "dst", out)
+    with low.writing(dst, kind, flat=True) as out:
+        target = low.flat_view(out)
         core.tensor_partition_reduce("add" if token == "average" else token, source, dst=target)
         if token == "average":
             core.tensor_scalar(target, "multiply", 1.0 / source.shape[0], dst=target)
@@ -254,12 +254,12 @@ def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
     """dst [P, 6] = count, mean and variance * count of the even elements, then of the odd ones."""
     source = low.flat_tile("bn_stats", "data", data)
     require(source.shape[1] <= 512, f"bn_stats data has {source.shape[1]} elements per partition, more than 512")
-    with low.writing(dst, "bn_stats") as out:
-        special.bn_stats(source, dst=low.flat_tile("bn_stats", "dst", out))
+    with low.writing(dst, "bn_stats", flat=True) as out:
+        special.bn_stats(source, dst=low.flat_view(out))
 
 
 @instruction
 def bn_aggr(dst: Any, data: Any, name: str | None = None) -> None:
     """dst [P, 2] = mean and variance of (count, mean, variance * count) triples."""
-    with low.writing(dst, "bn_aggr") as out:
-        special.bn_aggr(low.flat_tile("bn_aggr", "data", data), dst=low.flat_tile("bn_aggr", "dst", out))
+    with low.writing(dst, "bn_aggr", flat=True) as out:
+        special.bn_aggr(low.flat_tile("bn_aggr", "data", data), dst=low.flat_view(out))

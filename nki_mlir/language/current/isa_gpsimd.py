@@ -127,8 +127,8 @@ def max8(dst: Any, src: Any, name: str | None = None) -> None:
     """dst [P, 8] = the largest values of each partition, largest first."""
     source = low.flat_tile("max8", "src", src)
     check_length("max8", "src", source)
-    with low.writing(dst, "max8") as out:
-        emit(search.Max8Op, {"dst": low.flat_tile("max8", "dst", out), "src": source})
+    with low.writing(dst, "max8", flat=True) as out:
+        emit(search.Max8Op, {"dst": low.flat_view(out), "src": source})
 
 
 def check_places(op: str, label: str, tensor: Any) -> None:
@@ -142,8 +142,8 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> N
     check_places(op, "dst", dst)
     source = low.flat_tile(op, "data", data)
     check_length(op, "data", source)
-    with low.writing(dst, op) as out:
-        emit(search.FindIndex8Op, {"dst": low.flat_tile(op, "dst", out), "data": source,
+    with low.writing(dst, op, flat=True) as out:
+        emit(search.FindIndex8Op, {"dst": low.flat_view(out), "data": source,
                                        "vals": low.flat_tile(op, "vals", vals)})
 
 
@@ -151,20 +151,20 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> N
 def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None, name: str | None = None) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
-    with low.writing(dst, op) as out:
-        target, source = low.paired(op, dst=out, data=data)
-        values = low.flat_tile(op, "vals", vals)
+    with low.writing(dst, op, flat=True) as out:
+        low.paired(op, dst=out, data=data)
+        target, source, values = low.flat_view(out), low.flat_tile(op, "data", data), low.flat_tile(op, "vals", vals)
         require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8")
         # The values are served from the last to the first: the class serves them in the order it gets them.
         backwards = values.like(free=values.free + 7 * values.dims[1].free,
                                 dims=(values.dims[0], Dim(0, -values.dims[1].free, 8)))
-        views = {"dst": low.flat_tile(op, "dst", out) if target.ndim > 2 else target, "data": source, "vals": backwards}
+        views = {"dst": target, "data": source, "vals": backwards}
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
         check_places(op, "dst_idx", dst_idx)
-        with low.writing(dst_idx, op, "dst_idx") as places:
-            found = low.flat_tile(op, "dst_idx", places)
+        with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
+            found = low.flat_view(places)
             reverse = found.like(free=found.free + 7 * found.dims[1].free,
                                  dims=(found.dims[0], Dim(0, -found.dims[1].free, 8)))
             emit(search.MatchReplace8Op, {**views, "dst_idx": reverse}, imm=float(imm))
@@ -180,8 +180,8 @@ def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = 
     mask = tuple(whole(m, f"{op} shuffle_mask") for m in shuffle_mask)
     require(len(mask) == 32 and all(0 <= m < 32 or m == 255 for m in mask),
             f"{op} shuffle_mask has 32 entries of 0..31 or 255")
-    with low.writing(dst, op, reads=True) as out:
-        target = low.flat_tile(op, "dst", out)
+    with low.writing(dst, op, reads=True, flat=True) as out:
+        target = low.flat_view(out)
         require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, src is {source.dtype}; they must be equal")
         check_starts(op, dst=target, src=source)
         require(target.shape[1] == source.shape[1],
@@ -211,8 +211,8 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
     require(indices.dtype is UINT16, f"{op} index must be uint16")
     count = 16 * indices.shape[1] if num_valid_indices is None else int(num_valid_indices)
     require(count <= 4096, f"{op} takes up to 4096 indices, got {count}")
-    with low.writing(dst, op) as out:
-        target = low.flat_tile(op, "dst", out)
+    with low.writing(dst, op, flat=True) as out:
+        target = low.flat_view(out)
         require(target.shape[1] == count * num_elem_per_idx,
                 f"{op} dst has {target.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
         full = target
@@ -246,7 +246,7 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None
     for label, t in (("dst", dst), ("segment_ids", segment_ids)):
         require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32")
     source = low.flat_tile(op, "segment_ids", segment_ids)
-    with low.writing(dst, op) as out:
+    with low.writing(dst, op, flat=True) as out:
         special.sequence_bounds(source, dst=low.core_view(out.reshape((1, 2, source.shape[1]))))
 
 
@@ -257,8 +257,8 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: i
     op = "nonzero_with_count"
     generation_from(3, op)
     source = low.flat_tile(op, "src", src)
-    with low.writing(dst, op, reads=True) as out:
-        emit(lists.NonzeroWithCountOp, {"dst": low.flat_tile(op, "dst", out), "src": source},
+    with low.writing(dst, op, reads=True, flat=True) as out:
+        emit(lists.NonzeroWithCountOp, {"dst": low.flat_view(out), "src": source},
                  base=int(index_offset),
                  padding=int(padding_val))
 
@@ -268,11 +268,10 @@ def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) 
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
     generation_from(3, op)
-    with low.writing(val_dst, op, "val_dst", reads=True) as values, low.writing(idx_dst, op, "idx_dst",
-                                                                                reads=True) as at:
-        emit(lists.TopkOp, {"values": low.flat_tile(op, "val_dst", values), "places": low.flat_tile(op, "idx_dst",
-                                                                                                        at),
-                                "src": low.flat_tile(op, "src", src)}, n=int(n))
+    with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
+          low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
+        emit(lists.TopkOp, {"values": low.flat_view(values), "places": low.flat_view(at),
+                            "src": low.flat_tile(op, "src", src)}, n=int(n))
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
@@ -291,8 +290,8 @@ def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> Non
         generation_from(3, "rng on gpsimd")
         low.in_sbuf("rng", dst=dst)
     require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
-    with low.writing(dst, "rng") as out:
-        emit(random_bits.RandomBitsOp, {"dst": low.flat_tile("rng", "dst", out), "state": generator(chosen)},
+    with low.writing(dst, "rng", flat=True) as out:
+        emit(random_bits.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)},
                  engine=chosen)
 
 
@@ -344,7 +343,7 @@ def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | No
 def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
-    with low.writing(dst, "rand_get_state") as out:
+    with low.writing(dst, "rand_get_state", flat=True) as out:
         words = _state_words("rand_get_state", out, chosen)
         assignment.fill(out, 0.0)
         first = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions

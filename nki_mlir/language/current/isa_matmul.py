@@ -84,7 +84,7 @@ def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: boo
     require(stationary.shape[0] == moving.shape[0],
             f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}")
     require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}")
-    with low.writing(dst, op, reads=accumulate is not False) as out:
+    with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
         require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
         pairs = [(stationary, moving)]
         if mode is e.matmul_perf_mode.double_row:
@@ -166,7 +166,7 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
     target, moving = views
     if is_transpose:
         if moving.ndim != 2:
-            target, moving = low.flat_tile("nc_matmul", "dst", out), low.flat_tile("nc_matmul", "moving", right)
+            target, moving = low.flat_view(out), low.flat_tile("nc_matmul", "moving", right)
         emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
     for start, end in bank_spans(target):
@@ -224,10 +224,10 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
     rows, columns = check_position(op, tile_position, tile_size)
     require(columns == COLUMNS, f"{op} tile_size has all {COLUMNS} columns, not {columns}")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
-    with low.writing(dst, op, reads=accumulate is not False) as out:
+    with low.writing(dst, op, reads=accumulate is not False, flat=True) as out:
         require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
                 f"{op} dst must be float32 or bfloat16 in PSUM")
-        accumulates = accumulation(low.core_view(out), accumulate)
+        accumulates = accumulation(low.core_view(out if dst.is_indirect() else dst), accumulate)
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
@@ -235,7 +235,7 @@ def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, 
                 f"{op} contracts {views['stationary'].shape[0]} partitions, more than {rows}")
         for label in ("stationary", "moving"):
             check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
-        emit(microscaling.NcMatmulMxOp, {"dst": low.flat_tile(op, "dst", out), **views}, accumulate=accumulates,
+        emit(microscaling.NcMatmulMxOp, {"dst": low.flat_view(out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
 
 
@@ -263,9 +263,10 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
     generation_from(4, op)
     element = element_of(op, "dst", dst)
     require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type")
-    with low.writing(dst, op) as out, low.writing(dst_scale, op, "dst_scale") as scales:
+    with (low.writing(dst, op, flat=True) as out,
+          low.writing(dst_scale, op, "dst_scale", reads=True, flat=True) as scales):
         emit(microscaling.QuantizeMxOp,
-                 {"dst": low.flat_tile(op, "dst", out), "dst_scale": low.flat_tile(op, "dst_scale", scales),
+                 {"dst": low.flat_view(out), "dst_scale": low.flat_view(scales),
                   "src": low.flat_tile(op, "src", src)}, element=element)
 
 
@@ -275,8 +276,8 @@ def nc_transpose(dst: Any, data: Any, engine: Any = e.engine.unknown, name: str 
     op = "nc_transpose"
     source = low.flat_tile(op, "data", data)
     chosen = e.engine_name(engine)
-    with low.writing(dst, op) as out:
-        target = low.flat_tile(op, "dst", out)
+    with low.writing(dst, op, flat=True) as out:
+        target = low.flat_view(out)
         require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, data is {source.dtype}; they must be equal")
         if chosen == "unknown":
             chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"

@@ -189,11 +189,23 @@ def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
 
 
 @contextmanager
-def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False) -> Iterator[NkiTensor]:
-    """The tensor to write; what is addressed at run time is written through a temporary when the block ends."""
+def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False
+            ) -> Iterator[NkiTensor]:
+    """The tensor to write, with ``flat`` one that ``flat_view`` takes.
+
+    What is addressed at run time, or is not flat, is written through a temporary when the block ends.
+    """
     tensor = is_tensor(dst, op, operand)
     if tensor.indirection is None:
-        yield tensor
+        if flat and len(_rows(tensor).dims) != 2:
+            made = allocate((tensor.shape[0], tensor.size // tensor.shape[0]), tensor.dtype, tensor.buffer)
+            outside, inside = paired(op, dst=tensor, made=made)
+            if reads:
+                emit(movement.TensorCopyOp, {"dst": inside, "src": outside})
+            yield made
+            emit(movement.TensorCopyOp, {"dst": outside, "src": inside})
+        else:
+            yield tensor
         written.note(core_view(tensor))
         return
     made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
@@ -250,17 +262,29 @@ def tile(op: str, label: str, value: Any) -> View:
     return core_view(reading(is_tensor(value, op, label), op))
 
 
+def _rows(tensor: NkiTensor) -> View:
+    """The view with as few dimensions as its strides allow."""
+    views = aligned([core_view(tensor)])
+    assert views is not None                                    # one view nests with itself
+    return views[0]
+
+
 def flat_tile(op: str, label: str, value: Any) -> View:
-    """One operand by itself as [P, N]."""
-    view = tile(op, label, value)
-    dense = aligned([view])
-    if dense is None or dense[0].ndim != 2:
-        return core_view(_dense(reading(is_tensor(value, op, label), op)))
-    return dense[0]
+    """One operand by itself as [P, N]: a copy of it where its strides need one."""
+    tensor = reading(is_tensor(value, op, label), op)
+    view = _rows(tensor)
+    return view if view.ndim == 2 else core_view(_dense(tensor))
 
 
-__all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "paired", "read_into", "reading",
-           "scalar", "tile", "write_from", "writing"]
+def flat_view(out: NkiTensor) -> View:
+    """What ``writing(flat=True)`` gave, as [P, N]."""
+    view = _rows(out)
+    assert view.ndim == 2
+    return view
+
+
+__all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "flat_view", "paired",
+           "read_into", "reading", "scalar", "tile", "write_from", "writing"]
 
 
 def in_sbuf(op: str, **tensors: Any) -> None:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions with a layout of their own read and write views that are no rows of elements in memory."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+
+from .running import check, floats, numbers
+
+P = 32
+X = np.abs(numbers(P, 40)).astype(np.float32)
+BEST = -np.sort(-X, 1)[:, :8]
+
+
+def spread(tile, n):
+    """n elements of each partition: four of every eight."""
+    return tile[:, 0:2 * n].reshape_dim(1, (n // 4, 8))[:, :, 0:4]
+
+
+def places(n):
+    return (np.arange(n // 4)[:, None] * 8 + np.arange(4)).reshape(-1)
+
+
+def statistics(v):
+    return np.concatenate([[[h.shape[1]] * len(h), h.mean(1), h.var(1) * h.shape[1]] for h in (v[:, 0::2], v[:, 1::2])]).T
+
+
+def first_places(v):
+    made, left = np.zeros((P, 8), np.uint32), v.copy()
+    for j in range(8):
+        made[:, j] = left.argmax(1)
+        left[np.arange(P), made[:, j]] = -1
+    return made
+
+
+COLUMN = np.random.default_rng(0).integers(0, 40, (P, 1)).astype(np.uint16)
+SHARED = np.stack([X[p, COLUMN[16 * (p // 16):16 * (p // 16) + 16, 0]] for p in range(P)])
+TURNED = [31 - k for k in range(32)]
+REPLACED = np.where(np.arange(16) == X[:, :16].argmax(1)[:, None], -1, X[:, :16]).astype(np.float32)
+COUNTED = np.where(np.arange(P)[:, None] % 16 == 0, np.arange(8), 0).astype(np.int32)
+COUNTED[::16, 7] = 7
+WRITTEN = {
+    "max8": (8, lambda d, t: nisa.max8(d, t), BEST, X),
+    "nc_find_index8": (8, lambda d, t, v: nisa.nc_find_index8(d, t, v), first_places(X), X, BEST),
+    "nc_match_replace8": (16, lambda d, t, v: nisa.nc_match_replace8(d, t, v, -1.0), REPLACED, X[:, :16],
+                          np.concatenate([np.full((P, 7), 777), X[:, :16].max(1, keepdims=True)], 1).astype(np.float32)),
+    "nc_stream_shuffle": (16, lambda d, t: nisa.nc_stream_shuffle(d, t, TURNED), X[::-1, :16], X[:, :16]),
+    "local_gather": (16, lambda d, t, i: nisa.local_gather(d, t, i), SHARED, X, COLUMN),
+    "local_gather of 8": (8, lambda d, t, i: nisa.local_gather(d, t, i, num_valid_indices=8), SHARED[:, :8], X, COLUMN),
+    "nonzero_with_count": (8, lambda d, t: nisa.nonzero_with_count(d, t), COUNTED, np.ones((P, 7), np.float32)),
+    "tensor_reduce": (16, lambda d, t: nisa.tensor_reduce(d, nl.add, t, 2), X[:, :32].reshape(P, 16, 2).sum(2),
+                      X[:, :32].reshape(P, 16, 2)),
+    "nc_transpose": (16, lambda d, t: nisa.nc_transpose(d, t), X[:16, :32].T, X[:16, :32]),
+    "iota": (16, lambda d: nisa.iota(d, [[1, 16]]), np.tile(np.arange(16, dtype=np.int32), (P, 1))),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_destinations(on, name):
+    n, call, value, *arrays = WRITTEN[name]
+    expected = np.zeros((P, 3 * n), value.dtype)
+    expected[:, places(n)] = value
+
+    def body(d, *tiles):
+        nisa.memset(d, 0)
+        call(spread(d, n), *tiles)
+    check(on, body, expected, *(np.ascontiguousarray(a) for a in arrays))
+
+
+def test_destinations_in_psum(on):
+    x = np.ascontiguousarray(X[:16, :32])
+    expected = np.zeros((P, 48), np.float32)
+    expected[:, places(16)] = x.T
+
+    def body(d, t):
+        nisa.memset(d, 0.0)
+        nisa.nc_matmul(spread(d, 16), t, nl.shared_identity_matrix(16, nl.float32), is_transpose=True)
+    check(on, body, expected, x, memory=nl.psum)
+
+
+def test_scales_of_a_quantization_leave_the_rest(on):
+    x = np.full((32, 64), 448, ml_dtypes.bfloat16)
+    expected = np.full((4, 48), 9, np.uint8)
+    expected[:, places(16)] = 128
+
+    def body(scales, t):
+        nisa.memset(scales, 9)
+        nisa.quantize_mx(nl.ndarray((32, 16), nl.float8_e4m3fn_x4), t, spread(scales, 16))
+    check(on, body, expected, x)
+
+
+READ = {
+    "max8": (16, lambda d, t: nisa.max8(d, t), lambda v: -np.sort(-v, 1)[:, :8]),
+    "bn_stats": (16, lambda d, t: nisa.bn_stats(d, t), statistics),
+    "nc_match_replace8": (16, lambda d, t: nisa.nc_match_replace8(d, t, nl.full((P, 8), 777.0, nl.float32), 0.0),
+                          lambda v: v),
+    "nc_stream_shuffle": (16, lambda d, t: nisa.nc_stream_shuffle(d, t, TURNED), lambda v: v[::-1]),
+    "tensor_reduce": (16, lambda d, t: nisa.tensor_reduce(d, nl.maximum, t, (1, 2)), lambda v: v.max(1, keepdims=True)),
+    "nc_transpose": (16, lambda d, t: nisa.nc_transpose(d, t), lambda v: v.T),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_sources(on, name):
+    n, call, formula = READ[name]
+    x = floats(P, 3 * n)
+    check(on, lambda d, t: call(d, spread(t, n)), formula(x[:, places(n)].astype(np.float64)).astype(np.float32), x,
+          rtol=1e-5, atol=1e-6)
