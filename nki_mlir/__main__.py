@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m nki_mlir [OPTION ...] SCRIPT.py ...``: run a script that imports the vendor's modules."""
+"""``python -m nki_mlir [OPTION ...] SCRIPT.py ...``: run a script, or a module, that imports the vendor's modules."""
 
 import runpy
 import sys
@@ -8,9 +8,9 @@ from pathlib import Path
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 
-USAGE = """usage: python -m nki_mlir [--torch-xla] [--neuron-device] [--override] SCRIPT.py [ARGUMENT ...]
+USAGE = """usage: python -m nki_mlir [--torch-xla] [--neuron-device] [--override] (SCRIPT.py | -m MODULE) [ARGUMENT ...]
 
-Run a script that imports neuronxcc.nki, torch_neuronx or jax_neuronx, unmodified.
+Run a script that imports neuronxcc.nki, torch_neuronx or jax_neuronx, unmodified; or a module, as in -m pytest tests.
 
   --torch-xla       also stand in for torch_xla where it is not installed
   --neuron-device   give PyTorch a device named neuron
@@ -26,21 +26,26 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
-    if arguments[0].startswith("-"):
+    module = arguments[1] if arguments[0] == "-m" and len(arguments) > 1 else None
+    if module is None and arguments[0].startswith("-"):
         print(f"error: unknown option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
         return 2
     script = Path(arguments[0])
-    if not script.is_file():
+    if module is None and not script.is_file():
         print(f"error: no script {script}", file=sys.stderr)
         return 2
     install(torch_xla=options["--torch-xla"], override=options["--override"])
     if options["--neuron-device"]:
         from nki_mlir.frameworks.torch_device import install as install_device
         install_device()
-    sys.argv = arguments
-    sys.path[0] = str(script.resolve().parent)
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if module is not None:
+            sys.argv = arguments[1:]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path[0] = str(script.resolve().parent)
+            runpy.run_path(str(script), run_name="__main__")
     except NkiMlirError as error:
         print(error, file=sys.stderr)
         return 1

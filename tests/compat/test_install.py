@@ -4,6 +4,7 @@
 Each case runs in a process of its own, since it changes what can be imported.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,11 @@ def test_a_kernel_mistake_in_a_script_is_no_traceback(tmp_path):
 def test_missing_script():
     done = subprocess.run([sys.executable, "-m", "nki_mlir", "nowhere.py"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "no script nowhere.py" in done.stderr
+
+
+def test_a_module_runs_as_a_script_does(tmp_path):
+    (tmp_path / "test_user.py").write_text(
+        "import sys\nimport neuronxcc.nki as nki\n\ndef test_it():\n    assert nki.jit(test_it).__name__ == 'test_it'\n")
+    done = subprocess.run([sys.executable, "-m", "nki_mlir", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_user.py"],
+                          capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
