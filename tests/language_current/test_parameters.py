@@ -11,6 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
 
 from .running import check, floats, numbers, on_tiles, run
 
@@ -199,3 +200,18 @@ def test_rms_norm_computes_in_a_type(on):
     check(on, lambda d, a, b: nisa.tensor_copy(d, nl.rms_norm(a, b, 1, 8, compute_dtype=nl.bfloat16)), rounded, x, w,
           rtol=1e-6)
     assert not np.allclose(rounded, normal * w, rtol=1e-4)
+
+
+def test_a_name_by_position_orders_instructions(on):
+    x = floats(32, 8)
+
+    def kernel(x):
+        tile, out = nl.load(x), nl.ndarray((2, 32, 8), nl.float32, buffer=nl.shared_hbm)
+        first, second = (nl.ndarray((32, 8), nl.float32) for _ in range(2))
+        nisa.tensor_copy(first, tile, ENGINE.unknown, "first")
+        nisa.tensor_copy(second, tile, name="second")
+        nisa.dma_copy(out[0], first)
+        nisa.dma_copy(out[1], second)
+        return out
+    got = nki.jit(kernel).with_schedule([("first", ["second"])]).on(on)(x)
+    np.testing.assert_array_equal(got, np.stack([x, x]))

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from nki_mlir.frontend.builder import active
@@ -47,7 +48,7 @@ def instruction(function: Callable | None = None, *, turned: dict[str, Callable]
     if function is None:
         return lambda f: instruction(f, turned=turned)
     checked = reported(function)
-    kind = function.__name__
+    kind, place = function.__name__, [*signature(function).parameters, "name"].index("name")
     translate, others = of_today(kind), turned or {}
 
     @wraps(function)
@@ -59,7 +60,7 @@ def instruction(function: Callable | None = None, *, turned: dict[str, Callable]
                 if keywords.get(old) is not None:
                     return other(*arguments, **keywords)
                 keywords.pop(old, None)
-        name = keywords.get("name")
+        name = arguments[place] if len(arguments) > place else keywords.get("name")
         checked(*arguments, **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
