@@ -3,6 +3,7 @@
 
 import math
 import operator
+import reprlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -56,7 +57,9 @@ def subscript_index(item: Any) -> Index:
     try:
         return Index(operator.index(item))
     except TypeError:
-        raise BadSubscript(item=repr(item), kind=type(item).__name__) from None
+        shape = getattr(item, "shape", None)
+        shown = reprlib.repr(item) if shape is None else f"an array of shape {tuple(shape)}"
+        raise BadSubscript(item=shown, kind=type(item).__name__) from None
 
 
 def slice_span(item: Any, extent: int) -> tuple[Index, int, int]:

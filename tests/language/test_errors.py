@@ -84,7 +84,7 @@ def too_many_subscripts(x):
     return nl.load(x[0, 1, 2])                              # here
 
 
-@case(errors.BadSubscript, "NKI-SUBSCRIPT", "of type ndarray", python=TypeError)
+@case(errors.BadSubscript, "NKI-SUBSCRIPT", "an array of shape (4,) of type ndarray", python=TypeError)
 def subscript_of_another_kind(x):
     return nl.load(x[np.arange(4)])                         # here
 
