@@ -6,7 +6,7 @@ before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (
          p_1 += l.T @ m; copy p_1                          p_1  = l.T @ m; copy p_1
 
 A buffer is then needed from its first use on, so that buffers with one address may take turns. A constant that the next
-operation overwrites unread is dropped.
+operation overwrites unread is dropped, and one that nothing uses any more.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,10 @@ def sunk(block: Block) -> Iterator[Any]:
             waiting.setdefault(node.op.dst.handle, []).append(node)
         else:
             yield node
-    for steps in waiting.values():          # used by what follows the block
-        yield from steps
+    own = set(block.buffers) if waiting else ()
+    for buffer, steps in waiting.items():
+        if buffer not in own:               # what follows the block may use it
+            yield from steps
 
 
 def is_constant(node: Any) -> bool:

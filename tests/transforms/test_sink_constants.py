@@ -74,3 +74,21 @@ def test_constant_that_a_loop_uses__is_written_before_it():
     sink_constants(b.code)
     assert steps(b.code) == [("memset", "t"), "loop", ("memset", "u"), ("tensor_copy", "t")]
     assert isinstance(b.code.body.nodes[1], Loop)
+
+
+def test_constant_that_nothing_uses__is_dropped():
+    """It would stay behind the tile that has its address next. What a block writes for those around it stays."""
+    b = Builder()
+    outer = b.on_chip("outer", (128, 16))
+    with b.loop(3):
+        inner = b.on_chip("inner", (128, 16), address=(0, 0))
+        b.memset((inner, 0, 128, 0, 16), 1)
+        b.memset((outer, 0, 128, 0, 16), 2)
+    one, two = (b.on_chip(name, (128, 16), address=(0, 0)) for name in ("one", "two"))
+    for t in (one, two):
+        b.tensor_copy((t, 0, 128, 0, 16), (outer, 0, 128, 0, 16))
+        b.memset((t, 0, 128, 0, 8), 1)
+    sink_constants(b.code)
+    assert steps(b.code) == ["loop", ("tensor_copy", "one"), ("tensor_copy", "two")]
+    assert [n.op.dst.handle.name for n in b.code.body.nodes[0].body.nodes] == ["outer"]
+    allocate(b.code)
