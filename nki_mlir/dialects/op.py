@@ -91,6 +91,7 @@ class Op:
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
     rows_apart: ClassVar[bool] = False          # what it makes of a row depends on the row's sequence of elements alone
+    partition_group: ClassVar[int] = 1          # partitions that take from each other: masks leave whole groups
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted

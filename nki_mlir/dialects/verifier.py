@@ -216,6 +216,24 @@ def verify(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
     if op.engines and op.engine != "unknown":
         check.one_of("engine", ("unknown", *(engine.value for engine in op.engines)))
     op.verify(check)
+    verify_mask(op)
+
+
+def verify_mask(op: Any) -> None:
+    """Where partitions work together in groups, a mask leaves whole groups."""
+    size = op.partition_group
+    if size == 1 or not op.mask:
+        return
+    iteration = op.iteration()
+    for constraint in op.mask:
+        form, steps = constraint.form, dict(constraint.form.axes)
+        if 0 not in steps:
+            continue
+        bound = form.const + (1 if steps[0] == -1 else 0)           # the first partition that is in, or is not
+        whole = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
+        outside = not form.symbols and steps == {0: -1} and bound >= iteration.extents[0]
+        Check(op).rule(outside or (whole and not constraint.equal and steps in ({0: 1}, {0: -1})),
+                       f"a mask on partitions leaves whole groups of {size}, which work together")
 
 
 def verify_bounds(op: Any, interval: Interval) -> None:

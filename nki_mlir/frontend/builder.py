@@ -15,7 +15,7 @@ import numpy as np
 from nki_mlir.diagnostics import InternalError, KernelError
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import Iteration, Op, TileField
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
@@ -168,6 +168,7 @@ class Builder:
         if (mask is not None or any([v.limits or v.mask is not None for v in used])) and not self._restrict(
                 op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
             return None
+        verify_mask(op)
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)

@@ -143,6 +143,31 @@ def test_local_gather(executor):
     check(executor, kernel, expected.reshape(32, 3, 16, 2), x, index)
 
 
+@pytest.mark.parametrize("rows, fits", [(slice(0, 32), True), (slice(32, 128), True), (slice(0, 128), True),
+                                        (slice(0, 40), False), (slice(8, 128), False)], ids=str)
+def test_shuffles_and_local_gathers_take_masks_of_whole_groups(executor, rows, fits):
+    """Partitions of a group take from each other: a part of a group would be another group."""
+    @nki.jit
+    def kernel(x, index):
+        turned, gathered = out(x.shape), out((P, 1, 16, 1))
+        tile, p = nl.load(x), nl.arange(P)[:, None]
+        target = nl.full(x.shape, 7, nl.float32)
+        nisa.nc_stream_shuffle(tile, target, [(i - 1) % 32 for i in range(32)], mask=(p >= rows.start) & (p < rows.stop))
+        nl.store(turned, target)
+        nl.store(gathered, 0)
+        nl.store(gathered, nisa.local_gather(tile, nl.load(index), mask=(p >= rows.start) & (p < rows.stop)))
+        return turned, gathered
+    x, index = floats(P, 16), np.arange(P, dtype=np.uint16)[:, None] % 16
+    if not fits:
+        with pytest.raises(NkiMlirError, match="'nc_stream_shuffle': a mask on partitions leaves whole groups of 32"):
+            run(executor, kernel, x, index)
+        return
+    turned, gathered = np.full_like(x, 7), np.zeros((P, 16), np.float32)
+    turned[rows] = np.concatenate([np.roll(q, 1, 0) for q in x.reshape(4, 32, 16)])[rows]
+    gathered[rows] = x[rows]
+    check(executor, kernel, (turned, gathered.reshape(P, 1, 16, 1)), x, index)
+
+
 def test_gather_flattened(executor):
     @nki.jit
     def kernel(x, index):

@@ -25,6 +25,7 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                       opcode=0x56):
     """In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is."""
 
+    partition_group = QUADRANT
     dst: InOut
     src: In
     shuffle: tuple
@@ -58,6 +59,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
                     opcode=0x57):
     """dst[p, j, e] = src[p, idx[j] + e], where each 16 partitions share the indices of their 16 rows of ``index``."""
 
+    partition_group = GROUP
     dst: Out
     src: In
     index: In
@@ -91,7 +93,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
             if places.size and places.max() >= flat.shape[1]:
                 raise GatherOutOfBounds(index=int(places.max()), size=flat.shape[1])
             made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
-        return made.reshape(self.dst.shape)
+        return made.reshape(p, *self.dst.shape[1:])
 
     def cycles(self, machine: Machine) -> float:
         e = self.elements
