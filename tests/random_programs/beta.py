@@ -3,9 +3,9 @@
 
 from math import inf
 
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, DType
 
-from .writer import DTYPES, Facts, Loop, Program, Tile, Writer
+from .writer import DTYPES, Facts, Loop, Output, Program, Tile, Writer
 
 RULES: list = []
 MEETINGS: list = []                     # rules of programs that run side by side
@@ -62,6 +62,15 @@ class BetaWriter(Writer):
         if "!=" in first or self.maybe():
             return f", mask={first}"
         return f", mask={first} & {comparison().replace('!=', '<')}"
+
+    def rows_mask(self, rows: int, group: int = 1) -> str:
+        """``, mask=...`` of the rows of a tile, by groups of so many, or nothing."""
+        if not self.maybe(3):
+            return ""
+        names = [loop.name for loop in self.loops if loop.symbolic]
+        offset = f" + {self.pick(*names)} * {group}" if names and self.maybe() else ""
+        self.note("mask.rows")
+        return f", mask=nl.arange({rows})[:, None] {self.pick('<', '>=')} {self.between(0, (rows - 1) // group) * group}{offset}"
 
     # -- statements ----------------------------------------------------------------------------------------------------
     def statement(self) -> None:
@@ -202,7 +211,10 @@ class BetaWriter(Writer):
         if not self.outputs:
             self.store(self.fresh(self.shape(), FLOAT32))
         self.declared += [f"    {o.name} = nl.ndarray({o.shape}, {kind(o.dtype)}, buffer=nl.shared_hbm)" for o in self.outputs]
-        head = f"def kernel({', '.join(self.inputs)}):"
+        head = f"def kernel({', '.join(f'{x}: mutable_tensor' if x in self.updated else x for x in self.inputs)}):"
+        self.outputs += [Output(x, self.inputs[x].shape, INT32 if x == "m_int32" else FLOAT32) for x in self.updated]
+        if self.maybe(8):
+            self.outputs.append(self.pick(*self.outputs))       # returned twice
         tail = f"    return {', '.join(o.name for o in self.outputs)}"
         return Program("\n".join([head, *self.declared, *self.lines, tail, ""]), self.inputs, self.outputs, self.used,
                        self.grid, self.ranks)

@@ -101,6 +101,12 @@ class CurrentWriter(BetaWriter):
         else:
             self.emit(f"nisa.tensor_tensor({kept.text}, {kept.text}, {text}, nl.{op})")
 
+    def full(self, value: int, shape: tuple[int, ...], dtype: DType) -> str:
+        """A tile that is about to be written, in part or again."""
+        name = self.name()
+        self.emit(f"{name} = nl.full({shape}, {value}, {kind(dtype)})")
+        return name
+
     def into(self, call: str, shape: tuple[int, ...], dtype: DType, facts: Facts, *, space: str = "sbuf",
              before: int | None = None) -> Tile:
         """An instruction that writes ``DST``, a new tile."""

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, seed, settings
 from hypothesis import strategies as st
 
+from nki_mlir.language.beta import compiler as beta_ncc
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
-from nki_mlir.language.beta.typing import scalar
+from nki_mlir.language.beta.typing import mutable_tensor, scalar
 from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
@@ -51,7 +52,8 @@ def part_of(writer, check, part):
 
 
 def check_beta(program):
-    check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar}), program)
+    check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar,
+                                                  "ncc": beta_ncc, "mutable_tensor": mutable_tensor}), program)
 
 
 def check_current(program):

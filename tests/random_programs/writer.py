@@ -113,6 +113,7 @@ class Writer:
         self.grid: tuple[int, ...] = ()
         self.ranks = 1
         self.declared: list[str] = []       # tensors that all programs of the grid share
+        self.updated: list[str] = []        # inputs that are written
         self.kept: list[Tile] = []          # written in loops; what they hold stays within their facts
         self.used: set[str] = set()
         self.conditional = 0
@@ -229,7 +230,8 @@ class Writer:
 
     def part(self, t: Tile, shape: tuple[int, ...]) -> Tile:
         row, column = t.shape[0] - shape[0], (t.shape[1] - shape[1]) // 2
-        row = row // 32 * 32
+        align = 32 if shape[0] <= 32 else 64 if shape[0] <= 64 else 128        # where engines begin so many
+        row = row // align * align
         rows = "" if row == 0 and shape[0] == t.shape[0] else f"{row}:{row + shape[0]}"
         if shape[1] * 2 <= t.shape[1]:
             return replace(t, text=f"{t.text}[{rows or ':'}, ::2][:, 0:{shape[1]}]", shape=shape)
@@ -280,7 +282,11 @@ def values(dtype: DType, kind: str, top: float) -> np.ndarray:
     if dtype.is_integer:
         low, high = (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max) if kind == "wild" else (
             0 if unsigned or kind in ("amount", "one") else -int(top), int(top))
-        return rng.integers(low, high, shape, endpoint=True).astype(dtype.numpy)
+        numbers = rng.integers(low, high, shape, endpoint=True)
+        if kind == "wild":
+            special = np.array([low, low + 1, high, high - 1, 0, 1])
+            numbers = np.where(rng.random(shape) < 0.3, special[rng.integers(0, len(special), shape)], numbers)
+        return numbers.astype(dtype.numpy)
     numbers = rng.integers(-int(min(top, 6)), int(min(top, 6)), shape, endpoint=True).astype(np.float32)
     if kind in ("amount", "one"):
         numbers = np.abs(numbers)

@@ -4,4 +4,4 @@
 A rule gives False where there is nothing for it here.
 """
 
-from . import elementwise, instructions, products, programs, reductions, searches, transfers  # noqa: F401
+from . import elementwise, instructions, memory, products, programs, reductions, searches, transfers  # noqa: F401

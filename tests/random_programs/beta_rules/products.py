@@ -61,7 +61,7 @@ def transpose(w: BetaWriter):
             return False
         return w.made(f"nl.copy({call}({a.text}))", a.shape[::-1], a.dtype, a.facts)
     if call == "nisa.dma_transpose":
-        return w.made(f"{call}({a.text})", a.shape[::-1], a.dtype, a.facts)
+        return w.made(f"{call}({a.text}{w.mask(a.shape, boxes=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
     return w.made(f"{call}({a.text}{w.mask(a.shape, fold=True)})", a.shape[::-1], a.dtype, a.facts.join(Facts(0, 1)))
 
 

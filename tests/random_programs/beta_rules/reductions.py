@@ -167,7 +167,7 @@ def accumulators(w: BetaWriter):
             chosen = w.name()
             w.emit(f"{chosen} = nl.full({a.shape}, 1, {kind(a.dtype)})")
             w.emit(f"nisa.select_reduce(dst={chosen}, predicate={flags.text}, on_true={a.text}, on_false=-3.0, "
-                   f"reduce_res={rows}, reduce_cmd=nisa.reduce_cmd.reset_reduce, reverse_pred={w.maybe()})")
+                   f"reduce_res={rows}, reduce_cmd=nisa.reduce_cmd.reset_reduce, reverse_pred={w.maybe()}{w.rows_mask(w.P)})")
             facts = a.facts.join(Facts(3, 1))
             w.keep(Tile(chosen, a.shape, a.dtype, facts))
         case _:
@@ -175,7 +175,7 @@ def accumulators(w: BetaWriter):
             low, high = (w.operand((w.P, 1), (FLOAT32,)).text for _ in range(2))
             w.made(f"nisa.range_select(on_true_tile={a.text}, comp_op0=np.greater_equal, comp_op1=np.less, bound0={low}, "
                    f"bound1={high}, reduce_res={rows}, reduce_cmd=nisa.reduce_cmd.reset_reduce, "
-                   f"range_start={w.between(0, 3)})", a.shape, a.dtype, Facts())
+                   f"range_start={w.between(0, 3)}{w.rows_mask(w.P)})", a.shape, a.dtype, Facts())
             facts = Facts()
     w.keep(Tile(rows, (w.P, 1), FLOAT32, facts))
     return None

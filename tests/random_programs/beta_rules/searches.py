@@ -18,7 +18,7 @@ def scan(w: BetaWriter):
     start = w.pick("0", "0.5", w.operand((w.P, 1), (FLOAT32,)).text)
     w.note("nisa.tensor_tensor_scan")
     w.made(f"nisa.tensor_tensor_scan({a.text}, {b.text}, {start}, {token(op0)}, {token(op1)}, reverse0={w.maybe()}, "
-           f"reverse1={w.maybe()}, dtype=nl.float32)", (w.P, w.F), FLOAT32, Facts())
+           f"reverse1={w.maybe()}, dtype=nl.float32{w.mask((w.P, w.F), boxes=True)})", (w.P, w.F), FLOAT32, Facts())
 
 
 @rule()
@@ -26,15 +26,15 @@ def search(w: BetaWriter):
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, FLOAT16), lambda t: t.facts.bound < inf, "small")
     if w.F < 8 or not a.facts.bound < inf:
         return False
-    top = w.made(f"nisa.max8(src={a.text})", (w.P, 8), a.dtype, a.facts)
+    top = w.made(f"nisa.max8(src={a.text}{w.rows_mask(w.P)})", (w.P, 8), a.dtype, a.facts)
     w.note("nisa.max8")
     match w.between(0, 2):
         case 0:
             w.note("nisa.nc_find_index8")
-            w.made(f"nisa.nc_find_index8(data={a.text}, vals={top.text})", (w.P, 8), UINT32, Facts(w.F, 1))
+            w.made(f"nisa.nc_find_index8(data={a.text}, vals={top.text}{w.rows_mask(w.P)})", (w.P, 8), UINT32, Facts(w.F, 1))
         case 1:
             w.note("nisa.nc_match_replace8")
-            w.made(f"nisa.nc_match_replace8(data={a.text}, vals={top.text}, imm=-4.0)", (w.P, w.F), a.dtype,
+            w.made(f"nisa.nc_match_replace8(data={a.text}, vals={top.text}, imm=-4.0{w.rows_mask(w.P)})", (w.P, w.F), a.dtype,
                    a.facts.join(Facts(4, 1)))
     return None
 
@@ -44,7 +44,7 @@ def statistics(w: BetaWriter):
     a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16), lambda t: t.facts.bound <= 64, "fraction")
     w.note("nisa.bn_stats", "nisa.bn_aggr")
     name = w.name()
-    w.emit(f"{name} = nisa.bn_stats({a.text}, dtype=nl.float32)")
+    w.emit(f"{name} = nisa.bn_stats({a.text}, dtype=nl.float32{w.rows_mask(w.P)})")
     error = w.F * ULP * 16
     w.store(Tile(name, (w.P, 6), FLOAT32, Facts()), error, error * (a.facts.bound + 1) ** 2)
     w.inexact(f"nisa.bn_aggr({name})", (w.P, 2), FLOAT32, error, error * (a.facts.bound + 1) ** 2)
@@ -59,7 +59,7 @@ def shuffle(w: BetaWriter):
     name = w.name()
     w.note("nisa.nc_stream_shuffle")
     w.emit(f"{name} = nl.full({a.shape}, 1, {kind(a.dtype)})")
-    w.emit(f"nisa.nc_stream_shuffle({a.text}, {name}, {order})")
+    w.emit(f"nisa.nc_stream_shuffle({a.text}, {name}, {order}{w.rows_mask(w.P, 32)})")
     w.keep(Tile(name, a.shape, a.dtype, a.facts.join(Facts(1, 1))))
     return None
 
@@ -71,7 +71,7 @@ def gathers(w: BetaWriter):
     index, _ = w.array(UINT32, "one")
     places = w.made(f"nl.minimum(nl.load({index}[0:{w.P}, 0:5]) * {w.between(1, 7)}, {w.F - 1}, dtype=nl.uint32)",
                     (w.P, 5), UINT32, Facts(w.F - 1, 1))
-    w.made(f"nl.gather_flattened({a.text}, {places.text})", (w.P, 5), a.dtype, a.facts)
+    w.made(f"nl.gather_flattened({a.text}, {places.text}{w.rows_mask(w.P)})", (w.P, 5), a.dtype, a.facts)
 
 
 @rule()
@@ -82,7 +82,7 @@ def local_gather(w: BetaWriter):
     index, _ = w.array(UINT16, "one")
     places = w.made(f"nl.load({index}[0:{w.P}, 0:2])", (w.P, 2), UINT16, Facts(1, 1))
     w.note("nisa.local_gather")
-    w.made(f"nisa.local_gather({a.text}, {places.text}, num_elem_per_idx=2)", (w.P, 2, 16, 2), a.dtype, a.facts)
+    w.made(f"nisa.local_gather({a.text}, {places.text}, num_elem_per_idx=2{w.rows_mask(w.P, 16)})", (w.P, 2, 16, 2), a.dtype, a.facts)
     return None
 
 
@@ -92,7 +92,7 @@ def cumulative(w: BetaWriter):
     name, op0, op1 = w.name(), w.pick("add", "multiply", "subtract"), w.pick("add", "subtract", "multiply", "maximum")
     w.note("nisa.tensor_scalar_cumulative")
     w.emit(f"{name} = nl.zeros({a.shape}, nl.float32)")
-    w.emit(f"nisa.tensor_scalar_cumulative(src={a.text}, dst={name}, op0={token(op0)}, op1={token(op1)}, imm0=2.0)")
+    w.emit(f"nisa.tensor_scalar_cumulative(src={a.text}, dst={name}, op0={token(op0)}, op1={token(op1)}, imm0=2.0{w.mask((w.P, w.F), boxes=True)})")
     w.keep(Tile(name, a.shape, FLOAT32, Facts()))
 
 

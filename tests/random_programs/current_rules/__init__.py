@@ -4,4 +4,4 @@
 A rule gives False where there is nothing for it here.
 """
 
-from . import elementwise, functions, products, programs, reductions, searches, transfers  # noqa: F401
+from . import elementwise, functions, memory, products, programs, reductions, searches, transfers  # noqa: F401
