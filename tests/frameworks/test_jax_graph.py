@@ -38,9 +38,12 @@ def test_neuron_graph__has_the_documented_form():
     lowered = jax.jit(program).trace(A, A).lower(lowering_platforms=("neuron",))
     text = hlo_text(lowered)
     assert f'custom_call_target="{TARGET}", api_version=API_VERSION_STATUS_RETURNING, backend_config="' in text
+    assert text.count("custom_call_target=") == 1
     config = re.search(r'backend_config="([^"]*)"', text)[1]
     fields = json.loads(base64.b64decode(config))
     assert fields["func_name"] == "add" and fields["grid"] == [2] and fields["input_names"] == ["a", "b"]
+    assert fields["kernel_version"] == 1 and fields["has_collectives"] is False
+    assert {"binary": "", "input_names": ["a", "b"], "output_names": ["out"]}.items() <= fields["klir_binary"].items()
     assert read_record(config).form.operands == (0, 1)
     assert "api_version = 2 : i32" in lowered.as_text()
 
