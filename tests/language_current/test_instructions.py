@@ -386,3 +386,32 @@ def test_dropout(on):
     np.testing.assert_array_equal(made[kept], x[kept])
     assert abs(kept.mean() - 0.7) < 0.02
     check(on, lambda d, t: nisa.dropout(d, t, 0.0), x, x)
+
+
+def test_dma_compute_of_one_source(on):
+    """It is added to what has been written, and is a copy elsewhere: to each row on its own, and always to inputs."""
+    x, y = numbers(4, 16), numbers(4, 16, seed=1)
+
+    def kernel(x, y):
+        rows, sums, held = (nl.ndarray((4, 16), nl.float32, buffer=nl.shared_hbm) for _ in range(3))
+        tile, part = nl.ndarray((4, 16), nl.float32), nl.ndarray((4, 16), nl.float32)
+        for k in range(4):
+            nisa.dma_compute(rows[k], [x[k]], nl.add)               # nobody wrote this row
+        nisa.dma_copy(sums, x)
+        nisa.memset(tile, 1.0)
+        nisa.memset(part[:, 0:8], 2.0)
+        nisa.dma_compute(part[:, 8:16], [x[:, 8:16]], nl.add)
+        with pytest.warns(UserWarning, match="has been written; list dst"):
+            nisa.dma_compute(sums[1:3], [y[1:3]], nl.add)
+            nisa.dma_compute(tile, [y], nl.add)
+            nisa.dma_compute(x, [y], nl.add)
+        nisa.dma_copy(held, part)
+        nisa.dma_compute(sums, [sums, tile], nl.add)
+        return rows, sums, held, x
+    rows, sums, held, given = run(on, kernel, x, y)
+    expected = x + y + 1
+    expected[1:3] += y[1:3]
+    np.testing.assert_array_equal(rows, x)
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(held, np.concatenate([np.full((4, 8), 2), x[:, 8:]], 1))
+    np.testing.assert_array_equal(given, x + y)

@@ -49,6 +49,8 @@ REFUSED = {
     "partitions, sizes, memories: gpsimd psum memset": (lambda: nisa.memset(psum(4, 4), 0.0, nisa.engine.gpsimd),),
     "partitions, sizes, memories: power psum": (
         lambda: nisa.tensor_tensor(tile(4, 4), psum(4, 4), tile(4, 4), nl.power),),
+    "partitions, sizes, memories: scalar power psum": (
+        lambda: nisa.tensor_scalar(tile(4, 4), psum(4, 4), nl.power, 2.0),),
     "partitions, sizes, memories: iota psum": (lambda: nisa.iota(psum(4, 4), [[1, 4]]),),
     "partitions, sizes, memories: affine_select psum": (
         lambda: nisa.affine_select(psum(4, 4), [[1, 4]], 1, tile(4, 4), 0.0),),
@@ -271,6 +273,7 @@ REFUSED = {
     "selections: tcp pred int8": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int8)),),
     # DMA
+    "DMA: backwards": (lambda: nisa.dma_copy(tile(1, 4), hbm(1, 8).ap([[8, 1], [-1, 4]], offset=5)),),
     "DMA: counts": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 5)),),
     "DMA: hwdge dtype": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4, dtype=BF16), dge_mode=nisa.dge_mode.hwdge),),
     "DMA: hwdge v2": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge), "trn1"),

@@ -10,6 +10,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current import written
 from nki_mlir.language.current.calls import is_number
 from nki_mlir.language.current.errors import require
 from nki_mlir.language.current.pairing import aligned
@@ -58,6 +59,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+        require(all(s >= 0 for s in t.strides), f"{op} {label} steps backwards: {t.get_pattern()}")
         rows = t.storage.buffer.shape[0]
         require(not t.on_chip or rows <= low.PARTITIONS,
                 f"{op} {label} partition dimension {rows} exceeds maximum {low.PARTITIONS}")
@@ -69,6 +71,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
         low.write_from(low.addressed(dst), low.core_view(_shaped(src, low.moved_shape(dst), op)), mode=mode)
     else:
         move(low.core_view(dst), low.core_view(src))
+        written.mark(dst.storage, low.core_view(dst))
 
 
 def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
@@ -76,6 +79,7 @@ def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
     shape = low.moved_shape(src)
     if dst.indirection is None and tuple(dst.shape) == shape:
         low.read_into(low.core_view(dst), low.addressed(src), mode=mode)
+        written.mark(dst.storage, low.core_view(dst))
         return
     temporary = low.allocate(shape, dst.dtype, private_hbm if shape[0] > low.PARTITIONS else dst.buffer)
     if mode == "skip" and dst.indirection is None:

@@ -5,12 +5,11 @@ from typing import Any
 
 from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import shuffle
-from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment
+from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require, warn
@@ -138,7 +137,7 @@ def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_
         require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source")
         add_to(dst, others[0], mode)
     elif len(srcs) == 1:
-        if dst.storage.buffer in active().written:
+        if written.touched(dst.storage, low.core_view(dst)):
             warn("dma_compute with one source adds it to dst, which has been written; list dst among the sources")
             add_to(dst, srcs[0], mode)
         else:

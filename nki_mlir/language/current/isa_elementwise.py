@@ -89,6 +89,8 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Scalar | None, revers
     second = None if op1 is None else alu(op1, "tensor_scalar op1")
     require(op1 is not None or operand1 is None, "tensor_scalar operand1 is given without op1")
     check_gates("tensor_scalar", first, second or "")
+    if "power" in (first, second):
+        low.in_sbuf("tensor_scalar with power", dst=dst, data=data)
     check_engine("tensor_scalar", e.engine_name(engine), first, second)
     check_operand("tensor_scalar", first, operand0, "operand0")
     check_operand("tensor_scalar", second or "", operand1, "operand1")

@@ -52,7 +52,9 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """A result of the core's functions."""
     region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
     written.note(view)
-    return NkiTensor.of_view(view, region, verdict)
+    made = NkiTensor.of_view(view, region, verdict)
+    written.mark(made.storage, view)
+    return made
 
 
 def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
@@ -162,6 +164,7 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
         emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
                  group=group)
         return
+    written.mark(tensor.storage, View.whole(tensor.storage.buffer))
     emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
              mode=mode,
              rmw=rmw, **pattern_attributes(tensor, found))
@@ -207,6 +210,7 @@ def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, fla
         else:
             yield tensor
         written.note(core_view(tensor))
+        written.mark(tensor.storage, core_view(tensor))
         return
     made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
     if reads:

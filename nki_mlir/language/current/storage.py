@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Allocations, and what makes a view's addresses depend on run-time values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -15,7 +15,8 @@ from nki_mlir.scalar.dtypes import DType
 class Storage:
     """One allocation: the core's buffer and the region it is in.
 
-    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert.
+    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert; ``places``:
+    what has been written (``written.py``).
     """
 
     buffer: Buffer
@@ -24,6 +25,7 @@ class Storage:
     address: tuple[int, int] | None = None
     identity: bool = False
     verdict: bool = False
+    places: set[Any] = field(default_factory=set)
 
     @property
     def on_chip(self) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which elements of PSUM tensors have been written: what a matmul without ``accumulate=`` overwrites and adds to.
+"""Which elements have been written: what a matmul without ``accumulate=``, or a transfer that sums, adds to.
 
-And which have been read since, so that a second sum on the first one's elements shows.
+And which of PSUM have been read since, so that a second sum on the first one's elements shows.
 
 Loops of the kernel's Python are unrolled, so that this history is known when an instruction is emitted.
 """
@@ -13,25 +13,37 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.tensor import View
+from nki_mlir.frontend.tensor import Buffer, Dim, View
+from nki_mlir.language.current.storage import Storage
 
 READ = "read_psum"
 
 
 def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
-    """The flags of a view's elements, of its shape; views of another item size share those of whole partitions."""
+    """The flags of a view's elements, of its shape."""
     history: dict[Any, np.ndarray] = active().properties.setdefault(kind, {})
-    buffer = view.buffer
-    if buffer not in history:
-        shape = buffer.physical_shape
-        history[buffer] = np.zeros((shape[0], int(np.prod(shape[1:]))), np.bool_)
-    flags = history[buffer]
-    first = view.dims[0]
-    if view.dtype.itemsize != buffer.dtype.itemsize:
-        return flags[view.partition.const:view.partition.const + first.count]
-    start = view.partition.const * flags.shape[1] + view.free.const
-    strides = [d.partition * flags.shape[1] + d.free for d in view.dims]
-    return np.ndarray(view.shape, np.bool_, flags, start, strides)
+    if view.buffer not in history:
+        history[view.buffer] = _no_flags(view.buffer)
+    return _elements(view.buffer, history[view.buffer], *_place(view))
+
+
+def _no_flags(buffer: Buffer) -> np.ndarray:
+    shape = buffer.physical_shape
+    return np.zeros((shape[0], int(np.prod(shape[1:]))), np.bool_)
+
+
+def _place(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
+    """Which elements of its buffer a view has, in a form that keeps no buffer."""
+    return view.dtype.itemsize, view.partition.const, view.free.const, view.dims
+
+
+def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, free: int, dims: tuple[Dim, ...]
+              ) -> np.ndarray:
+    """The flags of those elements; views of another item size share those of whole partitions."""
+    if itemsize != buffer.dtype.itemsize:
+        return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
+    strides = [d.partition * flags.shape[1] + d.free for d in dims]
+    return np.ndarray(tuple(d.count for d in dims), np.bool_, flags, partition * flags.shape[1] + free, strides)
 
 
 def note(view: View) -> None:
@@ -40,6 +52,22 @@ def note(view: View) -> None:
         _flags(view)[...] = True
         if view.buffer in active().properties.get(READ, ()):
             _flags(view, READ)[...] = False
+
+
+def mark(storage: Storage, view: View) -> None:
+    """An instruction writes the view of the storage, in any memory."""
+    storage.places.add(_place(view))
+
+
+def touched(storage: Storage, view: View) -> bool:
+    """Whether some element of the view has been written; inputs were before the kernel began."""
+    buffer = view.buffer
+    if buffer.role == "input" or not storage.places:    # what other instructions wrote is known by its buffer
+        return buffer.role == "input" or buffer in active().written
+    flags = _no_flags(buffer)
+    for place in storage.places:
+        _elements(buffer, flags, *place)[...] = True
+    return bool(_elements(buffer, flags, *_place(view)).any())
 
 
 def note_read(view: View) -> None:
