@@ -105,7 +105,7 @@ class Writer:
         dims = tuple(d for d, axis in enumerate(axes) if axis in kept)
         offset, kind, attributes = self.once(("view", tile.access, tile.row, tile.space, dims),
                                              lambda: self._view_parts(tile, dims))
-        starts = [self.apply(offset, symbols)] if offset.symbols else []
+        starts = [self.apply(offset, symbols)] if is_computed(offset) else []
         return self.create("memref.reinterpret_cast", [base, *starts], [kind], attributes).results[0]
 
     def _view_parts(self, tile: Tile, dims: tuple[int, ...]) -> tuple[Linear, Any, Any]:
@@ -116,11 +116,11 @@ class Writer:
             strides[0] *= tile.row
             offset = offset.plus(access.partition, tile.row)
         sizes, strides = [access.dims[d][1] for d in dims], [strides[d] for d in dims]
-        start = ir.ShapedType.get_dynamic_stride_or_offset() if offset.symbols else offset.const
+        start = ir.ShapedType.get_dynamic_stride_or_offset() if is_computed(offset) else offset.const
         layout = ir.StridedLayoutAttr.get(start, strides)
         kind = ir.MemRefType.get(sizes, self.make.type(tile.dtype), layout, self.make.value(tile.space))
         array = ir.DenseI64ArrayAttr.get
-        return offset, kind, {"operandSegmentSizes": self._segments(1, int(bool(offset.symbols)), 0, 0),
+        return offset, kind, {"operandSegmentSizes": self._segments(1, int(is_computed(offset)), 0, 0),
                       "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
 
     def apply(self, form: Linear, symbols: Sequence[Any]) -> Any:
@@ -186,3 +186,8 @@ class Writer:
 def _renumbered(mask: Mask, place: dict[int, int]) -> Mask:
     return tuple(Constraint(Linear(c.form.const, tuple((place[s], k) for s, k in c.form.symbols), c.form.axes), c.equal)
                  for c in mask)
+
+
+def is_computed(offset: Linear) -> bool:
+    """Whether a view's offset is a value. MLIR takes no negative constants, as of views that a mask cuts."""
+    return bool(offset.symbols) or offset.const < 0

@@ -361,8 +361,8 @@ def test_bounds__of_a_flat_offset_are_those_of_each_dimension(on):
     assert error.at.file == __file__
 
 
-@pytest.mark.parametrize("row_by_row", [False, True])
-def test_windows_that_begin_in_front_of_a_tile(on, row_by_row):
+@pytest.mark.parametrize("shape, row_by_row", [((16, 7, 8), False), ((16, 7, 8), True), ((128, 40, 40), False)])
+def test_windows_that_begin_in_front_of_a_tile(on, shape, row_by_row):
     """The mask of a pooling window takes out what would lie before the tile's first element, or behind its last."""
     @nki.jit
     def kernel(x):
@@ -380,9 +380,10 @@ def test_windows_that_begin_in_front_of_a_tile(on, row_by_row):
             nl.store(out, nl.max(tile[p, r + i - 1, c + j - 1], axis=[3, 4], mask=(
                 r + i >= 1) & (r + i < rows + 1) & (c + j >= 1) & (c + j < columns + 1)))
         return out
-    x = numbers(16, 7, 8)
+    x = numbers(*shape)
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)), constant_values=-1000)
-    check(on, kernel, np.max([padded[:, i:i + 7, j:j + 8] for i in range(3) for j in range(3)], axis=0), x)
+    _, rows, columns = shape
+    check(on, kernel, np.max([padded[:, i:i + rows, j:j + columns] for i in range(3) for j in range(3)], axis=0), x)
 
 
 def test_shifted_rows_under_a_triangle(on):

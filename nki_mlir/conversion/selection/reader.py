@@ -206,14 +206,17 @@ class NestReader:
 def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low: int) -> int:
     """The least value of a form at active elements; ``low`` where there are none, or too many cases to look at."""
     used = sorted({s for f in (form, *(c.form for c in mask)) for s, _ in f.symbols})
-    if prod(high - low + 1 for low, high in (ranges[s] for s in used)) * prod(extents) > CASES:
+    masked = {axis for c in mask for axis, _ in c.form.axes}
+    others = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes if axis not in masked)
+    extents = [n if axis in masked else 1 for axis, n in enumerate(extents)]
+    if prod(last - first + 1 for first, last in (ranges[s] for s in used)) * prod(extents) > CASES:
         return low
     found = []
     for values in itertools.product(*(range(first, last + 1) for first, last in (ranges[s] for s in used))):
         known = dict(zip(used, values))
         active = active_elements(tuple(replace(c, form=known_at(c.form, known)) for c in mask), extents)
         found += [int(values_of(known_at(form, known), extents)[active].min())] if active.any() else []
-    return min(found, default=low)
+    return min(found) + others if found else low
 
 
 def known_at(form: Linear, values: dict[int, int]) -> Linear:
