@@ -168,6 +168,21 @@ def test_shuffles_and_local_gathers_take_masks_of_whole_groups(executor, rows, f
     check(executor, kernel, (turned, gathered.reshape(P, 1, 16, 1)), x, index)
 
 
+def test_local_gather_of_many_dims_under_a_mask_is_one_instruction(executor):
+    """Not one for each part of the row that it looks things up in."""
+    @nki.jit
+    def kernel(x, index):
+        o = out((64, 2, 16, 2))
+        nl.store(o, 0)
+        nl.store(o, nisa.local_gather(nl.load(x), nl.load(index), num_elem_per_idx=2, mask=nl.arange(64)[:, None] >= 48))
+        return o
+    x, index = floats(64, 20), (np.arange(128).reshape(64, 2) % 2).astype(np.uint16)
+    order = index[48:].flatten(order="F").astype(int)
+    expected = np.zeros((64, 2, 16, 2), np.float32)
+    expected[48:] = x[48:][:, order[:, None] + np.arange(2)].reshape(16, 2, 16, 2)
+    check(executor, kernel, expected, x, index)
+
+
 def test_gather_flattened(executor):
     @nki.jit
     def kernel(x, index):

@@ -122,7 +122,10 @@ class Emitter:
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[Any]:
-        """The instruction in parts whose patterns have few enough dims and elements."""
+        """The instruction in parts whose patterns have few enough dims and elements; whole where it is no loop nest."""
+        if not op.is_loop_nest:
+            yield op
+            return
         iteration = op.iteration()
         extents, reduced = iteration.extents, iteration.reduced
         free = [a for a in range(1, len(extents)) if extents[a] > 1]
