@@ -23,7 +23,10 @@ def blocks(w: BetaWriter):
         w.emit(f"{name}[{n - 1}, :, 0:{(w.F + 1) // 2}] = {w.pick(0, 1, 2)}")
         facts = facts.join(Facts(2, 1)).cast(dtype)
     for k in range(n):
-        w.keep(Tile(f"{name}[{k}]", (w.P, w.F), dtype, facts))
+        if "alloc" in where:                    # functions of a tile that has an address need one for their bias
+            w.made(f"nl.copy({name}[{k}])", (w.P, w.F), dtype, facts)
+        else:
+            w.keep(Tile(f"{name}[{k}]", (w.P, w.F), dtype, facts))
 
 
 @rule(2)

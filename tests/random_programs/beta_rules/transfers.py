@@ -98,7 +98,7 @@ def sums_of_loops(w: BetaWriter):
 def printed(w: BetaWriter):
     a = w.operand((w.P, w.F), w.dtypes)
     w.note("nl.device_print")
-    w.emit(f"nl.device_print('value', {a.text}{w.mask(a.shape)})")
+    w.emit(f"nl.device_print('value', {a.text}{w.mask(a.shape, fold=True)})")
 
 
 @rule()
