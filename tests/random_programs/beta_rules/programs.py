@@ -5,7 +5,7 @@ from math import prod
 
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32
 
-from ..beta import MEETINGS, BetaWriter, rule
+from ..beta import MEETINGS, BetaWriter, kind, rule
 from ..writer import Facts
 from .operands import token
 
@@ -24,5 +24,5 @@ def all_reduce(w: BetaWriter):
     text = f"nl.all_reduce({a.text}, op={token(op)}, program_axes={axes})"
     facts = Facts(a.facts.bound * count, a.facts.unit) if op == "add" else a.facts
     if op == "add" and a.dtype.is_float:                # the sign of a sum that is 0 is not fixed
-        text = f"nl.add({text}, 0.0)"
+        text = f"nl.add({text}, 0.0, dtype={kind(a.dtype)})"
     return w.made(text, a.shape, a.dtype, facts.cast(a.dtype))

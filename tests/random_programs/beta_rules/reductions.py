@@ -28,8 +28,13 @@ def reduce(w: BetaWriter):
     axes = free_axes(w, a)
     if name in ("sum", "prod") and not fits[name](a):
         return False
-    return _reduction(w, a, axes, op, lambda more: f"nl.{name}({a.text}, axis={list(axes)}, keepdims=True{more})",
+    return _reduction(w, a, axes, op, lambda more: f"nl.{name}({a.text}, axis={list(axes)}, keepdims=True{more})"
+                      if name != "all" else f"nl.all({a.text}, axis={list(axes)}{more}).reshape({folded(a, axes)})",
                       BOOL if name == "all" else a.dtype)
+
+
+def folded(a: Tile, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(1 if k in axes else n for k, n in enumerate(a.shape))
 
 
 def _reduction(w, a, axes, op, call, natural):
