@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Creating tensors and emitting operations: what the language's operations and instructions are made with."""
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -52,8 +53,30 @@ def as_operand(x: Any, name: str = "a language function") -> Any:
     return x if x.is_tile else located(x.as_tile)
 
 
+class NotWhole(KernelError, TypeError):
+    code = "NKI-INTEGER"
+    message = "{value!r} is {what}, which is an integer{bound}"
+    fix = "divide with //, or round with math.ceil or math.floor"
+
+
+def whole(value: Any, what: str, least: int | None = None) -> int:
+    """An integer by Python's rule for lengths and indices, which the quotient of ``/`` breaks."""
+    try:
+        if least is None or operator.index(value) >= least:
+            return operator.index(value)
+    except KernelError:
+        raise
+    except TypeError:
+        pass
+    bound = "" if least is None else f" of at least {least}"
+    raise NotWhole(value=value, what=what, bound=bound).located(user_location())
+
+
 class ParDim(int):
     """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
+
+    def __new__(cls, n: Any) -> "ParDim":
+        return super().__new__(cls, whole(n, "the extent of nl.par_dim"))
 
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
@@ -62,7 +85,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
-    return tuple(int(n) for n in items), marked[0] if marked else None
+    return tuple(whole(n, "an extent of a shape") for n in items), marked[0] if marked else None
 
 
 def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
@@ -111,7 +134,7 @@ class UnknownDtype(KernelError, TypeError):
 def located_dtype(dtype: Any) -> DType:
     try:
         return dtype_of(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is none of its own
         raise UnknownDtype(str(error)).located(user_location()) from None
 
 

@@ -14,7 +14,7 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import as_operand, emit
+from nki_mlir.language.creation import as_operand, emit, whole
 from nki_mlir.scalar.dtypes import dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
@@ -73,7 +73,7 @@ class nc:
     """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
 
     def __init__(self, extent: int) -> None:
-        self.extent = extent
+        self.extent = whole(extent, "the extent of nl.nc")
 
     def __int__(self) -> int:
         return self.extent
@@ -91,6 +91,8 @@ class spmd_dim:
     """``spmd_dim(outer, inner)``: one grid axis of outer * inner programs, numbered ``outer_id * inner + inner_id``."""
 
     def __init__(self, outer: Any, inner: Any) -> None:
+        whole(outer, "outer of nl.spmd_dim")
+        whole(inner, "inner of nl.spmd_dim")
         self.outer, self.inner = outer, inner
 
     def __int__(self) -> int:

@@ -14,13 +14,19 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32
 
 
 class HostFunction(KernelError, TypeError):
     code = "NKI-HOST-FUNCTION"
     message = "NumPy's {name} is called on a tile, whose values are known on the device only"
     fix = "use the function of nki.language that computes it: nl.{name} where there is one"
+
+
+class BadNewAxis(KernelError, IndexError):
+    code = "NKI-AXIS"
+    message = "axis {axis} of a view that has {rank} dimensions then"
+    fix = "give each new dimension a place of its own among them"
 
 
 # The method that takes a NumPy operation over from a number on its left; what NumPy's folds are called.
@@ -69,8 +75,8 @@ class Tensor(View):
 
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
         """Returns itself when it has this shape."""
-        if self.shape != tuple(shape):
-            raise AnnotationMismatch(annotated=tuple(shape), shape=self.shape).located(user_location())
+        if self.shape != (wanted := creation.plain_shape(shape)[0]):
+            raise AnnotationMismatch(annotated=wanted, shape=self.shape).located(user_location())
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -95,17 +101,20 @@ class Tensor(View):
 
     def expand_dims(self, axis: int | Sequence[int]) -> "Tensor":
         """A view with dimensions of extent 1 put in at ``axis``."""
-        axes = [axis] if isinstance(axis, int) else list(axis)
+        axes = [creation.whole(a, "an axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank = self.ndim + len(axes)
-        return self.with_unit_dims([a % rank for a in axes], rank)      # type: ignore[return-value]
+        placed = sorted({a % rank for a in axes if -rank <= a < rank})
+        if len(placed) < len(axes):
+            raise BadNewAxis(axis=axis, rank=rank).located(user_location())
+        return self.with_unit_dims(placed, rank)      # type: ignore[return-value]
 
     def view(self, dtype: Any) -> "Tensor":
         """The same bytes as another dtype; the last dimension scales with the item sizes."""
-        return creation.located(self.reinterpreted, dtype_of(dtype))
+        return creation.located(self.reinterpreted, creation.located_dtype(dtype))
 
     def astype(self, dtype: Any) -> "Tensor":
         """A copy in another dtype."""
-        return ops.copy(self, dtype=dtype)
+        return ops.copy(self, dtype=creation.located_dtype(dtype))
 
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: Any, value: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
-from nki_mlir.language.keywords import report_unknown
+from nki_mlir.language.parameters import check_parameters
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.tokens import alu_token
@@ -273,4 +273,4 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None, **ignored: Any) -> A
     return special.sequence_bounds(segment_ids, dtype=dtype)
 
 
-report_unknown(globals())
+check_parameters(globals())

@@ -19,7 +19,7 @@ from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.keywords import report_unknown
+from nki_mlir.language.parameters import check_parameters
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -48,20 +48,33 @@ tile_size = TileSize()
 par_dim = ParDim
 
 
+class BadRange(ops.KernelError, TypeError):
+    code = "NKI-RANGE"
+    message = "the range of a loop has {given} bounds"
+    fix = "give (stop), (start, stop) or (start, stop, step)"
+
+
+def _whole(bounds: tuple) -> list[int]:
+    """The bounds of a loop."""
+    if not 1 <= len(bounds) <= 3:
+        raise BadRange(given=len(bounds)).located(ops.user_location())
+    return [creation.whole(b, "a bound of a loop") for b in bounds]
+
+
 # -- iterators ---------------------------------------------------------------------------------------------------------
 def affine_range(*bounds: Any, **directives: Any) -> NkiRange:
     """A loop whose iterations are independent, up to accumulation."""
-    return NkiRange(*bounds, parallel=True)
+    return NkiRange(*_whole(bounds), parallel=True)
 
 
 def sequential_range(*bounds: Any, **directives: Any) -> NkiRange:
     """A loop that keeps its order."""
-    return NkiRange(*bounds, parallel=False)
+    return NkiRange(*_whole(bounds), parallel=False)
 
 
 def static_range(*bounds: Any, **directives: Any) -> list[int]:
     """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
-    return list(range(*(int(b) for b in bounds)))
+    return list(range(*_whole(bounds)))
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------
@@ -76,7 +89,7 @@ def _space(buffer: Any) -> dict[str, Any]:
         return {"space": SBUF}
     if isinstance(buffer, Allocation):
         return {"space": buffer.space, "allocation": buffer}
-    region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer)
+    region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer) if isinstance(buffer, str) else None
     if region is None:
         raise UnknownBuffer(found=buffer).located(ops.user_location())
     return {"space": str(region), "shared": region.shared}
@@ -321,4 +334,5 @@ def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored:
 all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
 
 
-report_unknown(globals())
+check_parameters(globals(), ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim", "rms_norm",
+                             "shared_constant", "softmax", "static_cast", "var"))

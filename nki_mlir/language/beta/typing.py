@@ -3,7 +3,11 @@
 
 from typing import Any
 
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language.do_while import Unconditional
+from nki_mlir.language.parameters import shown
 
 
 class tensor:
@@ -26,6 +30,16 @@ class TileIndex:
     """On a parameter of a helper: the index of a tile."""
 
 
+class BadScalar(KernelError, TypeError):
+    code = "NKI-SCALAR"
+    message = "nt.scalar is given {found}; it takes True, or a tile of one element"
+    fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
+
+
 def scalar(value: Any) -> Any:
     """A run-time scalar of a [1, 1] tile. ``scalar(True)`` is the first condition of a loop of the device."""
-    return Unconditional() if value is True else value
+    if value is True:
+        return Unconditional()
+    if not isinstance(value, View) or any(n != 1 for n in value.shape):
+        raise BadScalar(found=shown(value)).located(user_location())
+    return value
