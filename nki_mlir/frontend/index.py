@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
 from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
 from nki_mlir.frontend.mask import Mask
@@ -37,7 +38,14 @@ class Index:
 
     @staticmethod
     def of(value: Any) -> "Index":
-        return value if isinstance(value, Index) else Index(operator.index(value))
+        if isinstance(value, Index):
+            return value
+        try:
+            return Index(operator.index(value))
+        except KernelError:
+            raise
+        except TypeError:
+            raise NotAffine(what=f"{value!r} is no index") from None
 
     @property
     def key(self) -> tuple:

@@ -113,6 +113,10 @@ class Mask:
             truth = all(e.const == 0 if equal else e.const >= 0 for e, equal in self.terms) != self.negated
         return truth
 
+    def transposed(self) -> "Mask":
+        """The same condition on tiles with their axes the other way round."""
+        return Mask(tuple((e.with_axes(e.axes[::-1], e.shape[::-1]), equal) for e, equal in self.terms), self.negated)
+
     def spread(self, shape: tuple[int, ...]) -> "Mask":
         """The same condition on tiles of that shape."""
         return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
@@ -70,8 +72,11 @@ class Allocation:
         size = math.prod(free) * dtype.itemsize
         made = []
         for block in itertools.product(*(range(n) for n in blocks)):
-            address = tuple(int(a) for a in self.place(idx=block, pdim_size=partitions, fdim_size=size))
-            rule = self._broken_rule(address, partitions, size)
+            address = self.place(idx=block, pdim_size=partitions, fdim_size=size)
+            rule = "an address is a tuple of integers"
+            if isinstance(address, (tuple, list)) and all(isinstance(a, (int, np.integer)) for a in address):
+                address = tuple(int(a) for a in address)
+                rule = self._broken_rule(address, partitions, size)
             if rule:
                 raise BadAddress(address=address, block=block, bytes=size, rule=rule).located(user_location())
             made.append(address)

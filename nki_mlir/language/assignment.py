@@ -46,14 +46,28 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
         value = creation.located(ops.match_destination, value, target, "assignment")
+        made = last_made(value)
+        if made is not None and made.is_masked and target.shape == value.shape:     # what is masked out stays
+            target, value, mask = beside(made, target), made.operand, made.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
+
+
+def last_made(value: Any) -> ops.Made | None:
+    """How ``value`` was made, if nothing has happened since."""
+    builder = active()
+    made: ops.Made | None = builder.properties.get("made")
+    return made if made is not None and made.result is value and builder.last is made.op else None
+
+
+def beside(made: ops.Made, target: View) -> View:
+    """The target with the axes that the operand of the operation has besides its own."""
+    return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
 
 
 def just_made(value: Any) -> ops.Made | None:
     """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
-    builder = active()
-    made: ops.Made | None = builder.properties.get("made")
-    if made is None or made.result is not value or builder.last is not made.op:
+    made = last_made(value)
+    if made is None:
         return None
     written = [f for f in made.cls.tiles if f.writes and (f.name == "dst" or made.views.get(f.name) is not None)]
     return made if len(written) == 1 else None
@@ -72,9 +86,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     taken = builder.symbolic and builder.take_back(made.operand)
     if not taken and target.dtype is value.dtype and not made.is_masked:
         return False                    # it stands already: a copy gives the same bits
-    if made.dropped:
-        target = target.with_unit_dims(made.dropped, made.operand.ndim)
-    emit(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
+    emit(made.cls, made.views | {"dst": beside(made, target)}, made.mask, **made.attributes)
     return True
 
 

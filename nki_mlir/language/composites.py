@@ -4,6 +4,7 @@
 import math
 from typing import Any
 
+from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Mask
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -15,12 +16,12 @@ def _float(x: Any) -> Any:
     return x.dtype if x.dtype.is_float else FLOAT32
 
 
-def _count(x: Any, axis: Any, mask: Any, keepdims: bool) -> Any:
+def _count(x: Any, axis: Any, mask: Any) -> Any:
     """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
     axes = ops.free_axes(x, axis)
     if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):
         ones = creation.filled(x.shape, 1.0, FLOAT32)
-        return ops.binary("maximum", ops.reduce("add", ones, axis, mask=mask, keepdims=keepdims), 1.0)
+        return ops.binary("maximum", ops.reduce("add", ones, axis, mask=mask, keepdims=True), 1.0)
     return math.prod(x.shape[a] for a in axes)
 
 
@@ -29,11 +30,11 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
         mask = x.mask if mask is None else mask & x.mask
-    count = _count(x, axis, mask, keepdims)
-    total = ops.reduce("add", x, axis, mask=mask, dtype=FLOAT32, keepdims=keepdims)
-    if isinstance(count, int):
-        return ops.binary("multiply", total, 1.0 / count, dtype=dtype or _float(x))
-    return ops.binary("divide", total, count, dtype=dtype or _float(x))
+    count = _count(x, axis, mask)
+    total = ops.reduce("add", x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    rows = active("nl.mean").properties["made"].where_written()
+    divided = ("multiply", total, 1.0 / count) if isinstance(count, int) else ("divide", total, count)
+    return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:

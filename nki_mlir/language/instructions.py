@@ -10,7 +10,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.nisa import elementwise, movement, reduction
+from nki_mlir.dialects.nisa import elementwise, movement, permutation, reduction
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.errors import UnsupportedMask
@@ -45,6 +45,30 @@ class ScaleShape(KernelError):
     fix = "use nl.multiply for a scale of another shape"
 
 
+class UnpairedOperand(KernelError, TypeError):
+    code = "NKI-OPERAND"
+    message = "the second operation of tensor_scalar has no {missing}"
+    fix = "give both op1 and operand1, or neither"
+
+
+class BadTransposeEngine(KernelError, ValueError):
+    code = "NKI-ENGINE"
+    message = "nc_transpose does not run on the {found} engine"
+    fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
+
+
+class DestinationDtype(KernelError, TypeError):
+    code = "NKI-DESTINATION-DTYPE"
+    message = "'{op}' is asked for {asked}, but its destination is {found}"
+    fix = "leave dtype out, or make the destination with that dtype"
+
+
+def check_destination(op: str, dst: Any, dtype: Any) -> None:
+    """The dtype of an instruction that writes where it is told is that of the place."""
+    if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
+        raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).located(user_location())
+
+
 def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
     """A [P, 1] operand read by every element of its partition."""
     if tile is None or tile.shape == shape:
@@ -60,12 +84,13 @@ def engine_name(engine: Any) -> str:
     return getattr(engine, "name", str(engine)).removesuffix("_engine").lower()
 
 
-def operand(value: Any) -> tuple[Any, float]:
+def operand(value: Any, op: str = "an instruction") -> tuple[Any, float]:
     """A scalar operand as (tile or None, number)."""
     if isinstance(value, View):
         return value, 0.0
     if isinstance(value, Index):
         value = value.as_int("it is a scalar operand of an instruction")
+    ops.check_number(op, value)
     return None, float(value)
 
 
@@ -89,8 +114,10 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
                   engine: Any = None) -> Any:
     """(data op0 operand0) op1 operand1."""
     source = creation.as_operand(data)
-    tile0, imm0 = operand(operand0)
-    tile1, imm1 = operand(0.0 if operand1 is None else operand1)
+    if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
+        raise UnpairedOperand(missing="op1" if op1 is None else "operand1").located(user_location())
+    tile0, imm0 = operand(operand0, alu_token(op0).name)
+    tile1, imm1 = operand(0.0 if operand1 is None else operand1, "bypass" if op1 is None else alu_token(op1).name)
     views = {"src": source, "operand0": tile0, "operand1": tile1 if op1 is not None else None}
     return ops.compute(elementwise.TensorScalarOp, source.shape, dtype or data.dtype, views, mask, destination=dst,
                        explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
@@ -245,13 +272,42 @@ def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
 
 
-def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, mask: Any = None) -> Any:
-    """stationary.T @ moving in PSUM, float32."""
+class BadPosition(KernelError, ValueError):
+    code = "NKI-TILE-POSITION"
+    message = "nc_matmul with tile_position {position} and tile_size {size}: {rule}"
+    fix = "give neither, or (row, column) and (rows, columns) of a part of the 128 x 128 array"
+
+
+def check_position(position: Any, size: Any, stationary: View) -> None:
+    """The part of the array that a product runs on changes no value; it is checked by its documented rules."""
+    if not len(position) and not len(size):
+        return
+    start, extent = [n if isinstance(n, Index) else int(n) for n in position], [int(n) for n in size]
+    if len(start) != 2 or len(extent) != 2:
+        rule = "both are given, with two integers each"
+    else:
+        (rows, columns), smallest = extent, 32 if machine_named(ops.active("nc_matmul").target).generation > 2 else 64
+        sizes = [n for n in (32, 64, 128) if n >= smallest]
+        rule = "" if rows in sizes and columns in sizes else f"rows and columns are of {sizes}"
+        if not rule and any(isinstance(n, int) and (n % e or not 0 <= n < 128) for n, e in zip(start, extent)):
+            rule = "the position is no multiple of the size"
+        if not rule and (stationary.shape[0] > rows or int(np.prod(stationary.shape[1:])) > columns):
+            rule = f"stationary is {list(stationary.shape)}"
+    if rule:
+        raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
+
+
+def nc_matmul(stationary: Any, moving: Any, *, dst: Any = None, accumulate: bool = False, is_transpose: bool = False,
+              mask: Any = None) -> Any:
+    """stationary.T @ moving in PSUM, float32. With ``is_transpose`` moving is an identity: elements are moved."""
     left, right = (ops.to_sbuf(t) if t.buffer.movable else t
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
     for label, tile in (("stationary", left), ("moving", right)):
         ops.require_space("nc_matmul", label, tile, SBUF)
     shape = ops.product_shape("nc_matmul", left, right)
+    if is_transpose:
+        return ops.compute(permutation.MatmulTransposeOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask,
+                           space=PSUM, destination=dst)
     return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
                        destination=dst, accumulate=accumulate)
 
@@ -286,6 +342,8 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
     name = engine_name(engine)
+    if name not in ("unknown", "tensor", "vector"):
+        raise BadTransposeEngine(found=name).located(user_location())
     small = max(source.shape) <= 32
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
     if not on_vector:
@@ -295,7 +353,9 @@ def nc_transpose(data: Any, *, dst: Any = None, dtype: Any = None, engine: Any =
                        space=SBUF if on_vector else PSUM, destination=dst, engine="vector" if on_vector else "tensor")
     if dst is None:
         made.buffer.movable = name == "unknown"
-    return made if dtype is None or dst is not None else ops.copy(made, dtype=dtype)
+    if dtype is None or dst is not None:
+        return made
+    return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None) -> None:

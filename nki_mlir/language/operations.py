@@ -17,7 +17,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
-from nki_mlir.frontend.builder import active, repeats_behind
+from nki_mlir.frontend.builder import active, lift_to, plain_mask, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
@@ -100,7 +100,26 @@ class Made:
 
     @property
     def is_masked(self) -> bool:
-        return self.mask is not None or any(v is not None and v.mask is not None for v in self.views.values())
+        """Whether some of the result is not written."""
+        return (self.mask is not None or self.attributes.get("mode") == "skip"
+                or any(v is not None and v.mask is not None for v in self.views.values()))
+
+    def where_written(self) -> Any:
+        """The mask on the axes of ``operand``; what it says about axes that are reduced is left out."""
+        mask = plain_mask(self.mask)
+        if mask is False or (mask is not None and mask.negated) or not self.is_masked:
+            return mask
+        iteration = self.op.iteration()
+        terms = list(mask.spread(iteration.extents).terms) if mask is not None else []
+        for name, view in self.views.items():
+            if view is not None and view.mask is not None:
+                lift = lift_to(iteration, name)
+                terms += [(lift(e), equal) for e, equal in view.mask.terms]
+        own = iteration.axes["dst"]
+        kept = {k for k, n in zip(own, self.operand.shape) if k not in iteration.reduced or n == iteration.extents[k]}
+        terms = [(e.with_axes(tuple(e.axes[k] for k in own), self.operand.shape), equal) for e, equal in terms
+                 if all(c == 0 or k in kept for k, c in enumerate(e.axes))]
+        return Mask(tuple(terms)) if terms else None
 
 
 def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
@@ -239,6 +258,8 @@ def check_number(op: str, value: Any) -> None:
         raise HostArray(shape=value.shape).located(user_location())
     if not isinstance(value, (int, float, np.number, np.bool_)):
         raise ShapeMismatch(what=f"{op} takes tiles and numbers, got {type(value).__name__}").located(user_location())
+    if op in ALU and not ALU[op].floats and float(value) % 1:
+        raise ShapeMismatch(what=f"{op} takes integers, got {value}").located(user_location())
 
 
 def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:

@@ -95,10 +95,14 @@ def member_of(enumeration: str, names: str, *, numbered: bool = False) -> Kind:
     return Kind("one of " + ", ".join(f"{enumeration}.{n}" for n in known), takes, holds_none=True)
 
 
-FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)))
+FLAG = Kind("True or False", lambda value: isinstance(value, (bool, np.bool_)) or (type(value) is int and value < 2))
 NUMBER = Kind("a number", is_number)
 INTEGER = Kind("an integer", is_integer)
 INTEGERS = Kind("a tuple of integers", are_integers)
+COUNT = Kind("a positive integer", lambda value: is_integer(value) and value > 0)
+COUNTS = Kind("a tuple of positive integers", lambda value: are_integers(value) and all(n > 0 for n in value))
+SEED = Kind("an integer or a [1, 1] tile of integers", lambda value: is_integer(value) or is_tile(value), is_tile=True)
+DIVISOR = Kind("a number other than 0", lambda value: is_number(value) and value != 0)
 AXES = Kind("an integer or a tuple of integers", lambda value: is_integer(value) or are_integers(value))
 INDEX = Kind("an integer or an index expression", lambda value: isinstance(value, Index) or is_integer(value))
 INDICES = Kind("a loop variable or a tuple of them", lambda value: all(
@@ -112,15 +116,18 @@ NAME = Kind("a string", lambda value: isinstance(getattr(value, "name", value), 
 FUNCTION = Kind("a function", callable)
 
 _GROUPS: list[tuple[Kind, str]] = [
-    (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero is_transpose "
-           "parallel_reduce asynchronous"),
+    (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "
+           "is_transpose parallel_reduce asynchronous"),
     (NUMBER, "fill_value imm on_false_value epsilon range_start"),
-    (INTEGER, "num_elem_per_idx num_valid_indices base_addr base_bank base_partition factor"),
-    (INTEGERS, "shuffle_mask tile_position tile_size num_par_tiles num_free_tiles num_bank_tiles"),
+    (INTEGER, "num_elem_per_idx base_addr base_bank base_partition"),
+    (COUNT, "num_valid_indices"),
+    (INTEGERS, "shuffle_mask tile_position tile_size"),
+    (COUNTS, "num_par_tiles num_free_tiles num_bank_tiles"),
     (AXES, "axis axes program_axes"),
-    (TILE, "data data0 data1 data2 src dst src_buffer index indices predicate on_true on_true_tile reduce_res bound0 bound1 "
-           "vals dst_idx stationary moving segment_ids"),
-    (SCALAR, "operand0 operand1 initial scale bias rate prob imm0 imm1 on_false seed"),
+    (TILE, "data data0 data1 data2 src dst src_buffer index indices predicate on_true on_true_tile reduce_res bound0 "
+           "bound1 vals dst_idx stationary moving segment_ids"),
+    (SCALAR, "operand0 operand1 initial scale bias rate prob imm0 imm1 on_false"),
+    (SEED, "seed"),
     (DTYPE, "dtype compute_dtype"),
     (SHAPE, "shape"),
     (NAME, "name perf_mode"),
@@ -131,11 +138,11 @@ _GROUPS: list[tuple[Kind, str]] = [
     (member_of("nisa.dge_mode", "none swdge hwdge unknown"), "dge_mode")]
 KINDS: dict[str, Kind] = {name: kind for kind, names in _GROUPS for name in names.split()}
 OF_FUNCTION: dict[str, Kind] = {
-    "memset value": NUMBER, "rms_norm n": NUMBER, "shared_identity_matrix n": INTEGER, "program_id axis": INTEGER,
+    "memset value": NUMBER, "rms_norm n": DIVISOR, "shared_identity_matrix n": COUNT, "program_id axis": INTEGER,
     "dma_transpose axes": INTEGERS, "iota expr": INDEX, "loop_reduce loop_indices": INDICES, "loop_reduce x": TILE,
     "where condition": SCALAR, "where x": SCALAR, "where y": SCALAR, "empty_like a": TILE, "zeros_like a": TILE,
-    "shared_constant constant": ARRAY, "static_cast x": ARRAY, "ds start": INDEX, "ds size": INDEX, "tensor_copy_predicated src": SCALAR,
-    "atomic_rmw value": SCALAR}
+    "shared_constant constant": ARRAY, "static_cast x": ARRAY, "ds start": INDEX, "ds size": INDEX,
+    "tensor_copy_predicated src": SCALAR, "atomic_rmw value": SCALAR, "scalar_tensor_tensor operand1": TILE}
 
 
 def kind_of(function: str, parameter: inspect.Parameter) -> Kind | None:
@@ -181,8 +188,8 @@ def checked(function: Callable, name: str = "") -> Callable:
             active(f"nl.{title}")                   # outside of kernels there are no tiles: that is the error
             if isinstance(value, np.ndarray):
                 return HostArray(shape=value.shape).located(user_location())    # type: ignore[return-value]
-        return BadParameter(function=title, parameter=name, found=shown(value), what=kinds[name].what, form=form).located(
-            user_location())                                                    # type: ignore[return-value]
+        error = BadParameter(function=title, parameter=name, found=shown(value), what=kinds[name].what, form=form)
+        return error.located(user_location())                                   # type: ignore[return-value]
     form = f"{title}({', '.join(written(p) for p in parameters.values())})"
     return call
 

@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import accumulating, movement, random, scan, search, selection, shuffle, statistics
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import UnsupportedMask
+from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
 from nki_mlir.scalar.promotion import promote
 from nki_mlir.scalar.tokens import activation_token, alu_token
 
@@ -32,6 +35,15 @@ def registers(engine: str, partitions: int) -> Any:
     return whole[0:partitions, 0:1]
 
 
+def require_from_first(op: str, mask: Any, shape: tuple[int, ...], *axes: int) -> None:
+    """Refuse a mask that leaves out elements in front along axes that the operation counts places along."""
+    for expression, equal in mask.spread(shape).terms if isinstance(mask, Mask) else ():
+        first = Index(expression.const, expression.symbols)
+        if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and first.interval()[0] < 0:
+            raise UnsupportedMask(what=f"the mask of '{op}', which counts places from the first element, leaves out "
+                                       "the first ones").located(ops.user_location())
+
+
 def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
                        reverse1: bool = False, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis."""
@@ -46,7 +58,7 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
 
 def bn_stats(data: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     source = creation.as_operand(data)
-    return ops.compute(statistics.BnStatsOp, (source.shape[0], 6), dtype or FLOAT32, {"src": source}, mask,
+    return ops.compute(statistics.BnStatsOp, (source.shape[0], 6), dtype or data.dtype, {"src": source}, mask,
                        destination=dst, explicit_dtype=dtype is not None)
 
 
@@ -64,6 +76,7 @@ def max8(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> A
 
 def nc_find_index8(data: Any, vals: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     source = creation.as_operand(data)
+    require_from_first("nc_find_index8", mask, source.shape, *range(1, source.ndim))
     return ops.compute(search.FindIndex8Op, (source.shape[0], 8), dtype or UINT32, {"data": source, "vals": vals}, mask,
                        destination=dst, explicit_dtype=True)
 
@@ -71,12 +84,15 @@ def nc_find_index8(data: Any, vals: Any, *, dst: Any = None, dtype: Any = None, 
 def nc_match_replace8(data: Any, vals: Any, imm: float, *, dst: Any = None, dst_idx: Any = None, dtype: Any = None,
                       mask: Any = None) -> Any:
     source = creation.as_operand(data)
+    if dst_idx is not None:
+        require_from_first("nc_match_replace8", mask, source.shape, *range(1, source.ndim))
     return ops.compute(search.MatchReplace8Op, source.shape, dtype or data.dtype,
                        {"dst_idx": dst_idx, "data": source, "vals": vals}, mask, destination=dst,
                        explicit_dtype=dtype is not None, imm=float(imm))
 
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, mask: Any = None) -> Any:
+    require_from_first("nc_stream_shuffle", mask, dst.shape, 0)
     emit(shuffle.StreamShuffleOp, {"dst": dst, "src": src}, mask, shuffle=tuple(int(m) for m in shuffle_mask))
     return dst
 
@@ -158,6 +174,7 @@ def range_select(on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, b
                  dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data where both comparisons of its place with the bounds hold, else ``on_false_value``; rows may be reduced."""
     source = creation.as_operand(on_true_tile)
+    require_from_first("range_select", mask, source.shape, *range(1, source.ndim))
     views = {"accumulator": registers("vector", source.shape[0]), "reduce_res": reduce_res, "src": source,
              "bound0": bound0, "bound1": bound1}
     return ops.compute(selection.RangeSelectOp, source.shape, dtype or on_true_tile.dtype, views, mask, destination=dst,
@@ -171,6 +188,12 @@ def sequence_bounds(segment_ids: Any, *, dst: Any = None, dtype: Any = None) -> 
     shape = (1, 2, int(np.prod(source.shape[1:])))
     return ops.compute(selection.SequenceBoundsOp, shape, dtype or segment_ids.dtype, {"segment_ids": source},
                        destination=dst, explicit_dtype=dtype is not None)
+
+
+class BadProbability(KernelError, ValueError):
+    code = "NKI-PROBABILITY"
+    message = "the probability of dropout is {found}"
+    fix = "give a number of 0 to 1"
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------
@@ -188,13 +211,15 @@ def random_seed(seed: Any, *, mask: Any = None) -> None:
 def rand(shape: Any, dtype: Any = np.float32, *, mask: Any = None) -> Any:
     """Uniform numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(random.RandOp, extents, dtype_of(dtype), {"state": generator_state()}, mask, explicit_dtype=True)
+    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, mask, explicit_dtype=True)
 
 
 def dropout(data: Any, prob: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """data with elements set to zero with a probability, which is a number or a [P, 1] tile."""
     source = creation.as_operand(data)
     tile, number = core.operand(prob)
+    if not 0 <= number <= 1:
+        raise BadProbability(found=prob).located(ops.user_location())
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))
     return ops.compute(random.DropoutOp, source.shape, dtype or data.dtype,

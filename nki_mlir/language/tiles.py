@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from nki_mlir.frontend.builder import current
+from nki_mlir.language.creation import located_dtype
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import dtype_of
@@ -34,7 +35,7 @@ class finfo:
     """Least and greatest finite value of a float dtype."""
 
     def __init__(self, dtype: Any) -> None:
-        limits = ml_dtypes.finfo(dtype_of(dtype).numpy)
+        limits = ml_dtypes.finfo(located_dtype(dtype).numpy)
         self.min, self.max, self.eps = float(limits.min), float(limits.max), float(limits.eps)
 
 

@@ -193,7 +193,8 @@ class TensorCopyDynamicSrcOp(DynamicCopy, name="tensor_copy_dynamic_src", mnemon
 
     def reference(self, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
         rows = src.reshape(src.shape[0], -1)
-        return rows[row_places(self.dst.shape, offset, position, rows.shape[1])]
+        piece = position.shape[:len(self.dst.shape)]            # what a mask leaves of dst
+        return rows[row_places(piece, offset, position, rows.shape[1])]
 
 
 class TensorCopyDynamicDstOp(DynamicCopy, name="tensor_copy_dynamic_dst", mnemonic="COPY_DYNAMIC_DST", opcode=0x63,

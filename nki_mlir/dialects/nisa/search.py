@@ -106,7 +106,8 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         made[row, places[row, j]] = self.imm
         if self.dst_idx is None:
             return made.reshape(data.shape)
-        return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(self.dst_idx.shape)
+        return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(
+            -1, *self.dst_idx.shape[1:])
 
     def cycles(self, machine: Machine) -> float:
         return max(machine.minimum_interval_cycles, self.data.free_elements)

@@ -41,6 +41,13 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     def compute(self) -> DType | None:
         return None
 
+    def iteration(self) -> Iteration:
+        """A mask says which of dst are written; any partition of src may be read for them."""
+        free = tuple(range(1, len(self.dst.shape)))
+        source = len(self.dst.shape)
+        return Iteration((*self.dst.shape, self.src.shape[0]), {"dst": (0, *free), "src": (source, *free)},
+                         frozenset({source}))
+
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         made = dst.copy()
         for start in range(0, dst.shape[0], QUADRANT):
@@ -120,6 +127,12 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     @property
     def compute(self) -> DType | None:
         return None
+
+    def iteration(self) -> Iteration:
+        own = tuple(range(len(self.index.shape)))
+        free = tuple(range(len(own), len(own) + len(self.src.shape) - 1))
+        return Iteration((*self.index.shape, *self.src.shape[1:]), {"dst": own, "index": own, "src": (0, *free)},
+                         frozenset(free))
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -6,7 +6,7 @@ Directives are kept on the kernel; they do not change values.
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
@@ -62,14 +62,11 @@ class psum:
         return psum_modulo(base_bank, base_addr, base_partition, num_bank_tiles, num_par_tiles, num_free_tiles)
 
 
-@dataclass(frozen=True)
 class multi_buffer:
     """A directive of ``sequential_range``: rotate ``factor`` buffers for tensors made in the loop's body."""
 
-    factor: int = 2
-
-    def __post_init__(self) -> None:
-        whole(self.factor, "the factor of multi_buffer", 1)
+    def __init__(self, factor: int = 2) -> None:
+        self.factor = whole(factor, "the factor of multi_buffer", 1)
 
 
 class no_reorder:

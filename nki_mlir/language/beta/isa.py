@@ -125,6 +125,7 @@ def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 
 def tensor_copy_predicated(*, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None,
                            dtype: Any = None, **ignored: Any) -> Any:
     """dst = src where the predicate is not 0."""
+    core.check_destination("tensor_copy_predicated", dst, dtype)
     return core.tensor_copy_predicated(src=src, dst=dst, predicate=predicate, reverse_pred=reverse_pred, mask=mask)
 
 
@@ -149,10 +150,11 @@ def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = Fal
               is_transpose: bool = False, tile_position: tuple = (), tile_size: tuple = (), mask: Any = None,
               **ignored: Any) -> Any:
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form."""
+    core.check_position(tile_position, tile_size, stationary)
     perf_mode = ignored.get("perf_mode")
     if getattr(perf_mode, "name", perf_mode) not in (None, "none"):
         return core.double_row_matmul(stationary, moving, perf_mode, mask=mask)
-    return core.nc_matmul(stationary, moving, mask=mask)
+    return core.nc_matmul(stationary, moving, is_transpose=bool(is_transpose), mask=mask)
 
 
 def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown,
@@ -165,14 +167,20 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
              dge_mode: Any = dge_mode.unknown, **ignored: Any) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.IndirectView):
-        return indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
+        if not isinstance(dst, indirect.IndirectView) and dst_rmw_op is None:
+            indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
+            return
+        if indirect.mode_name(oob_mode) == "skip":
+            raise indirect.IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").located(
+                core.user_location())
+        src = indirect.gather(src, mask=mask)
     if isinstance(dst, indirect.IndirectView):
         rmw = "bypass" if dst_rmw_op is None else alu_token(dst_rmw_op).name
-        return indirect.scatter(dst, src, mask=mask, mode=oob_mode, rmw=rmw)
-    if dst_rmw_op is not None:
+        indirect.scatter(dst, src, mask=mask, mode=oob_mode, rmw=rmw)
+    elif dst_rmw_op is not None:
         core.dma_accumulate(dst=dst, src=src, op=dst_rmw_op, mask=mask)
-        return None
-    core.dma_copy(dst=dst, src=src, mask=mask)
+    else:
+        core.dma_copy(dst=dst, src=src, mask=mask)
 
 
 def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = dge_mode.unknown,
@@ -192,6 +200,7 @@ def tensor_copy_dynamic_src(src: Any, *, mask: Any = None, dtype: Any = None, en
 def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = engine.unknown,
                             **ignored: Any) -> Any:
     """A copy to a free offset that a [1, 1] tile holds."""
+    core.check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=core.engine_name(engine))
 
 
@@ -236,6 +245,7 @@ def nc_match_replace8(*, data: Any, vals: Any, imm: float, dst_idx: Any = None, 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None,
                       **ignored: Any) -> Any:
     """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i]."""
+    core.check_destination("nc_stream_shuffle", dst, dtype)
     return special.nc_stream_shuffle(src, dst, shuffle_mask, mask=mask)
 
 
@@ -249,6 +259,7 @@ def select_reduce(*, dst: Any, predicate: Any, on_true: Any, on_false: Any, redu
                   reduce_cmd: Any = reduce_cmd.idle, reduce_op: Any = np.amax, reverse_pred: bool = False,
                   mask: Any = None, dtype: Any = None, **ignored: Any) -> Any:
     """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates."""
+    core.check_destination("select_reduce", dst, dtype)
     return special.select_reduce(dst, predicate, on_true, on_false, reduce_res=reduce_res, reduce_cmd=reduce_cmd,
                                  reduce_op=reduce_op, reverse_pred=reverse_pred, mask=mask)
 

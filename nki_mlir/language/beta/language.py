@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, loops, special, spmd
@@ -158,11 +158,7 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
     ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
         raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
-    rows = src.permuted((1, 0))
-    if isinstance(mask, Mask):
-        mask = Mask(tuple((Index(e.const, e.symbols, e.axes[::-1], e.shape[::-1]), q) for e, q in mask.terms),
-                    mask.negated)
-    return ops.load(rows, mask=mask, dtype=dtype)
+    return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
 def store(dst: Tensor, value: Any, *, mask: Any = None, **ignored: Any) -> None:
