@@ -19,6 +19,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
+from nki_mlir.language.made import Made
 
 
 def assign(target: Any, value: Any, mask: Any = None) -> None:
@@ -52,19 +53,19 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
-def last_made(value: Any) -> ops.Made | None:
+def last_made(value: Any) -> Made | None:
     """How ``value`` was made, if nothing has happened since."""
     builder = active()
-    made: ops.Made | None = builder.properties.get("made")
+    made: Made | None = builder.properties.get("made")
     return made if made is not None and made.result is value and builder.last is made.op else None
 
 
-def beside(made: ops.Made, target: View) -> View:
+def beside(made: Made, target: View) -> View:
     """The target with the axes that the operand of the operation has besides its own."""
     return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
 
 
-def just_made(value: Any) -> ops.Made | None:
+def just_made(value: Any) -> Made | None:
     """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
     made = last_made(value)
     if made is None:

@@ -7,7 +7,6 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
-from nki_mlir.frontend.builder import active, lift_to, plain_mask, repeats_behind
+from nki_mlir.frontend.builder import active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
@@ -31,6 +30,7 @@ from nki_mlir.language.creation import (
     located_dtype,
     new_tensor,
 )
+from nki_mlir.language.made import Made
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
 from nki_mlir.scalar.promotion import promote
@@ -79,47 +79,6 @@ def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     source = as_operand(src)
     return compute(movement.CopyOp, source.shape, dtype or src.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)
-
-
-@dataclass(slots=True)
-class Made:
-    """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
-
-    ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.
-    """
-
-    result: Any
-    operand: Any
-    op: Any                     # None where the mask was false everywhere
-    cls: Any
-    views: dict[str, Any]
-    mask: Any
-    attributes: dict[str, Any]
-    explicit_dtype: bool
-    dropped: tuple[int, ...] = ()
-
-    @property
-    def is_masked(self) -> bool:
-        """Whether some of the result is not written."""
-        return (self.mask is not None or self.attributes.get("mode") == "skip"
-                or any(v is not None and v.mask is not None for v in self.views.values()))
-
-    def where_written(self) -> Any:
-        """The mask on the axes of ``operand``; what it says about axes that are reduced is left out."""
-        mask = plain_mask(self.mask)
-        if mask is False or (mask is not None and mask.negated) or not self.is_masked:
-            return mask
-        iteration = self.op.iteration()
-        terms = list(mask.spread(iteration.extents).terms) if mask is not None else []
-        for name, view in self.views.items():
-            if view is not None and view.mask is not None:
-                lift = lift_to(iteration, name)
-                terms += [(lift(e), equal) for e, equal in view.mask.terms]
-        own = iteration.axes["dst"]
-        kept = {k for k, n in zip(own, self.operand.shape) if k not in iteration.reduced or n == iteration.extents[k]}
-        terms = [(e.with_axes(tuple(e.axes[k] for k in own), self.operand.shape), equal) for e, equal in terms
-                 if all(c == 0 or k in kept for k, c in enumerate(e.axes))]
-        return Mask(tuple(terms)) if terms else None
 
 
 def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
