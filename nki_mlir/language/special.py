@@ -92,7 +92,6 @@ def nc_match_replace8(data: Any, vals: Any, imm: float, *, dst: Any = None, dst_
 
 
 def nc_stream_shuffle(src: Any, dst: Any, shuffle_mask: Any, *, mask: Any = None) -> Any:
-    require_from_first("nc_stream_shuffle", mask, dst.shape, 0)
     emit(shuffle.StreamShuffleOp, {"dst": dst, "src": src}, mask, shuffle=tuple(int(m) for m in shuffle_mask))
     return dst
 

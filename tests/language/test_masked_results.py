@@ -135,17 +135,6 @@ def test_local_gather(on):
     check(on, filled(body, (32, 3, 16, 1)), found, data, index)
 
 
-def test_stream_shuffle__reads_partitions_that_are_not_written(on):
-    turn = [(k + 7) % 32 for k in range(32)]
-
-    def body(kept, x):
-        p, f = nl.mgrid[0:64, 0:8]
-        nisa.nc_stream_shuffle(nl.load(x)[p, f], kept[p, f], turn, mask=(p < 40) & (f >= 2))
-    x = floats(64, 8)
-    held = (np.arange(64)[:, None] < 40) & (FREE >= 2)
-    check(on, filled(body, (64, 8)), np.where(held, x.reshape(2, 32, 8)[:, turn].reshape(64, 8), np.float32(7)), x)
-
-
 def test_match_replace8__with_places(on):
     x = np.stack([np.random.default_rng(k).permutation(40) for k in range(16)]).astype(np.float32)
     top = -np.sort(-x, 1)[:, :8]

@@ -41,13 +41,6 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     def compute(self) -> DType | None:
         return None
 
-    def iteration(self) -> Iteration:
-        """A mask says which of dst are written; any partition of src may be read for them."""
-        free = tuple(range(1, len(self.dst.shape)))
-        source = len(self.dst.shape)
-        return Iteration((*self.dst.shape, self.src.shape[0]), {"dst": (0, *free), "src": (source, *free)},
-                         frozenset({source}))
-
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         made = dst.copy()
         for start in range(0, dst.shape[0], QUADRANT):
