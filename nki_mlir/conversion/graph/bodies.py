@@ -35,7 +35,8 @@ ALU_OF = {"addf": "add", "subf": "subtract", "mulf": "multiply", "divf": "divide
 ACTIVATION_OF = {"atan": "arctan", **{name: name for name in (
     "exp", "log", "sin", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
 FLOAT_PREDICATES = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
-NEGATED_PREDICATES = {6: "not_equal", 8: "equal", 9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
+NEGATED_PREDICATES = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
+ORDERED_UNEQUAL, ORDERED, UNORDERED_EQUAL, UNORDERED = 6, 7, 8, 14
 INTEGER_PREDICATES = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 EXTREMES = {"maxsi": "greater", "minsi": "less", "maxui": "greater", "minui": "less"}
 LOGIC = {"andi": "minimum", "ori": "maximum", "xori": "not_equal"}          # of truth values, as numbers
@@ -261,10 +262,14 @@ def comparison(op: Any, name: str, operands: list[Node]) -> Node:
             return converted(alu(FLOAT_PREDICATES[predicate], a, b), BOOL)
         if predicate in NEGATED_PREDICATES:
             return converted(alu("logical_not", alu(NEGATED_PREDICATES[predicate], a, b)), BOOL)
-        same = alu("logical_and", alu("equal", a, a), alu("equal", b, b))
-        if predicate not in (7, 14):
+        if predicate in (ORDERED_UNEQUAL, UNORDERED_EQUAL):
+            positive = alu("logical_or", alu("less", a, b), alu("greater", a, b))
+        elif predicate in (ORDERED, UNORDERED):
+            positive = alu("logical_and", alu("equal", a, a), alu("equal", b, b))
+        else:
             raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
-        return converted(same if predicate == 7 else alu("logical_not", same), BOOL)
+        negated = predicate in (UNORDERED_EQUAL, UNORDERED)
+        return converted(alu("logical_not", positive) if negated else positive, BOOL)
     bits = operands[0].dtype.bits
     if predicate > 5:
         operands = [flipped(unsigned(v, bits), bits) for v in operands]
