@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from nki_mlir.conversion.graph.bodies import numbers
 from nki_mlir.conversion.graph.folding import Fold, fold_of
 from nki_mlir.conversion.graph.kept import KeptTiles
 from nki_mlir.conversion.graph.nests import Gather, only_input, split
@@ -128,6 +129,8 @@ class Placement:
     # -- folds ---------------------------------------------------------------------------------------------------------
     def reduction(self, nest: Nest, fold: Fold, start: float | int | None) -> None:
         merged = nest.arranged(None)
+        if not merged.reduced:                      # of one element each
+            return self.elementwise(merged if start is None else replace(merged, body=_with_old(merged.body, start)))
         kept = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         axis = max(merged.reduced, key=lambda a: merged.extents[a])
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
@@ -231,3 +234,8 @@ def _nodes(node: Node) -> int:
 
 def _reads_output(node: Node) -> bool:
     return isinstance(node, Output) or any(map(_reads_output, children(node)))
+
+
+def _with_old(body: Node, value: float | int) -> Node:
+    """The body where the output's old value is a number."""
+    return rebuilt(body, lambda node: numbers(value, node.dtype) if isinstance(node, Output) else None)
