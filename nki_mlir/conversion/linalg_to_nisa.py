@@ -156,10 +156,11 @@ class _Block:
                     start = op
                 else:
                     finish = self.finish(reader, nest, op, following, start) if start is not None else None
+                    self.emitter.at(op, (finish or nest).symbols, (finish or nest).ranges, reader.extra())
                     if finish is not None and following is not None:
                         nest = finish
-                        taken.add(following)
-                    self.emitter.at(op, nest.symbols, nest.ranges, reader.extra())
+                        taken.add(following)        # its buffer may be made after the fold
+                        self.emitter.place = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, nest.symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None

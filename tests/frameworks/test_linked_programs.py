@@ -67,6 +67,28 @@ def test_an_output_that_no_iteration_writes():
             program(A, none)
 
 
+EDGES = np.float32([[0, 1, -1, 0.5, -2.5, 3.7, np.inf, -np.inf, np.nan, 1e30, 8388609]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["sign", "is_finite", "abs", "floor", "ceil", "eq", "ne", "lt", "le", "gt", "ge"])
+def test_edge_values(name, dtype):
+    """Compares of every kind: ordered, unordered, negated."""
+    function, a = getattr(jax.lax, name), EDGES.astype(jnp.dtype(dtype))
+    agrees(function, *((a,) if name in ("sign", "is_finite", "abs", "floor", "ceil")
+                       else map(np.ascontiguousarray, np.broadcast_arrays(a, a.T))), tolerance=0)
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (lambda a, b: a @ b.T, (part(7, 1), part(16, 1, 7))), (lambda a: jnp.max(a, 1), (part(12, 5).reshape(12, 1, 5),)),
+    (lambda a: a.sum(1), (part(4, 1),)), (lambda a: jnp.min(a, (0, 2)), (part(1, 5).reshape(1, 5, 1),)),
+    (lambda a: jnp.max(a, 1), (part(2, 2).astype(jnp.bfloat16),)),
+    (lambda a: jnp.argmin(a, 0).astype(jnp.int32), (part(1, 40)[0].astype(jnp.bfloat16),))],
+    ids=["product", "max", "sum", "min", "max in bfloat16", "argmin in bfloat16"])
+def test_folds_of_one_element_and_folds_that_convert(function, arguments):
+    agrees(function, *arguments)
+
+
 def attention(x, wq, wk, wv):
     q, k, v = [(x @ w).reshape(32, 4, 16).transpose(1, 0, 2) for w in (wq, wk, wv)]
     scores = jnp.where(jnp.tril(jnp.ones((32, 32), bool)), jnp.einsum("hqd,hkd->hqk", q, k) / 4, -1e9)

@@ -107,7 +107,7 @@ class GraphWriter:
 
     # -- results -------------------------------------------------------------------------------------------------------
     def let(self, text: str, shape: tuple[int, ...], dtype: str, limit: int = SMALL) -> Value:
-        if prod(shape) > ELEMENTS or not shape and prod(shape) == 0:
+        if prod(shape) > ELEMENTS:
             raise Skip
         made = Value(f"v{len(self.lines)}", tuple(shape), dtype, limit)
         self.lines.append(f"{made.text} = {text}")
