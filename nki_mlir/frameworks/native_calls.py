@@ -22,6 +22,7 @@ from nki_mlir.conversion.graph.upstream import (
     TO_LINALG,
     TO_STABLEHLO,
     named,
+    operations_of,
     public_function,
     refuse_leftovers,
     run_pipeline,
@@ -31,13 +32,14 @@ from nki_mlir.conversion.link_kernels import Linked, link
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.language.kernel import default_executor
 
-OUT_PARAMETERS = "buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
-TO_BUFFERS = f"builtin.module({FUSED}{BUFFERS}{OUT_PARAMETERS}buffer-deallocation-pipeline,canonicalize,cse)"
+TO_BUFFERS = f"builtin.module({FUSED}{BUFFERS}canonicalize)"
+OUT_PARAMETERS = (
+    "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
+    "buffer-deallocation-pipeline,canonicalize,cse)")
 TO_LLVM = (
     "builtin.module(func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
     "convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
-
 
 
 _engines: list[Any] = []            # code is never unloaded
@@ -69,6 +71,8 @@ class NativeCalls:
         for k, one in enumerate(linked):
             define(module, one, self.callees[k], self.statuses.ctypes.data + 4 * k)
         to_buffers(module, TO_BUFFERS)
+        results_apart(module)
+        run_pipeline(module, OUT_PARAMETERS)
         copies_to_linalg(module)
         run_pipeline(module, TO_LLVM)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)
@@ -150,6 +154,20 @@ def native_text(name: str, callee: Callee, operands: list[str], results: list[st
     values = ", ".join(f"%t{n}" for n in range(len(results)))
     return (f'func.func private @"{name}"({parameters}) -> ({types}) attributes {{no_inline}} {{\n  '
             + "\n  ".join(lines) + f"\n  return {values} : {types}\n}}")
+
+
+def results_apart(module: Any) -> None:
+    """One buffer as two results of a function ends the process in the pass that makes results parameters."""
+    memref = load("dialects.memref")
+    for end in operations_of(module, lambda name: name == "func.return"):
+        seen: list[Any] = []
+        for k, value in enumerate(end.operands):
+            if value in seen:
+                with ir.InsertionPoint(end), end.location:
+                    again = memref.alloc(value.type, [], [])
+                    memref.copy(value, again)
+                end.operands[k] = again
+            seen.append(value)
 
 
 def copies_to_linalg(module: Any) -> None:
