@@ -27,6 +27,7 @@ from nki_mlir.conversion.graph.functions import (
 )
 from nki_mlir.conversion.graph.numbers import count
 from nki_mlir.conversion.graph.rewrites import rewrite_concatenations, rewrite_extremes
+from nki_mlir.conversion.graph.saturation import saturate_conversions
 from nki_mlir.conversion.graph.upstream import (
     SIGNLESS,
     TO_LINALG,
@@ -66,6 +67,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_pipeline(module, TO_LINALG)
             make_signless(module)
             run_pipeline(module, SIGNLESS)
+            saturate_conversions(module)
             refuse_leftovers(module)
             count(module)
             keep_whole(module)

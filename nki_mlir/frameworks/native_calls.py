@@ -15,6 +15,7 @@ import numpy as np
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.graph.sequential import rewrite_sequential
+from nki_mlir.conversion.graph.saturation import saturate_conversions
 from nki_mlir.conversion.graph.upstream import (
     BUFFERS,
     FUSED,
@@ -66,6 +67,7 @@ class NativeCalls:
         ControlFlowToScf().run(module)
         run_pipeline(module, TO_LINALG)
         run_pipeline(module, SIGNLESS)
+        saturate_conversions(module)
         refuse_leftovers(module)
         keep_whole(module)
         for k, one in enumerate(linked):

@@ -31,11 +31,12 @@ def level_of(module: Any) -> Level:
 
 
 def is_graph(module: Any) -> bool:
-    """Whether a module is a StableHLO graph."""
+    """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
     found: list[str] = []
 
     def visit(op: Any) -> Any:
-        if op.name.startswith(("stablehlo.", "chlo.")):
+        if op.name.startswith(("stablehlo.", "chlo.")) or (
+                op.name == "func.func" and "tensor<" in str(op.attributes["function_type"])):
             found.append(op.name)
             return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE

@@ -79,6 +79,22 @@ def test_edge_values(name, dtype):
                        else map(np.ascontiguousarray, np.broadcast_arrays(a, a.T))), tolerance=0)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "uint16", "int8", "uint8"])
+@pytest.mark.parametrize("of", ["float32", "bfloat16", "float16"])
+def test_conversions_to_integers_saturate(of, dtype):
+    values = [0, -0.7, 126.6, 127.5, 128, -128.9, -129, 255.9, 256, 300, -300, 70000, -70000, 2147483648., -2147483904.,
+              3e9, 4.2e9, 5e9, -1, 1e30, -1e30, np.inf, -np.inf, np.nan]
+    a = np.array([values], np.float32).astype(jnp.dtype(of))
+    agrees(lambda a: a.astype(dtype), a, tolerance=0)
+    program = LinkedProgram(lowered(lambda a: (a.astype(dtype), jnp.sort(a, 1)), a))
+    assert not program.whole
+    np.testing.assert_array_equal(program(a)[0], jax.jit(lambda a: a.astype(dtype))(a))
+
+
+def test_graphs_without_operations():
+    agrees(lambda a, b: (b, a), A, B[:3])
+
+
 @pytest.mark.parametrize("function, arguments", [
     (lambda a, b: a @ b.T, (part(7, 1), part(16, 1, 7))), (lambda a: jnp.max(a, 1), (part(12, 5).reshape(12, 1, 5),)),
     (lambda a: a.sum(1), (part(4, 1),)), (lambda a: jnp.min(a, (0, 2)), (part(1, 5).reshape(1, 5, 1),)),

@@ -125,6 +125,9 @@ class GraphBody(BodyReader):
                 return converted(number, result)
             case "fptosi" | "fptoui":
                 whole = Activation(FLOAT32, "trunc", converted(operands[0], FLOAT32))
+                if name == "fptoui" and result.bits == 32:
+                    above = converted(alu("subtract", whole, numbers(2.0 ** 32, FLOAT32)), INT32)
+                    return chosen(alu("less", whole, numbers(2.0 ** 31, FLOAT32)), converted(whole, INT32), above)
                 return wrapped(converted(whole, INT32), result)
         if result.is_float:
             computed = floating(op, name, [converted(v, FLOAT32) for v in operands])
