@@ -14,8 +14,8 @@ import numpy as np
 
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
-from nki_mlir.conversion.graph.sequential import rewrite_sequential
 from nki_mlir.conversion.graph.saturation import saturate_conversions
+from nki_mlir.conversion.graph.sequential import rewrite_sequential
 from nki_mlir.conversion.graph.upstream import (
     BUFFERS,
     FUSED,
