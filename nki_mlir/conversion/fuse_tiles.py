@@ -89,6 +89,8 @@ class _Function:
         def visit(op: Any) -> Any:
             if not self.in_body:
                 self.add(op)
+            elif op.name == "memref.load":              # of a gather
+                self.users.setdefault(memory_of(op.operands[0]), set()).add(len(self.operations) - 1)
             self.in_body = (op.name.startswith("linalg.") and op.name != "linalg.yield") or (
                 self.in_body and op.name != "linalg.yield")
             return ir.WalkResult.ADVANCE

@@ -91,6 +91,14 @@ def test_conversions_to_integers_saturate(of, dtype):
     np.testing.assert_array_equal(program(a)[0], jax.jit(lambda a: a.astype(dtype))(a))
 
 
+@pytest.mark.parametrize("count", [1, 2, 130])
+def test_rows_that_are_taken_by_computed_numbers(count):
+    """With the rule that rows out of bounds are NaN: the numbers are read by what tests them and by the gather."""
+    numbers = np.arange(count, dtype=np.int32) * 5 % 11 - 3
+    program = LinkedProgram(lowered(lambda a, n: jnp.take(a, jnp.abs(n) % 7, axis=0), A, numbers), "isa")
+    same(program(A, numbers), [A[np.abs(numbers) % 7]], 0)
+
+
 def test_graphs_without_operations():
     agrees(lambda a, b: (b, a), A, B[:3])
 

@@ -9,7 +9,7 @@ import secrets
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, seed, settings
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
 jax = pytest.importorskip("jax")
@@ -27,6 +27,7 @@ from .writer import GraphWriter  # noqa: E402
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
 GRAPHS, PARTS = (600, 30) if FUZZ else (20, 4)
+PHASES = (Phase.explicit, Phase.generate)        # a graph takes seconds: one that fails is not made smaller
 
 pytestmark = [pytest.mark.jax, pytest.mark.filterwarnings("ignore")]
 
@@ -81,7 +82,7 @@ def kept_arguments(jitted, arrays):
 def test_graphs_agree(part):
     @seed((SEED << 8) + part)
     @settings(max_examples=GRAPHS // PARTS, deadline=None, database=None, derandomize=False,
-              suppress_health_check=list(HealthCheck))
+              suppress_health_check=list(HealthCheck), phases=PHASES)
     @given(graphs())
     def run(graph):
         note(graph.text)
