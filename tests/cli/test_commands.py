@@ -27,7 +27,7 @@ def readme_commands() -> list[str]:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     plain = [line for kind, block in blocks if not kind for line in block.splitlines()]
     lines = [re.sub(r"\s{2,}#.*", "", line).strip() for line in plain]
-    return [line for line in lines if line.split(" ")[0] in (*MODULES, "python") and "your_script" not in line]
+    return [line for line in lines if line.split(" ")[0] in (*MODULES, "python") and "your_" not in line]
 
 
 @pytest.mark.parametrize("line", readme_commands())

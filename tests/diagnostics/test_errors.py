@@ -40,4 +40,4 @@ def test_page__lists_the_errors_that_there_are(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "error_reference.py"), f"--output={made}"], check=True)
     now, listed = (set(re.findall(r"^## `(.*)`$", f.read_text(), re.MULTILINE))
                    for f in (made, ROOT / "docs" / "errors.md"))
-    assert {"NKI-PASS", "NKI-ARG", "err_1d_arange_not_supported"} <= listed <= now
+    assert {"NKI-PASS", "NKI-ARG", "err_1d_arange_not_supported"} < listed == now, "make docs writes the page"
