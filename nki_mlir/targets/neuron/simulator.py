@@ -8,6 +8,7 @@ a scheduler's choice, so that a semaphore that is missing shows as a wrong value
 internal HBM start as 0xFF bytes, which are NaN in every float type.
 """
 
+import itertools
 import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ class Core:
             if len(variables) != len(given):
                 raise WrongArrays(what=f"the program has {len(variables)} {kind}s, {len(given)} arrays are given")
             self.memory |= {v: checked(v, a) for v, a in zip(variables, given)}
+        self.check_apart([v for v in self.memory if isinstance(v, Variable)])
         for v in program.of_kind("internal") + program.of_kind("constant"):
             raw = np.full(v.nbytes, POISON, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8)
             self.memory[v] = raw.copy().view(v.dtype.numpy).reshape(v.shape)
@@ -114,6 +116,16 @@ class Core:
         self.executed = 0
         self.held = 0                               # transfers that have come to a meeting with other cores
         self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait for other cores
+
+    def check_apart(self, variables: Sequence[Variable]) -> None:
+        """The streams are ordered as if each variable had memory of its own."""
+        for one, other in itertools.combinations(variables, 2):
+            if np.may_share_memory(self.memory[one], self.memory[other]):
+                written = {tile.handle for stream in self.program.streams.values() for step in stream
+                           if isinstance(step.op, Op) for _, tile in step.op.targets()}
+                if one in written or other in written:
+                    raise WrongArrays(what=f"{one.name} and {other.name} are given the same memory, and the program "
+                                           "writes to it; give one of them a copy")
 
     # -- engines -------------------------------------------------------------------------------------------------------
     def ready(self, engine: Engine) -> bool:

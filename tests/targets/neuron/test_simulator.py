@@ -117,3 +117,13 @@ def test_error__wrong_arrays():
         simulate(program, [], [])
     with pytest.raises(WrongArrays, match=r"y is a contiguous float32\[4, 8\]; given is int32\[4, 8\]"):
         simulate(program, [], [np.zeros((4, 8), np.int32)])
+
+
+def test_error__one_memory_for_two_variables():
+    program = parse_program(HEADER + ".input x fp32[4,8] 0\n.stream dve\ndve 0000: MEMSET value=3.0 dst=fp32@0x0[1][8] "
+                            "channels=4 S[0] (Vector)++@complete\n.stream sp\nsp 0000: S[0] (Vector)>=1 " + STORE)
+    both = np.zeros((4, 8), np.float32)
+    with pytest.raises(WrongArrays, match="x and y are given the same memory, and the program writes to it"):
+        simulate(program, [both], [both])
+    simulate(program, [both], [y := np.ones((4, 8), np.float32)])
+    assert (y == 3).all() and not both.any()
