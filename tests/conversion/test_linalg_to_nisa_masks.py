@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""linalg-to-nisa under masks: boxes, triangles, masks of loop variables, on operations and on instructions."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.transforms.passes import pass_named, run_passes
+
+from ..transforms.masked_kernels import CASES, capture
+from .nisa_level import BF16, check, floats, instructions, integers, lower, names
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_masked_kernels(case):
+    captured = case.captured()
+    waist = captured.module()
+    run_passes(waist, [pass_named("split-masked-loops"), pass_named("nki-to-linalg")])
+    case.check(captured.run(waist)[0])
+    case.check(captured.run(lower(captured.module()))[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, BF16])
+def test_transfers_under_a_triangle(dtype):
+    @nki.jit
+    def kernel(x):
+        n, m = x.shape
+        out = nl.ndarray((n, m), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:n, 0:m]
+        tile = nl.load(x[p, f], mask=p >= f)
+        nl.store(out[p, f], tile, mask=p + f < 20)
+        return out
+    x = integers(24, 24, dtype=dtype) if np.dtype(dtype).kind in "iu" else floats(24, 24, dtype=dtype)
+    _, result = check(kernel, x)
+    p, f = np.indices(x.shape)
+    np.testing.assert_array_equal(result, np.where(p + f < 20, np.where(p >= f, x, 0), dtype(77)))
+
+
+def test_too_many_transfers_are_refused_with_their_number():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((24, 24), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:24, 0:24]
+        nl.store(out[p, f], nl.load(x), mask=p >= f)
+        return out
+    with pytest.raises(Unsupported, match="more than 7 boxes"):
+        lower(capture(kernel, floats(24, 24)).module(), "pieces=7")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_copy_under_a_triangle_keeps_the_rest(dtype):
+    @nki.jit
+    def kernel(x, y):
+        out = nl.ndarray((50, 60), dtype=x.dtype, buffer=nl.shared_hbm)
+        a, b = nl.load(x), nl.load(y)
+        p, f = nl.mgrid[0:50, 0:60]
+        a[p, f] = nl.maximum(b, a, mask=p > 2 * f)
+        nl.store(out, a)
+        return out
+    make_data = (lambda: integers(50, 60, low=-10**6, high=10**6)) if dtype is np.int32 else (lambda: floats(50, 60))
+    check(kernel, make_data(), make_data())
+
+
+@pytest.mark.parametrize("fn", ["sum", "max"])
+def test_reduction_under_a_triangle(fn):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((50, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:50, 0:60]
+        total = nl.full((50, 1), -5.0, dtype=x.dtype, buffer=nl.sbuf)
+        q, g = nl.mgrid[0:50, 0:1]
+        total[q, g] = getattr(nl, fn)(nl.load(x), axis=[1], mask=p > f + 3)
+        nl.store(out, total)
+        return out
+    x = floats(50, 60)
+    _, result = check(kernel, x, tolerance=1e-5)
+    want = [getattr(x[p, :max(0, p - 3)], fn)() if p > 3 else None for p in range(50)]
+    np.testing.assert_allclose(result[4:, 0], want[4:], rtol=1e-4, atol=1e-5)
+
+
+def test_mask_of_a_loop_variable_that_is_not_cut():
+    """Too many edges to peel: the predicate depends on the loop variable, and the loop stays."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((20, 16, 30), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:16, 0:30]
+        for i in nl.affine_range(20):
+            tile = nl.load(x[i, p, f])
+            kept = nl.zeros((16, 30), dtype=x.dtype, buffer=nl.sbuf)
+            kept[p, f] = nl.multiply(tile, 2.0, mask=p + i > f)
+            nl.store(out[i, p, f], kept)
+        return out
+    x = floats(20, 16, 30)
+    module, result = check(kernel, x)
+    i, p, f = np.indices(x.shape)
+    np.testing.assert_array_equal(result, np.where(p + i > f, x * 2, 0))
+    assert str(module).count("scf.for") == 1
+
+
+def test_transfers_under_such_a_mask_are_cases():
+    """One condition for each value of the loop variable that leaves something to move."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((12, 6, 9), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:6, 0:9]
+        for i in nl.affine_range(12):
+            tile = nl.load(x[i, p, f], mask=p + f < i + 1)
+            nl.store(out[i, p, f], tile, mask=p + 2 > i)
+            nl.store(out[i, p, f], tile, mask=p + i > f + 8)
+        return out
+    x = floats(12, 6, 9)
+    module, result = check(kernel, x)
+    i, p, f = np.indices(x.shape)
+    np.testing.assert_array_equal(result, np.where((p + 2 > i) | (p + i > f + 8), np.where(p + f <= i, x, 0), 77))
+    assert str(module).count("scf.for") == 2 and "scf.if" in str(module)
+
+
+# -- instructions of the kernel with a mask ----------------------------------------------------------------------------
+@pytest.mark.parametrize("low", [0, 1, 32])
+def test_instruction_whose_mask_is_a_box(low):
+    """A box that begins where no engine does is reached by a transfer."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((64, 20), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        p, f = nl.mgrid[0:64, 0:20]
+        tile[p, f] = nisa.activation(nl.exp, tile, mask=(p >= low) & (f < 7))
+        nl.store(out, tile)
+        return out
+    x = floats(64, 20) / 4
+    module, result = check(kernel, x)
+    p, f = np.indices(x.shape)
+    np.testing.assert_allclose(result, np.where((p >= low) & (f < 7), np.exp(x), x), rtol=1e-6)
+    assert names(module) == ["activation"]
+
+
+@pytest.mark.parametrize("case", ["activation", "memset", "tensor_tensor", "select", "transpose", "copy", "iota"])
+def test_instruction_under_a_triangle(case):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((30, 30), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, other = nl.load(x), nl.load(x)
+        p, f = nl.mgrid[0:30, 0:30]
+        inside = p > f + 2
+        if case == "activation":
+            tile[p, f] = nisa.activation(nl.exp, other, mask=inside)
+        elif case == "memset":
+            tile[p, f] = nisa.memset((30, 30), 5.0, nl.float32, mask=inside)
+        elif case == "tensor_tensor":
+            tile[p, f] = nisa.tensor_tensor(other, tile, np.add, mask=inside)
+        elif case == "select":
+            tile[p, f] = nisa.affine_select(p + f < 30, other, -1.0, mask=inside)
+        elif case == "transpose":
+            tile[p, f] = nisa.nc_transpose(other, engine=nisa.vector_engine, mask=f > p + 2)
+        elif case == "copy":
+            nisa.dma_copy(dst=out[p, f], src=other[p, f], mask=inside)
+        else:
+            tile[p, f] = nisa.iota(3 * p + f, dtype=nl.float32, mask=inside)
+        nl.store(out[p, f], tile[p, f], mask=p <= f + 2)
+        if case != "copy":
+            nl.store(out[p, f], tile[p, f], mask=inside)
+        return out
+    module, _ = check(kernel, floats(30, 30))
+    assert all(str(op.attributes["mask"]) == "affine_set<() : (0 == 0)>" for op in instructions(module))
+
+
+def test_reduction_instruction_under_a_triangle():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((30, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        total = nl.full((30, 1), -5.0, dtype=x.dtype, buffer=nl.sbuf)
+        p, f = nl.mgrid[0:30, 0:40]
+        q, g = nl.mgrid[0:30, 0:1]
+        total[q, g] = nisa.tensor_reduce(np.max, nl.load(x), axis=1, mask=p > f + 3)
+        nl.store(out, total)
+        return out
+    check(kernel, floats(30, 40))
