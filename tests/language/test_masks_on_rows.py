@@ -13,8 +13,8 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
 from .conftest import EXECUTORS
+from .masking import COLUMNS, ROWS, TURNS, comparisons, grid_of, holds
 from .running import check, run
-from .test_masks import COLUMNS, ROWS, TURNS, comparisons, grid_of, holds
 
 SOME = settings(max_examples=25, deadline=None)
 MASKS = st.lists(comparisons(), min_size=1, max_size=2)
