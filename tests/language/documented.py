@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels that make documented errors: the name, the text and the kernel's own statement are asked for."""
+
+import inspect
+
+import pytest
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+from .running import numbers, run
+
+X = numbers(128, 512)
+
+
+class Cases(list):
+    """Kernels of ``x`` [128, 512], each of which raises an error at its line with the comment ``# here``."""
+
+    def add(self, error, name, text="", **options):
+        def register(function):
+            self.append(pytest.param(function, error, name, text, options, id=function.__name__))
+            return function
+        return register
+
+
+def output(shape=(128, 512)):
+    return nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm)
+
+
+def line_of(function):
+    lines, first = inspect.getsourcelines(function)
+    return first + next(k for k, line in enumerate(lines) if "# here" in line)
+
+
+def raises_documented(on, function, error, name, text, options):
+    """The kernel raises the error, with its name and text, at its line of its file."""
+    file = function.__code__.co_filename
+    with pytest.raises(KernelError) as caught:
+        run(on, nki.jit(function), X, grid=options.get("grid"))
+    found = caught.value
+    assert type(found) is error, found
+    assert found.name == found.code == name, found
+    assert text in found.headline, found
+    assert isinstance(found, options.get("python", SyntaxError)), found
+    assert (found.at.file, found.at.line) == (file, line_of(function)), found
+    message = str(found)
+    assert message.startswith(f"{file}:{found.at.line}:") and "# here" in message and "fix:" in message
