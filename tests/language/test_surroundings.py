@@ -12,8 +12,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.surroundings import OBJECTS, surroundings
 
-from .running import check, numbers
-from .test_arguments import output_of
+from .running import check, numbers, output_of
 
 X = numbers(16, 8)
 TABLE = {}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Launch forms of kernels: decorators, methods of classes, keywords, the target, what is kept between launches."""
+
+import functools
+
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+from .running import check, compare, numbers, output_of
+
+X = numbers(16, 8)
+
+
+@nki.jit
+def doubled(x):
+    return output_of(nl.load(x) * 2)
+
+
+def test_launch_forms():
+    plain = doubled.func
+    for kernel in (plain, nki.jit(plain), nki.trace(plain), nki.baremetal(plain), nki.baremetal(doubled),
+                   nki.jit(doubled, mode="simulation"), nki.jit(mode="simulation")(plain),
+                   nki.jit(doubled, mode="simulation", platform_target="trn2"), nki.baremetal(doubled)[1],
+                   nki.jit(experimental_flags="x", debug_kernel=True, kernel_return=True)(plain)):
+        compare(nki.simulate_kernel(kernel, X), X * 2)
+    compare(nki.jit(plain, mode="simulation")(X), X * 2)
+    assert doubled.__name__ == "doubled" and doubled.func is plain
+
+
+def test_kernels_have_the_names_of_their_functions_and_take_attributes(tmp_path):
+    for kernel in (nki.jit(doubled.func), nki.benchmark(doubled.func),
+                   nki.baremetal(doubled.func, artifacts_dir=tmp_path)):
+        assert (kernel.__name__, kernel.__qualname__, kernel.__module__) == ("doubled", "doubled", __name__)
+        assert kernel.__doc__ is doubled.func.__doc__ is None
+        kernel.__name__, kernel.expected = "twice", lambda x: x * 2
+        assert kernel[1].__name__ == "twice" and doubled.__name__ == "doubled"
+        compare(kernel.on("eager")(X), kernel[1].expected(X))
+
+    @functools.wraps(doubled)
+    def caller(x):
+        """Calls it."""
+        return doubled(x)
+    assert caller.__wrapped__ is doubled and functools.update_wrapper(nki.jit(doubled), caller).__name__ == "doubled"
+
+
+def test_kernels_of_classes(on):
+    class Scaled:
+        def __init__(self, by):
+            self.by = by
+
+        @nki.jit
+        def method(self, x, more=0):
+            return output_of(nl.load(x) * self.by + more)
+
+        @classmethod
+        @nki.jit
+        def of_class(cls, x):
+            return output_of(nl.load(x) * (2 if cls is Scaled else 3))
+
+        @nki.jit
+        def plain(x):
+            return output_of(nl.load(x) * 5)
+
+        assigned = doubled
+    one, two = Scaled(3), Scaled(4)
+    for scaled in (one, two, one):
+        compare(scaled.method.on(on)(X), X * scaled.by)
+        compare(scaled.method[1].on(on)(X, more=1), X * scaled.by + 1)
+    one.by = 7
+    compare(one.method.on(on)(X), X * 7)
+    compare(Scaled.method.on(on)(two, X), X * 4)
+    compare(Scaled.of_class.on(on)(X), X * 2)
+    compare(one.plain.on(on)(X), X * 5)
+    compare(one.assigned.on(on)(X), X * 2)
+
+
+def test_simulate_takes_keywords(on):
+    @nki.jit
+    def kernel(x, *, scale=1):
+        return output_of(nl.load(x) * scale)
+    compare(nki.simulate_kernel(kernel.on(on), x=X, scale=4), X * 4)
+
+
+def test_target_is_read_at_launch(on, monkeypatch):
+    from nki_mlir.language.beta import isa as nisa
+
+    @nki.jit
+    def kernel(x):
+        return output_of(nl.load(x) * int(nisa.get_nc_version()))
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+    check(on, kernel, X * 2, X)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    check(on, kernel, X * 3, X)
+
+
+def test_specialisations_are_kept(on):
+    if on == "eager":
+        pytest.skip("executes without capturing")
+    calls = []
+
+    @nki.jit
+    def kernel(x, scale):
+        calls.append(scale)
+        return output_of(nl.load(x) * scale)
+    for scale in (2, 2, 3, 2):
+        check(on, kernel, X * scale, X, scale)
+    assert calls == [2, 3]
+    check(on, kernel, X[:8] * 2, X[:8], 2)
+    assert len(calls) == 3
