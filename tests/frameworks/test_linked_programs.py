@@ -67,15 +67,15 @@ def test_an_output_that_no_iteration_writes():
             program(A, none)
 
 
-EDGES = np.float32([[0, 1, -1, 0.5, -2.5, 3.7, np.inf, -np.inf, np.nan, 1e30, 8388609]])
+EDGES = np.float32([[0, 1, -1, 0.5, -2.5, 3.7, 0.49999997, np.inf, -np.inf, np.nan, 1e30, 8388609]])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["sign", "is_finite", "abs", "floor", "ceil", "eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("name", ["sign", "is_finite", "abs", "floor", "ceil", "round", "eq", "ne", "lt", "le", "gt", "ge"])
 def test_edge_values(name, dtype):
     """Compares of every kind: ordered, unordered, negated."""
     function, a = getattr(jax.lax, name), EDGES.astype(jnp.dtype(dtype))
-    agrees(function, *((a,) if name in ("sign", "is_finite", "abs", "floor", "ceil")
+    agrees(function, *((a,) if name in ("sign", "is_finite", "abs", "floor", "ceil", "round")
                        else map(np.ascontiguousarray, np.broadcast_arrays(a, a.T))), tolerance=0)
 
 
@@ -97,6 +97,15 @@ def test_rows_that_are_taken_by_computed_numbers(count):
     numbers = np.arange(count, dtype=np.int32) * 5 % 11 - 3
     program = LinkedProgram(lowered(lambda a, n: jnp.take(a, jnp.abs(n) % 7, axis=0), A, numbers), "isa")
     same(program(A, numbers), [A[np.abs(numbers) % 7]], 0)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint16", "uint8"])
+def test_quotients_and_remainders(dtype):
+    limits = np.iinfo(dtype)
+    a = np.array([0, 1, 2, 3, 7, 100, limits.max, limits.max - 1, limits.min], dtype)
+    b = np.array([1, 2, 3, 7, limits.max], dtype)[:, None] + 0 * a
+    agrees(lambda a, b: (a // b, a % b, jax.lax.div(a, b), jax.lax.rem(a, b)), np.ascontiguousarray(0 * b + a), b,
+           tolerance=0)
 
 
 def test_graphs_without_operations():

@@ -142,9 +142,10 @@ class GraphBody(BodyReader):
             operands = [unsigned(v, bits) if name == "shrui" else converted(v, INT32) for v in operands]
             computed = alu(ALU_OF[name], *operands)
             return converted(computed, result) if exact else wrapped(computed, result)
-        elif name in ("divsi", "remsi"):
-            quotient, remainder = divided(*(converted(v, INT32) for v in operands))
-            return wrapped(quotient if name == "divsi" else remainder, result)
+        elif name in ("divsi", "remsi") or (name in ("divui", "remui") and bits < 32):
+            quotient, remainder = divided(*(
+                unsigned(v, bits) if name.endswith("ui") else converted(v, INT32) for v in operands))
+            return wrapped(quotient if name.startswith("div") else remainder, result)
         else:
             raise refused(op, f"'{op.name}'")
         return converted(computed, result)
@@ -280,6 +281,12 @@ def comparison(op: Any, name: str, operands: list[Node]) -> Node:
     return compared(INTEGER_PREDICATES[predicate], *operands)
 
 
+def away_from_zero(value: Node, whole: Node) -> Node:
+    """The nearest integer, halves away from zero. Adding a half first would round numbers that are whole already."""
+    more = alu("greater_equal", alu("abs", alu("subtract", value, whole)), numbers(0.5, FLOAT32))
+    return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
+
+
 def floating(op: Any, name: str, x: list[Node]) -> Node:
     """A function of float32 values."""
     one = numbers(1, FLOAT32)
@@ -298,6 +305,7 @@ def floating(op: Any, name: str, x: list[Node]) -> Node:
         "roundeven": lambda: chosen(
             alu("less", alu("abs", x[0]), numbers(2.0 ** 22, FLOAT32)),
             alu("subtract", alu("add", x[0], numbers(HALFWAY, FLOAT32)), numbers(HALFWAY, FLOAT32)), x[0]),
+        "round": lambda: away_from_zero(x[0], f("trunc", x[0])),
         "copysign": lambda: chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", alu("abs", x[0])),
                                    alu("abs", x[0]))}
     half = numbers(0.5, FLOAT32)

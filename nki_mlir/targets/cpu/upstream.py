@@ -25,7 +25,7 @@ _ACTIVATION = {"math.exp": "exp", "math.log": "log", "math.sin": "sin", "math.co
 # Conversions that mean the same in both: the value is kept, or a float rounded to nearest even.
 _CONVERT = frozenset({"arith.extf", "arith.truncf", "arith.extsi", "arith.sitofp"})
 _FLOATS = frozenset({"arith.cmpf", "arith.maxnumf", "arith.minnumf", "math.exp2", "math.expm1", "math.log2",
-                     "math.log10", "math.log1p", "math.atan2", "math.sinh", "math.cosh", "math.roundeven",
+                     "math.log10", "math.log1p", "math.atan2", "math.sinh", "math.cosh", "math.roundeven", "math.round",
                      "math.copysign", "math.fma"})
 _INTEGERS = frozenset({"arith.cmpi", "arith.minui", "arith.maxui", "arith.divsi", "arith.remsi", "arith.divui",
                        "arith.remui", "arith.floordivsi", "arith.shli", "arith.shrsi", "arith.shrui"})

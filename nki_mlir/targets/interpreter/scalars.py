@@ -174,6 +174,7 @@ _FLOAT: dict[str, Function] = {
     "math.sin": np.sin, "math.cos": np.cos, "math.tan": np.tan, "math.atan": np.arctan, "math.atan2": np.arctan2,
     "math.sinh": np.sinh, "math.cosh": np.cosh, "math.tanh": np.tanh, "math.erf": ACTIVATIONS["erf"].numpy,
     "math.floor": np.floor, "math.ceil": np.ceil, "math.trunc": np.trunc, "math.roundeven": np.rint,
+    "math.round": lambda a: np.trunc(a) + np.where(np.abs(a - np.trunc(a)) >= 0.5, np.sign(a), 0).astype(a.dtype),
     "math.powf": np.power, "math.copysign": np.copysign, "math.fma": lambda a, b, c: a * b + c,
 }
 _INTEGER: dict[str, Function] = {
