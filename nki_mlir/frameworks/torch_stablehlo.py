@@ -24,7 +24,7 @@ from nki_mlir.conversion.graph.upstream import public_function
 from nki_mlir.conversion.link_kernels import tensor_type
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
-from nki_mlir.frameworks.torch_batching import map_by_calls
+from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
 from nki_mlir.frameworks.torch_operator import callee_named, operands_of, results_of
 from nki_mlir.scalar.dtypes import BY_MLIR
 
@@ -44,10 +44,10 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     if not isinstance(program, torch.export.ExportedProgram):
         # The importer takes equal tensor objects for one parameter.
         program = torch.export.export(program, tuple(a.clone() for a in arguments))
-    program = program.run_decompositions(
-        load("extras.fx_decomp_util").get_decomposition_table() | {torch.ops.nki.map.default: map_by_calls})
+    program = program.run_decompositions(load("extras.fx_decomp_util").get_decomposition_table() | OWN)
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
+    numbers_of_floats(program.graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = load("fx").export_and_import(

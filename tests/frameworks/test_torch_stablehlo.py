@@ -196,3 +196,42 @@ def test_program__weights_of_low_precision(dtype):
             return kernels.scaled(self.weight, 2.0).float() * x
     (got,) = run_linked(stablehlo_of(Net(), A), [A.numpy()])
     torch.testing.assert_close(torch.from_numpy(got), Net()(A))
+
+
+SIGNED = torch.tensor([[-7, -4, -3, -1, 0, 1, 3, 5], [7, 6, 4, 2, -2, -8, -5, 9]])
+DIVISORS = torch.tensor([[-3, 3, 2, -2, 4, -4, 5, -5], [-3, 4, 5, -7, 9, 2, 2, -2]])
+
+
+def same_values(function, *arguments):
+    """The linked program's results are the eager ones, bit for bit."""
+    class Model(torch.nn.Module):
+        def forward(self, *given):
+            return function(*given)
+    expected = Model()(*arguments)
+    for got, wanted in zip(run_linked(stablehlo_of(Model(), *arguments), [a.numpy() for a in arguments]), expected):
+        torch.testing.assert_close(torch.from_numpy(got), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.float16])
+def test_program__remainders_have_the_sign_of_the_divisor(dtype):
+    same_values(lambda a, b: (a % 4, a % -3, a % b, 5 % b, torch.fmod(a, 3), torch.fmod(a, b)),
+                SIGNED.to(dtype), DIVISORS.to(dtype))
+
+
+def test_program__negative_integers_beside_constants_of_floats():
+    def function(a):
+        c, d = torch.full((3,), -2.0), torch.full((), 3.0)
+        return c < 0, c == -2, c * -1 + a, d - -1, -1 * d, d > -2, torch.sign(c)
+    same_values(function, torch.zeros(3))
+
+
+def test_program__bytes_are_not_integers_with_a_sign():
+    low, high = (torch.arange(24).reshape(3, 8) + k for k in (1, 150))
+    same_values(lambda a, b: (torch.amax(a, 1), torch.amin(b, 1), *torch.max(a, 1), *torch.min(b, 0), torch.max(a),
+                              torch.argmax(a, 1), b >> 1, b >> a % 8, b << 1, torch.any(b, 1), torch.all(b, 1),
+                              torch.abs(b)), low.to(torch.uint8), high.to(torch.uint8))
+
+
+def test_program__rolls():
+    same_values(lambda a: (torch.roll(a, 1, 0), torch.roll(a[:1], 1, 0), torch.roll(a, -9),
+                           torch.roll(a, (7, -1), (0, 1)), torch.roll(a, 2, 0)), SIGNED)
