@@ -102,14 +102,15 @@ def call_by_rows(w: GraphWriter):
     both = f"kernels.by_rows({a.text})"
     if w.below(2):
         return w.let(f"{both}[0]", (a.shape[0], 1), a.dtype)
-    return w.let(f"jnp.add(*{both})", a.shape, a.dtype, 3 * SMALL)
+    return w.let(f"{w.library}.add(*{both})", a.shape, a.dtype, 3 * SMALL)
 
 
 @call
 def call_added_in_place(w: GraphWriter):
     a = w.value(matrix, dtypes=("float32", "bfloat16", "int32"))
     b = w.value(shape=(1 + w.below(min(128, a.shape[0])), a.shape[1]), dtypes=(a.dtype,))
-    return w.let(f"kernels.added_in_place({a.text}, {b.text})", a.shape, a.dtype, 2 * SMALL)
+    table = a.text if w.library == "jnp" else f"{a.text}.clone()"
+    return w.let(f"kernels.added_in_place({table}, {b.text})", a.shape, a.dtype, 2 * SMALL)
 
 
 @call

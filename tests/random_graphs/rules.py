@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operations that random graphs draw: a function each."""
+"""The operations of JAX that random graphs draw: a function each."""
 
 from math import prod
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes random JAX functions that call kernels, and says what is known about the values of each array.
+"""Writes random functions of JAX or PyTorch that call kernels, and says what is known about the values of each array.
 
 Values are small whole numbers, which every program computes without rounding: results are compared bit for bit. What
 rounds (a division, a transcendental function) is returned with a bound and used for nothing else.
@@ -62,6 +62,7 @@ class GraphWriter:
     """Draws with ``below(n)``, a number from 0 to n - 1."""
 
     below: Callable[[int], int]
+    library: str = "jnp"
     lines: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     arguments: list[Value] = field(default_factory=list)
@@ -101,9 +102,8 @@ class GraphWriter:
         """The value, clamped if it may have become great."""
         if value.limit <= SMALL:
             return value
-        if value.dtype == "uint8":
-            return self.let(f"jnp.minimum({value.text}, {SMALL})", value.shape, value.dtype)
-        return self.let(f"jnp.clip({value.text}, -{SMALL}, {SMALL})", value.shape, value.dtype)
+        low = 0 if value.dtype == "uint8" else -SMALL
+        return self.let(f"{self.library}.clip({value.text}, {low}, {SMALL})", value.shape, value.dtype)
 
     # -- results -------------------------------------------------------------------------------------------------------
     def let(self, text: str, shape: tuple[int, ...], dtype: str, limit: int = SMALL) -> Value:
