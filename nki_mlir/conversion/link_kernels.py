@@ -206,7 +206,7 @@ class Wrapper:
         types = ", ".join(map(tensor_type, record.results))
         operands = ", ".join(f"%o{k}: {tensor_type(s)}" for k, s in enumerate(record.operands))
         values = ", ".join(f"%t{n}" for n in range(len(record.results)))
-        head = f'func.func private @"{self.name}"({operands}) -> ({types}) {{'
+        head = f'func.func private @"{self.name}"({operands}) -> ({types}) attributes {{no_inline}} {{'
         return "\n".join([*globals_, *self.declarations(), head, *lines, f"return {values} : {types}", "}"])
 
     def declarations(self) -> list[str]:

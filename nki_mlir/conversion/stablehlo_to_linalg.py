@@ -72,6 +72,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             count(module)
             keep_whole(module)
             to_buffers(module)
+            inline_calls(module)
             run_passes(kernels, [pass_named(name) for name in LOWER])
             main = public_function(module)
             put_in_hbm(main)
@@ -100,6 +101,17 @@ def set_aside(module: Any) -> Any:
                 "sym_visibility": ir.StringAttr.get("private")})
         op.erase()
     return kernels
+
+
+def inline_calls(module: Any) -> None:
+    """Put the functions around kernels where they are called.
+
+    Not before there are buffers: in them a kernel reads buffers, and what writes into these later would not see that.
+    """
+    for op in operations_of(module, lambda name: name == "func.func"):
+        if "no_inline" in op.attributes:
+            del op.attributes["no_inline"]
+    run_pipeline(module, "builtin.module(inline,canonicalize)")
 
 
 def make_signless(module: Any) -> None:

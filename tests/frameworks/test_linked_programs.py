@@ -16,6 +16,7 @@ from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg  # noqa: E
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, simulate_linked  # noqa: E402
 
+from ..random_graphs import kernels as random_kernels  # noqa: E402
 from . import kernels  # noqa: E402
 from .versions import enable_x64  # noqa: E402
 
@@ -106,6 +107,21 @@ def test_quotients_and_remainders(dtype):
     b = np.array([1, 2, 3, 7, limits.max], dtype)[:, None] + 0 * a
     agrees(lambda a, b: (a // b, a % b, jax.lax.div(a, b), jax.lax.rem(a, b)), np.ascontiguousarray(0 * b + a), b,
            tolerance=0)
+
+
+def test_kernels_read_what_was_there_when_they_are_called():
+    """Not what the graph later makes in the same buffer."""
+    @jax.custom_vjp
+    def product(a, b):
+        return random_kernels.matmul(a, b)
+
+    product.defvjp(lambda a, b: (product(a, b), (a, b)), lambda kept, d: (product(d, kept[1].T), product(kept[0].T, d)))
+
+    def updated(a):
+        doubled = random_kernels.doubled_plus(a, a)
+        return jax.lax.dynamic_update_slice(doubled, 0 * a[:2, :4], (0, 0)), random_kernels.halves_swapped(doubled)
+    agrees(updated, part(8, 16))
+    agrees(jax.grad(lambda a: ((product(a, a.T) @ a) ** 2).sum()), part(33, 4) * 0.3, tolerance=1e-3)
 
 
 def test_graphs_without_operations():
