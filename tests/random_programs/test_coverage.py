@@ -22,7 +22,7 @@ from .writer import DTYPES
 QUERIES = {"num_programs", "program_id", "program_ndim", "get_nc_version", "get_nc_sub_version", "machine", "unique_name",
            "warn", "user_location", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "par_dim", "static_cast", "empty_like",
            "alu_token", "machine_named", "ds", "no_reorder", "unknown_name", "report_unknown",
-           "shared_constant", "shared_identity_matrix", "require", "whole"}
+           "shared_constant", "shared_identity_matrix", "check_parameters", "require", "whole"}
 OTHER_TESTS = {"device_print",                                                        # output
                "random_seed", "rand", "dropout", "rand_get_state", "rand_set_state",    # of instructions that are drawn
                "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"}                # of the current generation: removed
