@@ -57,7 +57,8 @@ class CompiledKernel:
         self.programs = compile_programs(assemblers)
         kernel = assemblers[0].kernel
         self.arrays = len(kernel.inputs) + len(kernel.shared)
-        self.bytes = max(p.memory + p.assembly.frame_bytes for p in self.programs)
+        frame = max(p.assembly.frame_bytes for p in self.programs)     # one for all: memory begins behind the largest
+        self.bytes = frame + max(p.memory for p in self.programs)
         order = [0] * prod(grid) if len(variants) == 1 else [
             list(variants).index(id(captured.variant_for(point).module)) for point in np.ndindex(*grid)]
         cost = sum(self.programs[k].cost for k in order)
@@ -65,9 +66,8 @@ class CompiledKernel:
         if self.parallel or any(a.parallel for a in assemblers):
             machine().start_workers()
         self.codes = np.array([self.programs[k].words.ctypes.data for k in order], np.int64)
-        slots = max(p.assembly.frame_bytes for p in self.programs) // 8
         own = self.codes.ctypes.data if len(variants) > 1 else 0
-        self.record = np.array([len(order), self.parallel, self.bytes, slots, len(grid), self.arrays, own,
+        self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.arrays, own,
                                 self.codes[0], *grid], np.int64)            # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = ctypes.c_void_p * self.arrays

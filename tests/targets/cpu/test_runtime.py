@@ -17,6 +17,7 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.nki.movement import print_sink
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets import cpu
 from nki_mlir.targets.cpu import host, jit, routines
 from nki_mlir.targets.cpu.kernel import CompiledKernel, OutOfMemory
@@ -345,3 +346,27 @@ def test_compile__a_defect_is_an_internal_error(capfd: pytest.CaptureFixture) ->
     with pytest.raises(InternalError, match="generated code does not compile"):
         jit.compile_functions(module, ["f"])
     assert capfd.readouterr().err == ""
+
+
+def test_memory__holds_the_largest_frame_before_the_largest_memory():
+    """Programs of a grid that are modules of their own: one has a large tile, the other many loops, and so many slots."""
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x[nl.program_id(0)])
+        if ("large", "loops")[nl.program_id(0)] == "large":
+            tile = tile + nl.sum(nl.zeros((128, 512), nl.float32), axis=1, keepdims=True)[0:8]
+        else:
+            for _ in nl.sequential_range(3):
+                for _ in nl.sequential_range(3):
+                    for _ in nl.sequential_range(3):
+                        tile[...] = tile + 1
+        nl.store(out[nl.program_id(0)], tile)
+        return out
+    x = np.zeros((2, 8, 4), np.float32)
+    launched = nki.jit(kernel)[2]
+    specialized = launched.specialize(launched.bind((x,), {}, is_array, describe_array))
+    program = CompiledKernel(specialized.captured, (2,))
+    large, loops = program.programs
+    assert large.memory > loops.memory and large.assembly.frame_bytes < loops.assembly.frame_bytes
+    assert program.bytes == large.memory + loops.assembly.frame_bytes
+    np.testing.assert_array_equal(launched.on("jit")(x), np.stack([np.zeros((8, 4)), np.full((8, 4), 27)]))
