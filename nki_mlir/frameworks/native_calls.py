@@ -18,7 +18,6 @@ from nki_mlir.conversion.graph.saturation import saturate_conversions
 from nki_mlir.conversion.graph.sequential import rewrite_sequential
 from nki_mlir.conversion.graph.upstream import (
     BUFFERS,
-    FUSED,
     SIGNLESS,
     TO_LINALG,
     TO_STABLEHLO,
@@ -33,7 +32,7 @@ from nki_mlir.conversion.link_kernels import Linked, link
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.language.kernel import default_executor
 
-TO_BUFFERS = f"builtin.module({FUSED}{BUFFERS}canonicalize)"
+TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize)"
 OUT_PARAMETERS = (
     "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
     "buffer-deallocation-pipeline,canonicalize,cse)")

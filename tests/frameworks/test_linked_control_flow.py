@@ -164,3 +164,18 @@ def test_places_of_int64__are_refused_as_instruction_streams():
     line = 9 if JAX >= (0, 7) else 8
     with pytest.raises(Unsupported, match=rf":{line}:10: error: .* type i64"):
         LinkedProgram(text, "isa")
+
+
+def test_branch__its_result_has_a_buffer_of_its_own():
+    """Beside a value from before it, and one of the same shape that is computed after it, without and with a kernel."""
+    def function(a, chosen):
+        kept = jnp.clip(a, -1, 1)
+        branch = jax.lax.cond(chosen[0] > 0, lambda v: v + 1, lambda v: v * 2, kept)
+        return kept, branch, jnp.round(kept * 1.5), jnp.sort(a, 1)
+    a = np.linspace(-2, 2, 32 * 16, dtype=np.float32).reshape(32, 16)
+    for chosen in (np.float32([1]), np.float32([-1])):
+        expected = jax.jit(function)(a, chosen)
+        for used in (slice(0, 3), slice(0, 4)):                 # one program, and with a sort, around which there are calls
+            text = jax.jit(lambda a, c: function(a, c)[used]).lower(a, chosen).as_text()
+            for got, wanted in zip(LinkedProgram(text)(a, chosen), expected[used], strict=True):
+                np.testing.assert_array_equal(got, wanted)

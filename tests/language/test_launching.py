@@ -7,6 +7,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.nki import UnknownMode
 
 from .running import check, compare, numbers, output_of
 
@@ -109,3 +110,9 @@ def test_specialisations_are_kept(on):
     assert calls == [2, 3]
     check(on, kernel, X[:8] * 2, X[:8], 2)
     assert len(calls) == 3
+
+
+def test_mode__is_one_of_those_documented():
+    with pytest.raises(UnknownMode, match="has no mode 'nonsense'") as caught:
+        nki.jit(mode="nonsense")
+    assert f"{__file__}:" in str(caught.value)

@@ -14,15 +14,19 @@ from nki_mlir.language.current import language as current_nl
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 
+from ..language import surface_beta
+from ..language_current import test_names as surface_current
 from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
 from .current import CurrentWriter
 from .writer import DTYPES
 
-QUERIES = {"num_programs", "program_id", "program_ndim", "get_nc_version", "get_nc_sub_version", "machine", "unique_name",
-           "warn", "user_location", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "par_dim", "static_cast", "empty_like",
-           "alu_token", "machine_named", "ds", "no_reorder", "unknown_name", "report_unknown",
-           "shared_constant", "shared_identity_matrix", "check_parameters", "require", "whole"}
+BETA = {"nl": {*surface_beta.LANGUAGE}, "nisa": {*surface_beta.ISA}}
+CURRENT = {"nl": {*surface_current.LANGUAGE, *surface_current.OTHER_LANGUAGE.split()},
+           "nisa": {*surface_current.ISA, *surface_current.OTHER_ISA.split()}}
+QUERIES = {"num_programs", "program_id", "program_ndim", "get_nc_version",
+           "get_nc_sub_version", "unique_name", "is_hbm", "is_on_chip", "is_psum", "is_sbuf",
+           "par_dim", "static_cast", "empty_like", "ds", "no_reorder", "shared_constant", "shared_identity_matrix"}
 OTHER_TESTS = {"device_print",                                                        # output
                "random_seed", "rand", "dropout", "rand_get_state", "rand_set_state",    # of instructions that are drawn
                "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"}                # of the current generation: removed
@@ -35,13 +39,13 @@ def texts(writer):
     return "\n".join(writer(random.Random(n).randrange).program().text for n in range(900))
 
 
-@pytest.mark.parametrize("writer, nl, isa, missing", [(BetaWriter, beta_nl, beta_isa, NOT_BETA),
-                                                      (CurrentWriter, current_nl, current_isa, NOT_CURRENT)])
-def test_tables_are_drawn_from(writer, nl, isa, missing):
+@pytest.mark.parametrize("writer, nl, isa, names, missing", [
+    (BetaWriter, beta_nl, beta_isa, BETA, NOT_BETA), (CurrentWriter, current_nl, current_isa, CURRENT, NOT_CURRENT)])
+def test_tables_are_drawn_from(writer, nl, isa, names, missing):
     text = texts(writer)
     left_out = []
     for prefix, module in (("nl", nl), ("nisa", isa)):
-        functions = {n for n, f in vars(module).items() if inspect.isfunction(f) and not n.startswith("_")}
+        functions = {n for n in names[prefix] if inspect.isfunction(getattr(module, n, None))}
         left_out += [n for n in sorted(functions - QUERIES - OTHER_TESTS) if not re.search(rf"\b{prefix}\.{n}\b", text)]
     named = [n for n in (*ALU, *ACTIVATIONS) if hasattr(nl, n) and n not in NOT_NAMED]
     left_out += [n for n in named if not re.search(rf"\b(nl|np)\.{n}\b", text)]

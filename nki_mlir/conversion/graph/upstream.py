@@ -13,11 +13,11 @@ TO_STABLEHLO = (
     "func.func(chlo-legalize-to-stablehlo))")
 TO_LINALG = "builtin.module(inline,func.func(stablehlo-aggressive-simplification,stablehlo-legalize-to-linalg))"
 SIGNLESS = "builtin.module(stablehlo-convert-to-signless)"
-FUSED = "func.func(linalg-fuse-elementwise-ops),canonicalize,cse,"
+FUSED = "builtin.module(func.func(linalg-fuse-elementwise-ops),canonicalize,cse)"
 BUFFERS = (
     "empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 allow-return-allocs-from-loops=1 "
     "function-boundary-type-conversion=identity-layout-map},")
-TO_BUFFERS = f"builtin.module({FUSED}{BUFFERS}canonicalize,cse,func.func(linalg-generalize-named-ops),canonicalize)"
+TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize,cse,func.func(linalg-generalize-named-ops),canonicalize)"
 
 
 class BadModule(NkiMlirError, ValueError):
@@ -64,10 +64,20 @@ def to_buffers(module: Any, pipeline: str = TO_BUFFERS) -> None:
     with module.context:
         marks = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([marks] * inputs)
+    run_pipeline(module, FUSED)
+    empties_apart(module)
     run_pipeline(module, pipeline)
     function = public_function(module)
     if "arg_attrs" in function.attributes:
         del function.attributes["arg_attrs"]
+
+
+def empties_apart(module: Any) -> None:
+    """A ``tensor.empty`` for each use: bufferization gives the result of a branch and a later one the same buffer."""
+    for op in operations_of(module, lambda name: name == "tensor.empty"):
+        for use in list(op.results[0].uses)[1:]:
+            with ir.InsertionPoint(use.owner):
+                use.owner.operands[use.operand_number] = op.clone().results[0]
 
 
 def refuse_leftovers(module: Any) -> None:

@@ -18,6 +18,15 @@ class SimulationArgument(KernelError, TypeError):
     fix = "convert it first, for example with x.numpy()"
 
 
+MODES = ("auto", "jax", "torchxla", "baremetal", "benchmark", "simulation", "trace")
+
+
+class UnknownMode(KernelError, ValueError):
+    code = "NKI-JIT-MODE"
+    message = "nki.jit has no mode {mode!r}"
+    fix = "give one of {modes}"
+
+
 def _decorator(kernel: Any, changes: dict[str, Any]) -> Any:
     if kernel is None:
         return lambda function: _decorator(function, changes)
@@ -26,7 +35,9 @@ def _decorator(kernel: Any, changes: dict[str, Any]) -> Any:
 
 
 def jit(func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
-    """A kernel of this function. Usable bare, with keywords, and on a kernel."""
+    """A kernel of this function. Usable bare, with keywords, and on a kernel. ``mode``: one of ``MODES``."""
+    if mode not in MODES:
+        raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
     if mode in ("baremetal", "benchmark"):
         return {"baremetal": baremetal, "benchmark": benchmark}[mode](func, **kwargs)
     changes = _changes(mode, kwargs)
