@@ -15,6 +15,7 @@ from nki_mlir.conversion.graph.products import Product, product_of, write_produc
 from nki_mlir.conversion.graph.tiles import Tiles
 from nki_mlir.conversion.selection.expressions import Input, Node, Output, alu, children, converted, rebuilt
 from nki_mlir.conversion.selection.nest import Nest
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.machine import Machine
@@ -47,6 +48,9 @@ class Placement:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
         self.tiles.kept.begin(op)
         self.tiles.at(op, ())
+        if one.table.tile(()).access.symbols_used():
+            raise Unsupported(feature="rows taken from a part that begins where run time says, as engine instructions",
+                              instead="take the rows of the whole, by numbers that count from its start")
         count = prod(one.extents[a] for a in one.axes)
         width = prod(one.sizes[1:])
         rows = self.tiles.buffer((count,), INT32, HBM)
