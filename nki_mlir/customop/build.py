@@ -33,6 +33,7 @@ from nki_mlir.customop.errors import (
 )
 from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.files import write_file
 
 STACK_MAX = 400_000                 # bytes
 # In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.
@@ -105,10 +106,10 @@ def build_library(this: Recipe, examine: Any) -> Path:
             with tempfile.TemporaryDirectory(dir=this.directory, prefix=f".lib{this.name}.") as folder:
                 made, read = compile_all(this, compiler, Path(folder))
                 examine(made)
-                os.replace(made, this.library)
+                write_file(this.library, made.read_bytes(), 0o777)
             hashes = {str(f): digest(f) for f in sorted(read)}
-            this.inputs.write_text(json.dumps({"settings": settings(this, compiler), "files": hashes,
-                                               "library": identity(this.library)}, indent=1))
+            write_file(this.inputs, json.dumps({"settings": settings(this, compiler), "files": hashes,
+                                                "library": identity(this.library)}, indent=1))
     except OSError as error:
         if isinstance(error, NkiMlirError):
             raise
@@ -167,12 +168,12 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
 
 
 def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], made: Path) -> None:
-    handle, partial = tempfile.mkstemp(dir=made.parent, suffix=".o")
-    os.close(handle)
     sources = [word for name in part for word in ("-include", str(HERE / "engine" / f"{name}.cpp"))]
-    compiler.run([*ENGINE_FLAGS, *this.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o", partial],
-                 "the emulated engine does not compile", this.verbose)
-    os.replace(partial, made)
+    with tempfile.TemporaryDirectory() as folder:
+        partial = Path(folder) / made.name
+        compiler.run([*ENGINE_FLAGS, *this.definitions(), *sources, "-x", "c++", "-c", os.devnull, "-o", str(partial)],
+                     "the emulated engine does not compile", this.verbose)
+        write_file(made, partial.read_bytes())
 
 
 # -- what a library was built from -------------------------------------------------------------------------------------

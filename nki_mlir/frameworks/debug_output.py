@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.conversion.custom_call import KernelRecord
+from nki_mlir.files import write_file
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -26,9 +27,9 @@ def write(name: str, proto: bytes, text: str) -> Path:
     """Write a program's two files; the path of the text. The same program has the same name in every run."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     stem = f"MODULE_{digest}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:64]}.hlo_module"
-    Path(f"{stem}.pb").write_bytes(proto)
+    write_file(f"{stem}.pb", proto)
     path = Path(f"{stem}.pbtxt")
-    path.write_text(text)
+    write_file(path, text)
     return path
 
 

@@ -5,14 +5,13 @@ The kernel is also run once, so that its outputs are well defined.
 """
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.files import write_file
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 
@@ -79,11 +78,11 @@ class MeasuredKernel(Kernel):
     def leave(self, module: Any) -> None:
         """The files of one call."""
         if self.artifacts_dir is not None:
-            _write(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(module))
+            write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(module))
         if self.save_neff_name:
-            _write(Path(self.save_neff_name), str(module))
+            write_file(Path(self.save_neff_name), str(module))
         if self.save_trace_name:
-            _write(Path(self.save_trace_name), summary_of(estimate_module(module)))
+            write_file(Path(self.save_trace_name), summary_of(estimate_module(module)))
 
 
 class ArtifactsDirectory(KernelError, ValueError):
@@ -136,10 +135,10 @@ class ProfiledKernel(MeasuredKernel):
 
     def leave(self, module: Any) -> None:
         folder, summary = Path(self.working_directory), summary_of(estimate_module(module))
-        _write(folder / self.save_neff_name, str(module))
+        write_file(folder / self.save_neff_name, str(module))
         for name in self.traces():
-            _write(folder / name, summary)
-            _write(folder / "json_reports" / f"{Path(name).stem}.json", summary)
+            write_file(folder / name, summary)
+            write_file(folder / "json_reports" / f"{Path(name).stem}.json", summary)
 
     def traces(self) -> list[str]:
         """File names of the executions that are traced: every ``profile_nth`` of ``num_execs``."""
@@ -147,14 +146,6 @@ class ProfiledKernel(MeasuredKernel):
         numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
         stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix
         return [f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers]
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as out:
-        out.write(text)
-    os.replace(temporary, path)
 
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:

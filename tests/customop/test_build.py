@@ -379,3 +379,13 @@ def test_calls__that_are_wrong_run_nothing(files):
     with pytest.raises(errors.UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
         customop.load_library("libtwice.so").thrice  # noqa: B018
     assert not hasattr(customop.load_library("libtwice.so"), "thrice")
+
+
+def test_load__follows_a_link_to_a_library(files):
+    (files / "libtwice.so").symlink_to("made.so")
+    library = load()
+    assert np.array_equal(library.twice(X), 2 * X)
+    assert (files / "libtwice.so").is_symlink() and (files / "made.so").is_file()
+    old = os.umask(0)
+    os.umask(old)
+    assert (files / "made.so").stat().st_mode & 0o777 == 0o777 & ~old

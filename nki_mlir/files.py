@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writing the files that a user names: regular ones appear whole or not at all, everything else is written to.
+
+A rename over the target is what makes a file whole, and it would take the place of a device, a FIFO or a link as well.
+"""
+
+import errno
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+
+NAME_BYTES = 200                    # of the target's name in the temporary file's, of at most 255
+
+
+def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:
+    """Write a file, through symbolic links. It keeps its mode; a new one gets ``mode`` without what the umask takes."""
+    raw, name = data.encode() if isinstance(data, str) else data, os.fspath(file)
+    descriptor = descriptor_of(name)
+    if descriptor is not None:
+        _write_to(os.dup(descriptor), raw)
+        return
+    there = status_of(name)
+    if there is None or stat.S_ISREG(there.st_mode):
+        replace(os.path.realpath(name), raw, mode, there)
+    else:
+        _write_to(os.open(name, os.O_WRONLY), raw)
+
+
+def descriptor_of(name: str) -> int | None:
+    """The open descriptor of this process that a name such as ``/dev/stdout`` stands for."""
+    for _ in range(40):                                     # as many links as Linux follows
+        folder, last = os.path.split(os.path.abspath(name))
+        if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd|/dev/fd", os.path.realpath(folder)) and last.isdecimal():
+            return int(last)
+        if not os.path.islink(name):
+            return None
+        name = os.path.join(folder, os.readlink(name))
+    return None
+
+
+def status_of(name: str) -> os.stat_result | None:
+    """What is there, behind links; a name that no file can be made of is an error."""
+    try:
+        return os.stat(name)
+    except FileNotFoundError:
+        if not name:
+            raise
+        if name.endswith(os.sep):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name) from None
+        return None
+
+
+def replace(target: str, raw: bytes, mode: int, there: os.stat_result | None) -> None:
+    """Put a new file in the place of a regular one, or where nothing is."""
+    if there is not None and not os.access(target, os.W_OK):        # a rename would not ask
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    folder, name = os.path.split(target)
+    short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
+    temporary = os.path.join(folder, f".{short}.{secrets.token_hex(8)}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        if there is not None:
+            os.fchmod(handle, stat.S_IMODE(there.st_mode))
+        _write_to(handle, raw)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _write_to(handle: int, raw: bytes) -> None:
+    """All of it, and close."""
+    with os.fdopen(handle, "wb") as out:
+        out.write(raw)
