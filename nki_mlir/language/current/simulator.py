@@ -124,7 +124,7 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     count = grid[0] if grid else 1
     bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
     common: dict[Any, np.ndarray] = {}
-    given = [leaf for _, leaf in leaves_of((arguments, keywords), is_array)]
+    given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
@@ -139,7 +139,8 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
-    back = {id(mine): g for g, mine in zip(given, used)}
+    back = {id(mine): g for g, array, mine in zip(given, arrays, used)
+            if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
 
     def out(tensor: NkiTensor) -> Any:
