@@ -100,12 +100,6 @@ WRONG = {
     "permute": (lambda t: t((16, 32)).permute((1, 0)), "stays first"),
     "broadcast": (lambda t: t((16, 32)).broadcast(1, 4), "has size 32, not 1"),
     "flatten": (lambda t: t((16, 8, 4))[:, :, 0:2].flatten_dims(1, 2), "not contiguous"),
-    "a pattern beyond its row": (lambda t: t((16, 32)).ap([[32, 16], [4, 9]]), "elements 0 to 32 of a partition"),
-    "a pattern below its row": (lambda t: t((16, 32)).ap([[32, 1], [-1, 4]], offset=66), "elements -1 to 2 of a part"),
-    "a pattern beyond the partitions": (lambda t: t((16, 32)).ap([[32, 16], [1, 8]], offset=32),
-                                        "partitions 1 to 16, t0 has 16"),
-    "a pattern beyond HBM": (lambda t: t((16, 32), buffer=nl.private_hbm).ap([[32, 16], [1, 32]], offset=1),
-                             "elements 1 to 512 of the tensor"),
     "two offsets": (lambda t: t((16, 32)).ap([[32, 16], [1, 1]], scalar_offset=t((1, 1), nl.int32), indirect_dim=1,
                                              vector_offset=t((16, 1), nl.int32)), "only one of"),
     "a float offset": (lambda t: t((16, 32)).ap([[32, 16], [1, 1]], scalar_offset=t((1, 1)), indirect_dim=1),
@@ -118,6 +112,31 @@ def test_what_views_do_not_allow(name):
     make, text = WRONG[name]
     with pytest.raises(AssertionError, match=text):
         looked_at(lambda: make(lambda shape, dtype=nl.float32, **more: nl.ndarray(shape, dtype, **more)))
+
+
+BEYOND = {
+    "a pattern beyond its row": (lambda t: t((16, 32)).ap([[32, 16], [4, 9]]), "elements 0 to 32 of a partition"),
+    "a pattern below its row": (lambda t: t((16, 32)).ap([[32, 1], [-1, 4]], offset=66), "elements -1 to 2 of a part"),
+    "a pattern beyond the partitions": (lambda t: t((16, 32)).ap([[32, 16], [1, 8]], offset=32),
+                                        "partitions 1 to 16, t0 has 16"),
+    "a pattern beyond HBM": (lambda t: t((16, 32), buffer=nl.private_hbm).ap([[32, 16], [1, 32]], offset=1),
+                             "elements 1 to 512 of the tensor"),
+    "a view's start and an offset": (lambda t: t((16, 32))[:, 8:].ap([[32, 16], [1, 24]], offset=1),
+                                     "elements 9 to 32 of a partition"),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_the_reach_of_a_pattern_is_checked_where_it_is_used(name):
+    make, text = BEYOND[name]
+
+    def look(use):
+        view = make(lambda shape, dtype=nl.float32, **more: nl.ndarray(shape, dtype, **more))
+        use(view)
+    looked_at(lambda: look(facts))
+    for use in (lambda v: v.sim_value, lambda v: (nisa.tensor_copy if v.on_chip else nisa.dma_copy)(v, v)):
+        with pytest.raises(IndexError, match=text):
+            looked_at(lambda use=use: look(use))
 
 
 def test_operators_on_tensors_are_errors():

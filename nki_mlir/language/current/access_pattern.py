@@ -13,18 +13,18 @@ from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
                    vector_offset: NkiTensor | None, indirect_dim: int, dtype: Any) -> NkiTensor:
-    """Shape and strides of the tensor it is called on do not matter, only its storage and, without ``offset``, its
-    start."""
+    """Shape and strides of the tensor it is called on do not matter, only its storage and its start, to which
+    ``offset`` is added. Whether the elements are in the storage is checked where the view is used."""
     kind = tensor.dtype if dtype is None else dtype_argument(dtype)
     strides, counts = zip(*pairs(pattern, "ap"))
     require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
-    start = whole(offset, "ap offset") if offset is not None else tensor.offset * tensor.dtype.itemsize // kind.itemsize
+    own = tensor.offset * tensor.dtype.itemsize
+    require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}")
+    start = own // kind.itemsize + (0 if offset is None else whole(offset, "ap offset"))
     row = tensor.storage.row(kind)
     if tensor.on_chip:
         require(counts[0] == 1 or strides[0] in (row, 0),
                 f"partition stride {strides[0]} of an on-chip pattern; it must be {row}, the elements of a partition")
-    if scalar_offset is None and vector_offset is None:
-        check_reach(tensor, strides, counts, start, row)
     require(scalar_offset is None or vector_offset is None, "only one of scalar_offset and vector_offset can be given")
     require(tensor.indirection is None or (scalar_offset is None and vector_offset is None),
             "ap of a tensor that is already indexed at run time")
@@ -50,17 +50,19 @@ def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
     return [(whole(step, f"{what} pattern"), whole(count, f"{what} pattern")) for step, count in items]
 
 
-def check_reach(tensor: NkiTensor, strides: Sequence[int], counts: Sequence[int], start: int, row: int) -> None:
-    """The pattern stays inside the storage, on chip inside its partitions and their rows."""
-    first, steps, place = start, list(zip(strides, counts)), "the tensor"
+def check_reach(tensor: NkiTensor) -> None:
+    """The elements of a tensor that is used are inside the storage, on chip inside its partitions and their rows."""
+    row, start = tensor.storage.row(tensor.dtype), tensor.offset
+    steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"
     if tensor.on_chip:
+        (step, count), *steps = steps
         rows, before = tensor.storage.buffer.shape[0], start // row
-        last = before + (counts[0] - 1 if strides[0] else 0)
+        last = before + (count - 1) * step // row
         if not 0 <= before <= last < rows:
             out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
                          f"{rows}")
-        first, steps, place = start % row, steps[1:], "a partition"
-    low, high = (first + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
+        start, place = start % row, "a partition"
+    low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
     if low < 0 or high >= row:
         out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
                      f"has {row}")

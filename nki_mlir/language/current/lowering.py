@@ -17,6 +17,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
+from nki_mlir.language.current.access_pattern import check_reach
 from nki_mlir.language.current.errors import invalid, require, user_location, whole
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
@@ -60,6 +61,7 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
 def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
     if tensor.indirection is not None or not isinstance(tensor.storage.buffer.handle, np.ndarray):
         return None
+    check_reach(tensor)
     flat = tensor.storage.buffer.handle.reshape(-1).view(tensor.dtype.numpy)
     size = tensor.itemsize
     return np.ndarray(tuple(tensor.shape), tensor.dtype.numpy, flat, tensor.offset * size,
@@ -70,6 +72,7 @@ def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
 def core_view(tensor: NkiTensor) -> View:
     """The view of a tensor without run-time addresses."""
     if tensor.core is None:
+        check_reach(tensor)
         tensor.core = _core_view(tensor)
     return tensor.core
 
@@ -95,7 +98,7 @@ def table_of(tensor: NkiTensor) -> View:
     row = tensor.storage.row(tensor.dtype)
     if not tensor.on_chip:
         return View(buffer, Index(), Index(), (Dim(0, 0, 1), Dim(0, 1, row)), tensor.dtype)
-    own = core_view(tensor.like(indirection=None))
+    own = _core_view(tensor)
     return View(buffer, own.partition, Index(), (own.dims[0], Dim(0, 1, row)), tensor.dtype)
 
 
