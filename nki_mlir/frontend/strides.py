@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nki_mlir.frontend.errors import BadReshape, BadSubscript, TooManySubscripts
-from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import DynamicSlice
 
 
@@ -37,6 +39,13 @@ EVERYTHING = slice(None)
 def substitute(index: Index, inner: Sequence[Index]) -> Index:
     """``index`` with axis k replaced by the affine index ``inner[k]``."""
     return sum((i * c for i, c in zip(inner, index.axes) if c), Index(index.const, index.symbols))
+
+
+def condition_of(item: Any) -> Mask | None:
+    """A subscript that is a condition: a comparison of indices, or of numbers, which Python has decided."""
+    if isinstance(item, (bool, np.bool_)):
+        return Mask(() if item else ((Index(-1), False),))
+    return item if isinstance(item, Mask) else None
 
 
 def expand_ellipsis(items: tuple, rank: int) -> tuple:

@@ -30,6 +30,7 @@ from nki_mlir.frontend.strides import (
     ZERO,
     Dim,
     Limit,
+    condition_of,
     expand_ellipsis,
     regrouped,
     slice_span,
@@ -102,7 +103,9 @@ class View:
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "View":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
         kept = [Limit(change(l.index), l.dim, l.extent) for l in self.limits]
-        mask = None if self.mask is None else Mask(tuple((change(e), equal) for e, equal in self.mask.terms))
+        mask = self.mask
+        if mask is not None:
+            mask = Mask(tuple((change(e), equal) for e, equal in mask.terms), mask.negated)
         return self.like(partition=partition, free=free, dims=tuple(dims), limits=(*kept, *limits), mask=mask)
 
     @property
@@ -112,8 +115,8 @@ class View:
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def subscript(self, items: Any) -> "View":
         items = items if isinstance(items, tuple) else (items,)
-        if len(items) == 1 and isinstance(items[0], Mask):
-            mask = items[0].spread(self.shape)
+        if len(items) == 1 and (mask := condition_of(items[0])) is not None:
+            mask = mask.spread(self.shape)
             return self.like(mask=mask if self.mask is None else self.mask & mask)
         items = expand_ellipsis(items, self.ndim)
         if any(isinstance(i, Index) and i.shape for i in items):

@@ -71,7 +71,7 @@ class IndirectView:
         self.shape = (rows.shape[0], *table.shape[1:])
 
     def __getitem__(self, items: Any) -> "IndirectView":
-        if items is Ellipsis or items == (Ellipsis,):
+        if items is Ellipsis or items is True or items == (Ellipsis,):
             return self
         raise IndirectNotSupported(op="a subscript").located(user_location())
 

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -106,6 +107,37 @@ def test_mask_as_subscript__of_an_indexed_tile_in_a_product(on):
     expected = np.zeros((8, 12), np.float32)
     expected[:, :8] = g[:, 12:20]
     check(on, kernel, expected, np.ones((1, 8), np.float32), g)
+
+
+@pytest.mark.parametrize("truth", [True, False, np.True_, np.False_])
+def test_mask_as_subscript__that_python_knows(on, truth):
+    """``True`` is no index 1: conditions on numbers are masks as well."""
+    @nki.jit
+    def kernel(x, ones, last):
+        out, copied = (nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+        tile, target = nl.load(x), nl.zeros((16, 8), nl.float32)
+        target[P, F][truth] = 5.0
+        target[P, F][last > 3] += tile[P, F][last > 3][truth]
+        nl.store(copied, 1.0)
+        nl.store(copied[P, F][truth], tile)
+        product = nl.full((16, 8), 77, nl.float32, buffer=nl.psum)
+        product[...] = nisa.nc_matmul(nl.load(ones), tile[P, F][truth])
+        nl.store(out, target + nl.copy(product))
+        return out, copied
+    x, ones = numbers(16, 8), np.ones((16, 16), np.float32)
+    total = np.broadcast_to(x.sum(0), (16, 8)) + x + 5 if truth else np.full((16, 8), 77)
+    check(on, kernel, (total.astype(np.float32), x if truth else np.ones_like(x)), x, ones, 4)
+
+
+def test_mask_as_subscript__keeps_its_negation_in_views(on):
+    """What the mask of a view cannot say is refused, not turned round."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out[4:12, 2:6], nl.load(x)[(P < 5) | (F > 3)][4:12, 2:6])
+        return out
+    with pytest.raises(NkiMlirError, match="the mask attached to a tile is a negation"):
+        check(on, kernel, None, numbers(16, 8))
 
 
 def test_mask_as_subscript__survives_views(on):
