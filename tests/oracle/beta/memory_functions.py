@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nl``: creation of tensors, transfers, views (documents: 3.2, 6.1)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import arithmetic
+from ..dtypes import DType, dtype_of
+from ..memory import HBM, PSUM, SBUF, View, allocate, fresh
+from ..program import current
+from .tensors import Tensor, active_of, operands, partition_of, result, stretch
+
+__all__ = ["all_reduce", "atomic_rmw", "broadcast_to", "copy", "device_print", "dropout", "empty_like", "expand_dims",
+           "full", "hbm", "load", "load_transpose2d", "loop_reduce", "ndarray", "ones", "private_hbm", "psum", "rand",
+           "random_seed", "sbuf", "shared_constant", "shared_hbm", "shared_identity_matrix", "store", "zeros",
+           "zeros_like"]
+
+
+class Buffer(str):
+    """A memory: equal to its name, ``space`` is what holds it."""
+
+    @property
+    def space(self) -> str:
+        return HBM if self.endswith("hbm") else str(self)
+
+
+sbuf, psum, hbm, private_hbm, shared_hbm = map(Buffer, ("sbuf", "psum", "hbm", "hbm", "shared_hbm"))
+
+
+# -- 3.2: creation -----------------------------------------------------------------------------------------------------
+def ndarray(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    """A tensor; in shared HBM one for all programs: the n-th that each of them asks for."""
+    made_in = sbuf if buffer is None else buffer if isinstance(buffer, Buffer) else Buffer(getattr(buffer, "space", buffer))
+    if made_in == shared_hbm:
+        shared = current().run.shared
+        key = current().count("shared")
+        if key not in shared:
+            shared[key] = allocate(Tensor, shape, dtype, HBM, name or f"output{key}")
+            shared[key].storage.declared = ()
+        return shared[key]
+    made = allocate(Tensor, shape, dtype, made_in.space, name)
+    made.blocks = partition_of(shape) if made_in.space in (SBUF, PSUM) else 0
+    return made
+
+
+def full(shape: Sequence[int], fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    made = ndarray(shape, dtype, buffer=buffer, name=name)
+    made.write(fill_value)
+    return made
+
+
+def zeros(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    return full(shape, 0, dtype, buffer=buffer, name=name)
+
+
+def ones(shape: Sequence[int], dtype: Any, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    return full(shape, 1, dtype, buffer=buffer, name=name)
+
+
+def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    return ndarray(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
+
+
+def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "", **_: Any) -> Any:
+    return zeros(a.shape, a.dtype if dtype is None else dtype, buffer=buffer, name=name)
+
+
+def shared_constant(constant: Any, dtype: Any = None, **_: Any) -> Any:
+    """An array as a tensor in HBM."""
+    constant = np.asarray(constant)
+    made = allocate(Tensor, constant.shape, constant.dtype if dtype is None else dtype, HBM, "constant")
+    made.write(constant)
+    return made
+
+
+def shared_identity_matrix(n: int, dtype: Any = np.uint8, **_: Any) -> Any:
+    return shared_constant(np.eye(n, dtype=np.float32), dtype)
+
+
+# -- 6.1: transfers ----------------------------------------------------------------------------------------------------
+def as_tile(src: Any) -> Any:
+    """What is left of a subscript of HBM as a tile: [n] is [n, 1], a single element [1, 1] (4.2)."""
+    return src if src.ndim >= 2 else src.reshape((src.size, 1))
+
+
+def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = None, **_: Any) -> Any:
+    """HBM to a new tile in SBUF, converted where a type is given."""
+    src = as_tile(src)
+    active = active_of(src.shape, mask, src)
+    active = without_outside(src, active) if skips(mode) else active
+    return result(src.read(active), src.dtype, active, dtype)
+
+
+def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, **_: Any) -> None:
+    """A tile or a number to HBM, converted to its type."""
+    place = as_tile(dst)
+    if isinstance(value, View):
+        if value.ndim != place.ndim or value.shape != place.shape:
+            place, value = meeting(place, value)
+        value = stretch(value, place.shape)
+    active = active_of(place.shape, mask, place, value)
+    active = without_outside(place, active) if skips(mode) else active
+    place.write(value.read(active) if isinstance(value, View) else value, active)
+
+
+def meeting(place: Any, value: Any) -> tuple[Any, Any]:
+    """Two views with their dimensions of size 1 the same."""
+    if place.size == value.size:
+        return place.reshape(value.shape), value
+    while value.ndim > place.ndim and value.shape[0] == 1:
+        value = value.like(lambda array: array[0])
+    return place, value
+
+
+def skips(mode: Any) -> bool:
+    return getattr(mode, "name", "") == "skip"
+
+
+def without_outside(view: Any, active: np.ndarray | None) -> np.ndarray | None:
+    """``oob_mode.skip``: what leaves the tensor is left out (4.4)."""
+    if view.outside is None:
+        return active
+    return view.index >= 0 if active is None else active & (view.index >= 0)
+
+
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
+    """[N, M] in HBM to a tile [M, N]."""
+    active = active_of(src.shape, mask, src)
+    return result(src.read(active).T, src.dtype, None if active is None else active.T, dtype)
+
+
+def atomic_rmw(dst: Any, value: Any, op: Any = np.add, *, mask: Any = None, **_: Any) -> None:
+    """``dst = op(dst, value)`` one element after the other, so that places named twice count twice."""
+    combined_in_order(dst, stretch(value, dst.shape), op, active_of(dst.shape, mask, dst, value))
+
+
+def combined_in_order(dst: Any, value: Any, op: Any, active: np.ndarray | None) -> None:
+    values = value.read(active) if isinstance(value, View) else np.broadcast_to(value, dst.shape)
+    kind = value.dtype if isinstance(value, View) else arithmetic.Operand.number(value).dtype
+    for row in range(dst.shape[0]):
+        here = dst.like(lambda array, row=row: array[row])
+        left = None if active is None else active[row]
+        old = arithmetic.Operand(here.read(left, accumulates=True), dst.dtype)
+        here.write(arithmetic.binary(arithmetic.operator(op), old, arithmetic.Operand(values[row], kind)), left, True)
+
+
+def copy(src: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
+    active, (a,), _shape = operands((src,), mask)
+    return result(a.values, a.dtype, active, dtype)
+
+
+# -- 6.1, 6.3: views and others ----------------------------------------------------------------------------------------
+def broadcast_to(src: Any, *, shape: Sequence[int], **_: Any) -> Any:
+    return src if src.shape == tuple(shape) else src.broadcast(shape)
+
+
+def expand_dims(data: Any, axis: Any) -> Any:
+    return data.expand_dims(axis)
+
+
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
+    """What it is assigned to becomes ``op`` of itself and x; x where nothing was written yet."""
+    active, (a,), _shape = operands((x,), mask)
+    name, default = arithmetic.operator(op), a.dtype if dtype is None else dtype_of(dtype)
+    made = result(a.values, default, active, dtype)
+    made.pending.combine = lambda old, new: arithmetic.binary(name, arithmetic.Operand(old, default),
+                                                             arithmetic.Operand(new, default))
+    return made
+
+
+def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
+    """x of all programs that differ in these ids alone, combined; all get it."""
+    active, (a,), _shape = operands((x,), mask)
+    program, axes = current(), [program_axes] if isinstance(program_axes, int) else list(program_axes)
+    grid = program.run.grid
+    members = [n for n, ids in enumerate(np.ndindex(*grid)) if all(
+        i == j for k, (i, j) in enumerate(zip(ids, program.ids)) if k not in axes)]
+    brought = program.meet("all_reduce", members, a)
+    name, total = arithmetic.operator(op), brought[members[0]].values
+    for member in members[1:]:
+        total = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), brought[member])
+    return result(total, a.dtype, active, dtype)
+
+
+def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
+    """The whole tile, 0 where a mask over places does not hold; a condition of loops decides whether it prints."""
+    if mask is not None and np.ndim(mask) == 0 and not mask:
+        return
+    active, (a,), _shape = operands((x,), mask)
+    current().run.printed.append((prefix, a.values.copy()))
+
+
+# -- 6.3: random numbers, any values of the range ----------------------------------------------------------------------
+def unpredictable(shape: Sequence[int], values: Any, dtype: DType, mask: Any = None) -> Any:
+    tile = fresh(Tensor, np.broadcast_to(values, tuple(shape)), dtype, mask)
+    tile.storage.random = True
+    return tile
+
+
+def rand(shape: Sequence[int], dtype: Any = np.float32, **_: Any) -> Any:
+    return unpredictable(shape, np.float32(0.5), dtype_of(dtype))
+
+
+def random_seed(seed: Any, *, mask: Any = None, **_: Any) -> None:
+    """Nothing that can be seen."""
+
+
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
+    """Each element or 0."""
+    active, (a,), shape = operands((x,), mask)
+    return unpredictable(shape, a.values, a.dtype if dtype is None else dtype_of(dtype), active)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensors of the beta generation: members and operators (document: 3.1), operands and results of its functions."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from ..arithmetic import Operand, binary
+from ..dtypes import DType, dtype_of, weak
+from ..memory import SBUF, View, fresh
+from ..subscripts import number
+
+
+class par_dim(int):
+    """``nl.par_dim(n)``: the size n, marked as that of the partitions (3.2)."""
+
+
+class Tensor(View):
+    """``nki.tensor``."""
+
+    minimum_rank = 2                    # 4.2
+
+    def __class_getitem__(cls, shape: Any) -> "Annotation":
+        return Annotation(shape)
+
+    # -- 3.1: members --------------------------------------------------------------------------------------------------
+    def astype(self, dtype: Any) -> "Tensor":
+        return result(self.read(), dtype_of(dtype), dtype=dtype)
+
+    def view(self, dtype: Any) -> Self:
+        return self.reinterpret(dtype)
+
+    def reshape(self, *shape: Any, **named: Any) -> Self:
+        sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        made = super().reshape(tuple(sizes))
+        made.blocks = partition_of(sizes)
+        return made
+
+    def broadcast_to(self, *shape: Any, **named: Any) -> Self:
+        sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return self.broadcast(sizes)
+
+    def expand_dims(self, axis: int | Sequence[int]) -> Self:
+        return self.like(lambda array: np.expand_dims(array, axis if isinstance(axis, int) else tuple(axis)))
+
+    def assert_shape(self, shape: Sequence[int]) -> Self:
+        if self.shape != tuple(shape):
+            raise ValueError(f"the shape is {self.shape}, not {tuple(shape)}")
+        return self
+
+    def as_tile(self) -> Self:
+        return self
+
+    @property
+    def buffer(self) -> str:
+        return self.space
+
+    def __bool__(self) -> bool:
+        raise ValueError("err_ambiguous_tensor_truth_value")
+
+    # -- 5.1: in place -------------------------------------------------------------------------------------------------
+    def in_place(self, name: str, other: Any) -> Self:
+        """``x += v``, ``x[...] += v``: adding is accumulation, whose order is free; the result is rounded once."""
+        adds = name == "add"
+        active, (a, b), _ = operands((self, other), quietly=adds, accumulates=adds)
+        self.write(binary(name, a, b), active, accumulates=adds)
+        return self
+
+    def __iadd__(self, other: Any) -> Self:
+        return self.in_place("add", other)
+
+    def __isub__(self, other: Any) -> Self:
+        return self.in_place("subtract", other)
+
+    def __imul__(self, other: Any) -> Self:
+        return self.in_place("multiply", other)
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self.in_place("divide", other)
+
+
+def partition_of(shape: Sequence[int]) -> int:
+    """The dimension that ``par_dim`` marks, or the first."""
+    return next((k for k, n in enumerate(shape) if isinstance(n, par_dim)), 0)
+
+
+class Annotation:
+    """``nt.tensor[128, 512]``."""
+
+    def __init__(self, shape: Any) -> None:
+        shape = shape if isinstance(shape, tuple) else (shape,)
+        self.annotated_shape = tuple(shape) if all(isinstance(n, (int, np.integer)) for n in shape) else None
+
+
+# -- operands and results ----------------------------------------------------------------------------------------------
+def shape_of(value: Any) -> tuple[int, ...]:
+    return tuple(np.shape(value)) if not isinstance(value, View) else value.shape
+
+
+def stretch(value: Any, shape: tuple[int, ...]) -> Any:
+    """A tile or number as an operand of that shape."""
+    return value.broadcast(shape) if isinstance(value, View) and value.shape != shape else value
+
+
+def active_of(shape: tuple[int, ...], mask: Any, *views: Any) -> np.ndarray | None:
+    """The places of an operation that its mask and those of its operands leave (4.5); None: all."""
+    parts = [np.asarray(mask, bool)] if mask is not None else []
+    parts += [stretch(v, shape).active for v in views if isinstance(v, View) and v.active is not None]
+    chosen = None
+    for part in parts:
+        part = np.broadcast_to(part, shape)
+        chosen = part if chosen is None else chosen & part
+    return chosen
+
+
+def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | None = None, quietly: bool = False,
+             accumulates: bool = False) -> tuple[np.ndarray | None, list[Operand], tuple[int, ...]]:
+    """The active places, what the operands hold there, and the shape that they broadcast to, partitions included."""
+    shape = np.broadcast_shapes(*map(shape_of, values)) if shape is None else shape
+    active = active_of(shape, mask, *values)
+    read = []
+    for first, value in enumerate(values):
+        if isinstance(value, View):
+            here = quietly and not first, accumulates and not first
+            read.append(Operand(stretch(value, shape).read(active, *here), value.dtype))
+        elif isinstance(value, np.ndarray):
+            read.append(Operand(value, weak(0)))            # an index expression (5.5)
+        else:
+            read.append(Operand.number(value))
+    return active, read, shape
+
+
+def result(values: Any, default: DType, mask: Any = None, dtype: Any = None, space: str = SBUF) -> Any:
+    """A new tile: of the type that the kernel names, or of the default."""
+    return fresh(Tensor, values, default if dtype is None else dtype_of(dtype), mask, dtype is not None, space)
+
+
+def scalar_index(value: Any) -> Any:
+    """An operand that may be a tile of one element where a number is meant."""
+    return number(value) if isinstance(value, View) else value

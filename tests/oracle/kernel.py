@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Running a kernel: every program of its grid, one after the other, on copies of the arrays (document: beta 2).
+
+``run("def kernel(x): ...", [array], generation=beta)`` or ``run(function, ...)`` gives an ``Outcome``.
+"""
+
+import inspect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from . import source
+from .dtypes import dtype_of
+from .memory import HBM, Storage, View, allocate
+from .program import Finding, Program, Run, execute, execute_all, running
+
+
+@dataclass
+class Outcome:
+    """What a run gave: results in the order of the kernel's, findings, and what was printed."""
+
+    results: Any
+    findings: list[Finding]
+    printed: list[tuple[str, np.ndarray]]
+    incomparable: list[bool] = field(default_factory=list)     # of each result: a random generator had a say
+
+    def kinds(self) -> set[str]:
+        return {f.kind for f in self.findings}
+
+
+class Kernel:
+    """What ``nki.jit`` makes of a function: called in a kernel it is a function, elsewhere it runs."""
+
+    def __init__(self, function: Callable[..., Any], generation: Any, grid: tuple[int, ...] = (), **options: Any) -> None:
+        self.func, self.generation, self.grid, self.options = function, generation, grid, options
+        self.__name__ = getattr(function, "__name__", "kernel")
+
+    def __getitem__(self, grid: Any) -> "Kernel":
+        return Kernel(self.func, self.generation, sizes(grid), **self.options)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        if running():
+            return self.func(*arguments, **keywords)
+        return run(self, arguments, keywords, grid=self.grid, generation=self.generation).results
+
+
+def sizes(grid: Any) -> tuple[int, ...]:
+    """The sizes of a grid, whatever its entries are (beta 2.2)."""
+    if grid is None:
+        return ()
+    flat: list[int] = []
+    for entry in grid if isinstance(grid, (tuple, list)) else (grid,):
+        flat += sizes(entry) if isinstance(entry, (tuple, list)) else (int(entry),)
+    return tuple(flat)
+
+
+def function_of(kernel: Any, generation: ModuleType, names: dict[str, Any] | None = None,
+                replace: Callable[[Any], Any] = lambda value: None, name: str = "kernel") -> Callable[..., Any]:
+    """A kernel's function with the oracle's names: from a text, or from a function of a file.
+
+    ``names``: what the text does not import itself. ``replace``: the oracle's object for one of the surroundings.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel.func
+    if isinstance(kernel, str):
+        made = source.from_text(kernel, generation.MODULES, names or {})[name]
+        return made.func if isinstance(made, Kernel) else made
+    if isinstance(kernel, FunctionType):
+        return source.Translator(generation.MODULES, replace).function(kernel)
+    raise TypeError(f"no kernel: {kernel!r}")
+
+
+def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None = None, *, generation: Any,
+        grid: Any = None, names: dict[str, Any] | None = None, shuffle: int | None = None,
+        replace: Callable[[Any], Any] = lambda value: None) -> Outcome:
+    """The outcome of a kernel. Arrays that it updates are updated in place.
+
+    ``shuffle``: the seed of another order of parallel loops' iterations and of programs.
+    """
+    function = function_of(kernel, generation, names, replace)
+    run = Run(sizes(grid), generation, shuffle)
+    inputs = Inputs(run, generation, shared_by_value(function))
+    bound = inspect.signature(function).bind(*arguments, **(keywords or {}))
+    host = Program(run, (), -1)
+    execute(host, lambda: [inputs.value(v) for v in (*bound.args, *bound.kwargs.values())])
+    ids = list(itertools.product(*map(range, run.grid)))
+    programs = [Program(run, one, number) for number, one in enumerate(ids)]
+
+    def body(program: Program) -> Any:
+        given = [inputs.value(v) for v in bound.args]
+        named = {k: inputs.value(v) for k, v in bound.kwargs.items()}
+        return function(*given, **named)
+
+    returned = execute_all(run, programs, body)
+    return execute(host, lambda: inputs.outcome(returned[0], function, bound))
+
+
+def shared_by_value(function: Any) -> frozenset[str]:
+    """Parameters that may be updated: their annotation says so."""
+    return frozenset(name for name, kind in getattr(function, "__annotations__", {}).items() if "mutable" in str(kind))
+
+
+class Inputs:
+    """The arrays of a launch as tensors in HBM, one for all programs, and back."""
+
+    def __init__(self, run: Run, generation: Any, mutable: frozenset[str]) -> None:
+        self.run, self.generation, self.mutable = run, generation, mutable
+        self.tensors: dict[int, tuple[np.ndarray, View]] = {}
+
+    def value(self, value: Any) -> Any:
+        """A tensor for an array; other values are constants."""
+        if isinstance(value, np.ndarray):
+            if id(value) not in self.tensors:
+                tensor = allocate(self.generation.Tensor, value.shape, dtype_of(value.dtype), HBM,
+                                  f"input{len(self.tensors)}", written=True)
+                tensor.storage.elements(tensor.dtype)[:value.size] = value.reshape(-1)
+                self.tensors[id(value)] = value, tensor
+            return self.tensors[id(value)][1]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self.value, value))
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self.value, value))
+        if isinstance(value, dict):
+            return {k: self.value(v) for k, v in value.items()}
+        return value
+
+    def outcome(self, returned: Any, function: Any, bound: inspect.BoundArguments) -> Outcome:
+        written = [array for array, tensor in self.tensors.values() if tensor.storage.writer.any()]
+        for array, tensor in self.tensors.values():
+            if tensor.storage.writer.any() and array.flags.writeable:
+                array[...] = tensor.read(quietly=True)
+        if returned is None:
+            results: Any = tuple(written) if len(written) != 1 else written[0]
+            return Outcome(results, self.run.findings, self.run.printed, [False] * len(written))
+        flags: list[bool] = []
+        return Outcome(self.array(returned, flags), self.run.findings, self.run.printed, flags)
+
+    def array(self, value: Any, flags: list[bool]) -> Any:
+        if isinstance(value, View):
+            flags.append(tainted(value.storage))
+            missing = ~value.written()
+            if missing.any():
+                place = tuple(int(n[0]) for n in np.nonzero(missing))
+                self.run.find("missing", value.name, place, f"{int(missing.sum())} elements of {value.name} are not "
+                                                            f"written, the first is {list(place)}")
+            return value.read(quietly=True)
+        if isinstance(value, (tuple, list)):
+            return type(value)(self.array(v, flags) for v in value)
+        return value
+
+
+def tainted(storage: Storage) -> bool:
+    return getattr(storage, "random", False)

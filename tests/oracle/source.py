@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel's source with what Python alone cannot do in it rewritten to calls of functions of this module.
+
+- ``a and b``, ``a or b``, ``not a``, ``~a``, ``a <= b < c``: of masks conjunction, disjunction, complement.
+- ``name = value``: a result that gets a name is a tile of its own type from there on (``settle``).
+- ``name: annotation = value``: the annotation is checked.
+"""
+
+import ast
+import inspect
+import itertools
+import linecache
+import textwrap
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from .program import SOURCES
+
+_numbers = itertools.count()
+
+
+def conjunction(*parts: Callable[[], Any]) -> Any:
+    """``and``: of masks by places, of anything else Python's."""
+    value = parts[0]()
+    for part in parts[1:]:
+        if isinstance(value, np.ndarray):
+            value = value & part()
+        elif not value:
+            return value
+        else:
+            value = part()
+    return value
+
+
+def disjunction(*parts: Callable[[], Any]) -> Any:
+    value = parts[0]()
+    for part in parts[1:]:
+        if isinstance(value, np.ndarray):
+            value = value | part()
+        elif value:
+            return value
+        else:
+            value = part()
+    return value
+
+
+def negation(value: Any) -> Any:
+    """``not``."""
+    return ~value if isinstance(value, np.ndarray) else not value
+
+
+def complement(value: Any) -> Any:
+    """``~``: of a condition that Python knows, too."""
+    return not value if isinstance(value, (bool, np.bool_)) else ~value
+
+
+def settle(value: Any) -> Any:
+    """A value that gets a name: results of the language become tiles of their own."""
+    if isinstance(value, tuple):
+        for part in value:
+            settle(part)
+    elif hasattr(value, "settle"):
+        value.settle()
+    return value
+
+
+def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
+    """``name: tensor[...] = value``: the shape is checked (beta 2.3)."""
+    try:
+        wanted = annotation()
+    except Exception:
+        wanted = None
+    shape = getattr(wanted, "annotated_shape", None)
+    if shape is not None and tuple(value.shape) != tuple(shape):
+        raise ValueError(f"the annotation says {tuple(shape)}, the value is {tuple(value.shape)}")
+    return settle(value)
+
+
+NAMES: dict[str, Any] = {f"__{f.__name__}__oracle": f
+                         for f in (conjunction, disjunction, negation, complement, settle, annotated)}
+
+
+class Rewriter(ast.NodeTransformer):
+    """See the module."""
+
+    def call(self, function: Callable[..., Any], at: ast.AST, *arguments: ast.expr) -> ast.expr:
+        made = ast.Call(ast.Name(f"__{function.__name__}__oracle", ast.Load()), list(arguments), [])
+        return ast.fix_missing_locations(ast.copy_location(made, at))
+
+    def later(self, expression: ast.expr) -> ast.expr:
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        return ast.copy_location(ast.Lambda(nothing, expression), expression)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        function = conjunction if isinstance(node.op, ast.And) else disjunction
+        return self.call(function, node, *map(self.later, node.values))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return node
+        values = [node.left, *node.comparators]
+        parts = [ast.copy_location(ast.Compare(a, [op], [b]), node) for a, op, b in zip(values, node.ops, values[1:])]
+        return self.call(conjunction, node, *map(self.later, parts))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, (ast.Not, ast.Invert)):
+            return self.call(negation if isinstance(node.op, ast.Not) else complement, node, node.operand)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        self.generic_visit(node)
+        if any(isinstance(t, (ast.Name, ast.Tuple)) for t in node.targets):
+            node.value = self.call(settle, node.value, node.value)
+        return node
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        self.generic_visit(node)
+        node.value = self.call(settle, node.value, node.value)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        self.generic_visit(node)
+        if node.value is None or not isinstance(node.target, ast.Name):
+            return node
+        value = self.call(annotated, node.value, node.value, self.later(node.annotation))
+        return ast.copy_location(ast.Assign([node.target], value), node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
+        node.body = [n if n in fields else self.visit(n) for n in node.body]
+        return node
+
+
+def compiled(text: str, first: int = 1) -> Any:
+    """Code of a text, rewritten; its lines are those of the text."""
+    file = f"<oracle {next(_numbers)}>"
+    SOURCES.add(file)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    tree = Rewriter().visit(ast.parse(text))
+    ast.increment_lineno(tree, first - 1)
+    return compile(ast.fix_missing_locations(tree), file, "exec")
+
+
+class Importer:
+    """``import`` in a kernel's source: the language's modules are the oracle's."""
+
+    def __init__(self, modules: dict[str, ModuleType | Any]) -> None:
+        self.modules = modules
+
+    def __call__(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if level == 0 and name in self.modules:
+            return self.modules[name] if fromlist else self.modules.get(name.split(".")[0], self.modules[name])
+        return __import__(name, globals, locals, fromlist, level)
+
+
+def namespace(modules: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    import builtins
+    replaced = {**vars(builtins), "__import__": Importer(modules)}
+    return {"__builtins__": replaced, "__name__": "kernel_of_the_oracle", **NAMES, **names}
+
+
+def from_text(text: str, modules: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
+    """The names that a text defines."""
+    made = namespace(modules, names)
+    exec(compiled(text), made)
+    return made
+
+
+class Translator:
+    """Functions as they would be, had their files imported the oracle's modules."""
+
+    def __init__(self, modules: dict[str, Any], replace: Callable[[Any], Any]) -> None:
+        self.modules, self.replace, self.made = modules, replace, {}
+
+    def function(self, function: FunctionType) -> Any:
+        """The same source with the same surroundings, in which the language is replaced."""
+        key = id(function.__code__), id(function.__closure__)
+        if key in self.made:
+            return self.made[key]
+        around = namespace(self.modules, {})
+        self.made[key] = lambda *a, **k: made(*a, **k)
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        if not isinstance(tree, ast.FunctionDef):
+            raise ValueError(f"{function.__name__} has no source of its own")
+        free = inspect.getclosurevars(function)
+        for name, value in {**free.globals, **free.nonlocals}.items():
+            around[name] = self.value(value)
+        defaults = function.__defaults__, function.__kwdefaults__
+        tree.decorator_list, tree.returns = [], None
+        tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
+        for argument in (*tree.args.args, *tree.args.posonlyargs, *tree.args.kwonlyargs):
+            argument.annotation = None
+        exec(compiled(ast.unparse(ast.Module([tree], []))), around)
+        made = around[function.__name__]
+        made.__defaults__ = None if defaults[0] is None else tuple(map(self.value, defaults[0]))
+        made.__kwdefaults__ = None if defaults[1] is None else {k: self.value(v) for k, v in defaults[1].items()}
+        made.__annotations__ = dict(function.__annotations__)
+        self.made[key] = made
+        return made
+
+    def value(self, value: Any) -> Any:
+        """What a name of the surroundings becomes: a module or object of the language the oracle's."""
+        found = self.replace(value)
+        if found is not None:
+            return found
+        if isinstance(value, FunctionType):
+            try:
+                return self.function(value)
+            except (OSError, ValueError, TypeError):
+                return value
+        return value
