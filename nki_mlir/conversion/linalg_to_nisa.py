@@ -44,7 +44,6 @@ from nki_mlir.transforms.mask_boxes import box_of
 from nki_mlir.transforms.passes import Pass
 from nki_mlir.transforms.symbol_values import SymbolValues
 
-SEES_PSUM = 4           # the generation whose GpSimd engine does
 BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
 
 
@@ -126,7 +125,7 @@ class _Block:
         """Whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run it."""
         op: Any = read_op(operation)
         return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
-                and self.emitter.machine.generation < SEES_PSUM and any(t.space == PSUM for _, t in op.operands()))
+                and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
 
     def instruction(self, operation: Any) -> None:
         """An instruction of the kernel that cannot stay as it is."""

@@ -95,15 +95,16 @@ class Op:
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
+    since: ClassVar[int] = 2                    # the generation of the machine that it came with
     queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
 
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
-                          opcode: int = 0, **kw: Any) -> None:
+                          opcode: int = 0, since: int = 2, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         if not name:
             return                              # a family's base class
-        cls.name, cls.engines, cls.mnemonic, cls.opcode = name, engines, mnemonic, opcode
+        cls.name, cls.engines, cls.mnemonic, cls.opcode, cls.since = name, engines, mnemonic, opcode, since
         cls.queued = cls.queued or name.startswith("dma_")
         tiles, attributes, defaults = [], {}, {}
         for owner in reversed(cls.__mro__):
@@ -163,6 +164,9 @@ class Op:
     # -- what subclasses say -------------------------------------------------------------------------------------------
     def verify(self, check: Any) -> None:
         """Rules that hold on every target; ``check`` is a ``dialects.verifier.Check``."""
+
+    def verify_target(self, check: Any) -> None:
+        """Rules of its own that depend on the machine; ``check`` is a ``dialects.target_rules.TargetCheck``."""
 
     @property
     def compute(self) -> DType | None:

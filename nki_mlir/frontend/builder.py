@@ -13,13 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from nki_mlir.diagnostics import InternalError, KernelError
+from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import Iteration, Op, TileField
+from nki_mlir.dialects.target_rules import findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
+from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
@@ -42,14 +45,15 @@ class Builder:
     symbolic = False
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = "trn2") -> None:
-        self.grid, self.target = grid, target
+        self.grid, self.target, self.machine = grid, target, machine_named(target)
+        self.rules = device_rules()
         self.names = itertools.count()
         self.last: Op | None = None
         self.written: dict[Buffer, Any] = {}        # HBM tensors that an operation writes, with the first place
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
-        self.known: dict[tuple, dict[str, Any]] = {}        # by the outline of an operation: what was worked out for it
+        self.known: dict[tuple, dict[Any, Any]] = {}        # by the outline of an operation: what was worked out for it
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
 
     # -- what builders do ----------------------------------------------------------------------------------------------
@@ -171,12 +175,27 @@ class Builder:
         verify_mask(op)
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
+        if self.rules is not DeviceRules.OFF:
+            self.check_device(op, known)
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
         for field, view in zip(present, used):
             if field.writes and view.buffer.space == HBM:
                 self.wrote(op, view.buffer, symbols)
         return op
+
+    def check_device(self, op: Op, known: dict[Any, Any]) -> None:
+        """Report the rules of the target that an operation breaks; ``known`` keeps which they are."""
+        key = op.ranges, bool(op.mask or op.limits)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = findings(op, self.machine)
+        for finding in found:
+            self.report(finding.error, finding.contested)
+
+    def report(self, error: KernelError, contested: bool = True) -> None:
+        """A rule of the device that the kernel breaks where it stands."""
+        report(error, self.rules, user_location(), contested)
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         """The operation, which was performed last, writes a tensor in HBM."""

@@ -13,6 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nisa import elementwise, movement, permutation, reduction
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
@@ -140,6 +141,7 @@ def scalar_tensor_tensor(data: Any, op0: Any, operand0: Any, op1: Any, operand1:
 def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, Any, float]:
     """(bias tile, scale tile, scale number), checked by the documented rules."""
     if bias is not None and not isinstance(bias, View):
+        active().report(BiasType(found=bias))                   # documents want a tile, kernels in use give numbers
         bias = creation.filled((partitions, 1), float(bias), FLOAT32)
     if bias is not None and bias.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
         raise BiasType(found=bias.dtype).located(user_location())

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
@@ -207,7 +208,7 @@ class Kernel:
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
         seen = Surroundings(self.func, bound.constants)
-        key = self.grid, self.platform, bound.tensor_key, seen.key
+        key = self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
         if key not in self.specializations:
             made = self._capture(bound)
             if seen.leave_out_changes():

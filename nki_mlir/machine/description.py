@@ -59,11 +59,13 @@ class Machine:
     sbuf_elements_max: int = 65535          # per partition and instruction
     psum_elements_max: int = 4096
     quadrant: int = 32                      # partitions in groups; start partitions are multiples
+    gpsimd_sees_psum: bool = False
     semaphores: int = 256
     dma_engines: int = 16
     minimum_interval_cycles: int = 64       # between instructions of one engine
     access_cycles: int = 60                 # fixed cost of an operand access
     gpsimd_start_cycles: int = 150
+    gpsimd_root_cycles: int = 4             # per element of what takes roots and powers
     dma_fixed_ns: float = 2000.0
     dma_issue_ns: float = 600.0
     core_signal_ns: float = 1000.0          # a semaphore of another core and its answer: an assumption

@@ -25,13 +25,13 @@ from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.reach import starts_legally
 from nki_mlir.machine import machine_named
 from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.transforms.levels import Level
 from nki_mlir.transforms.loop_parts import Condition, parts_of
 from nki_mlir.transforms.mask_boxes import Box, box_of, extremes, lawful, resolved
 from nki_mlir.transforms.passes import Pass
-from nki_mlir.transforms.reach import starts_legally
 from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, roots, span_of, truth_of
 
 

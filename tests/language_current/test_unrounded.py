@@ -229,13 +229,13 @@ def test_what_is_written_through_a_view_counts(unrounded, other):
         nisa.dma_copy(t, x)
         view = t.view(getattr(nl, other))
         n = view.shape[1]
-        filled(view[2:4, n // 4:n // 2], 0)                     # rounded, 1e-42 is zero already: the bits stay
+        filled(view[0:2, n // 4:n // 2], 0)                     # rounded, 1e-42 is zero already: the bits stay
         return seen(t)
     x = floats(8, 16)
-    x[3, 5] = 1e-42
+    x[1, 5] = 1e-42
     got = run("eager", kernel, x)
     expected = x.copy()
-    expected[2:4, 4:8] = 0
+    expected[0:2, 4:8] = 0
     np.testing.assert_array_equal(got, expected)
 
 

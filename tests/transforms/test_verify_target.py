@@ -6,8 +6,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.transforms.passes import pass_named, run_passes
-from nki_mlir.transforms.verify_target import (
+from nki_mlir.dialects.target_rules import (
     CrossesBank,
     MemoryOfEngine,
     NotOnTarget,
@@ -16,6 +15,7 @@ from nki_mlir.transforms.verify_target import (
     TooManyDims,
     TooManyElements,
 )
+from nki_mlir.transforms.passes import pass_named, run_passes
 
 NO_MASK = "affine_set<() : (0 == 0)>"
 

@@ -21,10 +21,10 @@ from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
 from nki_mlir.transforms.mask_boxes import Box, in_box, with_used_symbols
-from nki_mlir.transforms.reach import is_spread, is_transfer, starts_legally
 
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 

@@ -23,7 +23,8 @@ def per_row(value: np.ndarray, like: np.ndarray) -> np.ndarray:
     return value.reshape(-1, *(1,) * (like.ndim - 1))
 
 
-class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnemonic="ACTIVATE2", opcode=0x74):
+class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnemonic="ACTIVATE2", opcode=0x74,
+                  since=4):
     """dst = fn((src op0 operand0) op1 operand1); ``fn`` may be prelu, whose slope is ``slope`` or the constant
     ``alpha``."""
 
@@ -74,7 +75,8 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
         return max(machine.minimum_interval_cycles, self.dst.free_elements)
 
 
-class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75):
+class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75,
+                    since=4):
     """dst = exp(src - max); max is ``highest`` [P, 1] or the constant ``imm``; the sum accumulates."""
 
     dst: Out

@@ -7,12 +7,14 @@ from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.nki.elementwise import EXACT_INTEGER, alu_compute, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine.operators import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 BITS = ("bitwise", "shift")
+ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))    # before generation 4
 
 
 def not_all_in_psum(op: Any, check: Any, *labels: str) -> None:
@@ -40,13 +42,18 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
             for label in ("dst", "lhs", "rhs"):
                 check.spaces(label, "sbuf")
 
+    def verify_target(self, check: Any) -> None:
+        check.operators(self.op)
+
     @property
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
             return Engine(self.engine)
+        if self.op == "power":
+            return GPSIMD
         integers = self.op in EXACT_INTEGER and alu_compute(self.op, self.lhs.dtype, self.rhs.dtype) is not FLOAT32
         in_sbuf = all(t.space != PSUM for _, t in self.operands())
-        return GPSIMD if in_sbuf and (integers or self.op == "power") else VECTOR
+        return GPSIMD if in_sbuf and integers else VECTOR
 
     @property
     def compute(self) -> DType:
@@ -89,6 +96,15 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             check.spaces("src", "sbuf")
             check.spaces("dst", "sbuf")
 
+    def verify_target(self, check: Any) -> None:
+        if self.runs_on is SCALAR:
+            check.need(3, "tensor_scalar on the scalar engine", "use the vector engine")
+            if (self.op0, self.op1) not in ON_SCALAR:
+                check.need(4, f"tensor_scalar of {self.op0} and {self.op1} on the scalar engine",
+                           "use the vector engine")
+            return
+        check.operators(self.op0, self.op1)
+
     @property
     def exact(self) -> bool:
         """Whether this is integer arithmetic on GpSimd."""
@@ -102,7 +118,8 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
             return Engine(self.engine)
-        return GPSIMD if self.exact and PSUM not in (self.src.space, self.dst.space) else VECTOR
+        in_sbuf = PSUM not in (self.src.space, self.dst.space)
+        return GPSIMD if in_sbuf and (self.exact or not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))) else VECTOR
 
     @property
     def compute(self) -> DType:
@@ -117,7 +134,10 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements / machine.vector_elements_per_cycle)
+        n = self.dst.free_elements
+        if not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1)):
+            return machine.gpsimd_start_cycles + machine.gpsimd_root_cycles * n
+        return max(machine.minimum_interval_cycles, n / machine.vector_elements_per_cycle)
 
 
 def apply_alu(s: Any, op: str, value: Any, operand: Any, reverse: bool) -> Any:
@@ -182,6 +202,10 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         check.same_shape("dst", "src", "bias", "scale")
         check.dtype("bias", FLOAT32, FLOAT16, BFLOAT16)
         check.dtype("scale", FLOAT32)
+
+    def verify_target(self, check: Any) -> None:
+        if self.fn == "reciprocal" and self.bias is not None:
+            check.need(3, "the activation 'reciprocal' with a bias", "add the bias in an instruction of its own")
 
     def body(self, s: Any, src: Any, *tiles: Any) -> Any:
         given = iter(tiles)

@@ -14,7 +14,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32, DType
 GROUP = 16
 
 
-class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOPK", opcode=0x7A):
+class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOPK", opcode=0x7A, since=3):
     """The largest values of ``n``-element lists, ascending, and their places.
 
     16 partitions hold one list: element i is in partition i % 16, column i // 16. The K-th results are laid out alike;
@@ -59,7 +59,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
 
 
 class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engine.GPSIMD,),
-                         mnemonic="NONZERO_WITH_COUNT",
+                         mnemonic="NONZERO_WITH_COUNT", since=3,
                          opcode=0x7B):
     """In partitions 0, 16, 32, ...: the places of what is not zero plus ``base``, then ``padding``, the count at the
     end."""

@@ -7,13 +7,28 @@ from nki_mlir.dialects.nki.matmul import Product
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32
+
+WIDE = (FLOAT32, TFLOAT32)
 
 
 class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
     """dst[m, n] = sum over k of stationary[k, m] * moving[k, n] (PSUM, float32), added to dst with ``accumulate``."""
 
     accumulate: bool = False
+
+    def verify_target(self, check: Any) -> None:
+        kinds = (self.stationary.dtype, self.moving.dtype)
+        if self.dst.dtype is not FLOAT32:
+            check.need(3, f"a result of nc_matmul in {self.dst.dtype}", "let the result be float32 and copy it")
+        if FLOAT8_E4M3FN in kinds:
+            check.need(4, f"nc_matmul of {FLOAT8_E4M3FN}", "use float8_e4m3")
+        check.rule(len({kind in WIDE for kind in kinds}) == 1,
+                   f"multiplies float32 with float32 only, got {kinds[0]} and {kinds[1]}",
+                   "convert one of them, for example with nl.copy(x, dtype=...)")
+        check.rule(not {FLOAT8_E4M3, FLOAT8_E4M3FN} <= set(kinds),
+                   f"cannot mix {FLOAT8_E4M3} and {FLOAT8_E4M3FN}", "convert one of them")
+        check.bank(self.dst)
 
     def cycles(self, machine: Machine) -> float:
         passes = 4 if self.moving.dtype is FLOAT32 else 1

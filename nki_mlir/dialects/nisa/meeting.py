@@ -63,7 +63,8 @@ class Meeting(Whole):
         return self.made(here.number, members, values)
 
 
-class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80):
+class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80,
+                    since=3):
     """Wait for the other cores. What was written to ``data`` before is seen by all after.
 
     An engine tells the other cores' that it is here, and goes on when they have told it the same. To instructions
@@ -95,7 +96,8 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
         return machine.core_signal_ns * machine.clocks[self.runs_on]
 
 
-class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_SENDRECV", opcode=0x81):
+class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_SENDRECV", opcode=0x81,
+                 since=3):
     """Send src to the core ``send_to``, and let dst be what the core ``receive_from`` sends.
 
     A transfer to the other core's SBUF: it begins when both cores have come to it, and is complete when dst is written.

@@ -61,7 +61,8 @@ def scale_bits(scale: np.ndarray) -> np.ndarray:
     return scale if scale.dtype == np.uint8 else scale.view(np.uint8)
 
 
-class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), mnemonic="QUANTIZE_MX", opcode=0x78):
+class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), mnemonic="QUANTIZE_MX", opcode=0x78,
+                   since=4):
     """dst = src / scale as packed 8-bit floats; the scale of a group is 2 ** (exponent of its largest - (emax - 1))."""
 
     offsets = {"dst_scale": SCALE_OFFSETS}
@@ -108,7 +109,8 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         return max(machine.minimum_interval_cycles, self.dst.free_elements)
 
 
-class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,), mnemonic="MATMUL_MX", opcode=0x79):
+class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,), mnemonic="MATMUL_MX", opcode=0x79,
+                   since=4):
     """dst[m, n] = sum of stationary[k, m, q] * moving[k, n, q] over k and the 4 packed q, each times its group's
     scale."""
 

@@ -26,6 +26,10 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
             check.spaces("dst", "sbuf")
             check.spaces("src", "sbuf")
 
+    def verify_target(self, check: Any) -> None:
+        if self.engine == SCALAR.value:         # newer documents take it from generation 2, older ones have it there
+            check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", contested=True)
+
     @property
     def compute(self) -> DType | None:
         return FLOAT32 if self.runs_on is SCALAR else None

@@ -24,6 +24,10 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
         check.integers("dst")
         check_state(self, check)
 
+    def verify_target(self, check: Any) -> None:
+        if self.runs_on is Engine.GPSIMD:
+            check.need(3, "'rng' on the gpsimd engine", "use the vector engine")
+
     @property
     def compute(self) -> DType | None:
         return None

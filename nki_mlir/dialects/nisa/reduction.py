@@ -97,6 +97,17 @@ class WithRowReduction(NisaOp):
         check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
 
 
+def verify_sum(op: Any, check: Any) -> None:
+    """The Scalar engine's registers add; the documents of ``activation_reduce`` restrict only generation 2 to that."""
+    ActivationOp.verify_target(op, check)
+    if op.reduce_op != "add":
+        what = f"'{op.name}' with reduce_op '{op.reduce_op}'"
+        check.need(3, what, "reduce with nisa.tensor_reduce")
+        if check.machine.generation >= 3:
+            check.rule(False, f"reduces by {op.reduce_op}; an activation is documented to reduce by nl.add only",
+                       "reduce with nisa.tensor_reduce", contested=True)
+
+
 class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SCALAR,), mnemonic="ACTIVATE_REDUCE",
                          opcode=0x22):
     """dst = fn(src * scale + bias) and reduce_res = dst's float32 values reduced over the free axes."""
@@ -113,6 +124,9 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
     def verify(self, check: Any) -> None:
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_rows(check)
+
+    def verify_target(self, check: Any) -> None:
+        verify_sum(self, check)
 
     body = ActivationOp.body
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS
+from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
@@ -68,6 +68,9 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_accumulator(check)
 
+    def verify_target(self, check: Any) -> None:
+        verify_sum(self, check)
+
     def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Any:
         value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
         return self.results(value, accumulator)
@@ -109,7 +112,8 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)
 
 
-class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C):
+class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C,
+                    since=3):
     """dst = src where ``comp0(i, bound0) & comp1(i, bound1)`` for i = base + free index, else ``fill``; row maximum."""
 
     dst: Out

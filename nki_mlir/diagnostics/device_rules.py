@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of the device: what becomes of one that a kernel breaks, by ``NKI_MLIR_DEVICE_RULES``.
+
+A rule is broken for certain, or contested: documents contradict each other there, or code that ran on devices breaks
+it. Unset, the first are errors, the others warnings; what a kernel merely risks (too much memory at once, values
+outside a function's domain) is a warning as well.
+"""
+
+import os
+import warnings
+from enum import Enum
+from typing import Any
+
+from nki_mlir.diagnostics.errors import Location, NkiMlirError
+
+VARIABLE = "NKI_MLIR_DEVICE_RULES"
+
+
+class DeviceRules(Enum):
+    OFF = "off"
+    WARN = "warn"
+    SPLIT = ""
+    ERROR = "error"
+
+
+class UnknownLevel(NkiMlirError, ValueError):
+    code = "NKI-DEVICE-RULES"
+    message = "NKI_MLIR_DEVICE_RULES is '{found}'"
+    fix = "set it to off, warn or error; unset, broken rules are errors and doubtful ones warnings"
+
+
+class DeviceRuleWarning(UserWarning):
+    """A rule of the device that a kernel may break."""
+
+
+def device_rules() -> DeviceRules:
+    """The level that the environment asks for."""
+    found = os.environ.get(VARIABLE, "")
+    try:
+        return DeviceRules(found)
+    except ValueError:
+        raise UnknownLevel(found=found) from None
+
+
+_shown: dict[Any, Any] = {}
+
+
+def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contested: bool = True) -> None:
+    """Raise the error of a broken rule, or warn of it, once a line; ``at`` is where the kernel breaks it."""
+    if level is DeviceRules.OFF:
+        return
+    if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not contested):
+        raise error.located(at)
+    _, fix = error.advice
+    where = error.at or at or Location("<unknown>", 0, 0)
+    text = f"{error.headline} [{error.code}]" + (f"; {fix}" if fix else "")
+    warnings.warn_explicit(text, DeviceRuleWarning, where.file, where.line, registry=_shown)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of one target, for one instruction: partitions an engine begins at, sizes, memories, generations.
+
+An operation's class says its own (``since``, ``verify_target``); here is what holds for all instructions of an engine.
+``findings`` gives what an instruction breaks: builders ask it of what a kernel emits, the pass ``verify-target`` of
+what is about to become instruction streams. Transfers, to or from HBM, have no rules of partitions and sizes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import PSUM, Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine.operators import SINCE, engines_of
+
+
+class StartPartition(KernelError):
+    code = "NKI-START-PARTITION"
+    message = "operand '{operand}' of '{op}' begins at partition {start} and has {count} partitions"
+    why = "the {engine} engine begins {count} partitions only at {legal}"
+    fix = "lay the tile out from such a partition, or move its rows with nisa.dma_copy first"
+
+
+class SpreadPartition(KernelError):
+    code = "NKI-PARTITION-BROADCAST"
+    message = "operand '{operand}' of '{op}' is one partition that {count} lanes read"
+    why = "each lane of the {engine} engine reads its own partition"
+    fix = "copy the partition to all of them with nisa.dma_copy first"
+
+
+class TooManyDims(KernelError):
+    code = "NKI-PATTERN-DIMS"
+    message = "operand '{operand}' of '{op}' steps through {count} free dims"
+    why = "an access pattern of {target} has at most {limit}"
+    fix = "split the operation, or copy the operand so that fewer steps describe it"
+
+
+class TooManyElements(KernelError):
+    code = "NKI-PATTERN-ELEMENTS"
+    message = "operand '{operand}' of '{op}' has {count} elements in each partition"
+    why = "an instruction of {target} accesses at most {limit} in {space}"
+    fix = "split the operation along a free dim"
+
+
+class CrossesBank(KernelError):
+    code = "NKI-PSUM-BANK"
+    message = "the result of '{op}' takes bytes {first} to {last} of its buffer's rows, in more than one PSUM bank"
+    why = "a product is accumulated in one bank of {limit} bytes"
+    fix = "begin the result at a multiple of {limit} bytes"
+
+
+class MemoryOfEngine(KernelError):
+    code = "NKI-ENGINE-MEMORY"
+    message = "operand '{operand}' of '{op}' is in PSUM, which the gpsimd engine of {target} does not see"
+    fix = "copy it to SBUF first, or use the vector engine"
+
+
+class NotOnTarget(KernelError):
+    code = "NKI-GENERATION"
+    message = "{what} needs generation {needs} of the core, and {target} is generation {has}"
+    fix = "{instead}"
+
+
+class NotOnEngine(KernelError):
+    code = "NKI-ENGINE-OPERATION"
+    message = "the {engine} engine has no {what}, which '{op}' asks of it"
+    why = "{what} is of the {engines} engine"
+    fix = "leave the engine to the compiler, or name one that has it"
+
+
+class RuleOfTarget(KernelError):
+    code = "NKI-TARGET-RULE"
+    message = "'{op}': {what}"
+    fix = "{instead}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that an instruction breaks. ``contested``: documents disagree on it, or code that ran on devices breaks
+    it."""
+
+    error: KernelError
+    contested: bool = False
+
+
+class TargetCheck:
+    """The rules with the operation and the machine that they are asked for; it keeps what is broken."""
+
+    def __init__(self, op: Any, machine: Machine) -> None:
+        self.op, self.machine = op, machine
+        self.found: list[Finding] = []
+
+    def broken(self, error: KernelError, contested: bool = False) -> None:
+        self.found.append(Finding(error, contested))
+
+    def need(self, generation: int, what: str, instead: str, contested: bool = False) -> None:
+        """What a generation came with."""
+        if self.machine.generation < generation:
+            self.broken(NotOnTarget(what=what, needs=generation, target=self.machine.name,
+                                    has=self.machine.generation, instead=instead), contested)
+
+    def rule(self, holds: bool, what: str, instead: str, contested: bool = False) -> None:
+        """A rule of this operation alone."""
+        if not holds:
+            self.broken(RuleOfTarget(op=self.op.name, what=what, instead=instead), contested)
+
+    def operators(self, *names: str) -> None:
+        """ALU operators are on the engine; what documents allow GpSimd besides differs between instructions."""
+        engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
+        for name in names:
+            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators")
+            if engine not in (has := engines_of(name)):
+                contested = engine is Engine.GPSIMD or name == "rsqrt" or not chosen
+                self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,
+                                        engines=" or ".join(e.value for e in has)), contested)
+
+    def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:
+        op = self.op
+        if is_spread(tile):
+            self.broken(SpreadPartition(operand=operand, op=op.name, count=tile.partitions, engine=engine.value))
+            return
+        offsets = op.offsets.get(operand, (0,))
+        if starts_legally(self.machine, tile, offsets):
+            return
+        legal = [str(p + o) for p in range(self.machine.partitions)
+                 if self.machine.legal_start_partition(p, tile.partitions) for o in offsets]
+        start = tile.access.partition
+        assert start is not None
+        low, high = start.interval(op.ranges)
+        self.broken(StartPartition(operand=operand, op=op.name, start=low if low == high else f"{low} to {high}",
+                                   count=tile.partitions, engine=engine.value, legal=" or ".join(legal)))
+
+    def size(self, operand: str, tile: Tile) -> None:
+        op, machine = self.op, self.machine
+        dims = sum(count > 1 for _, count in tile.access.free_dims)
+        if dims > machine.free_dims_max:
+            self.broken(TooManyDims(operand=operand, op=op.name, count=dims, limit=machine.free_dims_max,
+                                    target=machine.name))
+        limit = machine.psum_elements_max if tile.space == PSUM else machine.sbuf_elements_max
+        if tile.free_elements > limit:
+            self.broken(TooManyElements(operand=operand, op=op.name, count=tile.free_elements, limit=limit,
+                                        space=tile.space, target=machine.name))
+
+    def bank(self, dst: Tile) -> None:
+        """A buffer larger than a bank begins at one, so where a pattern lies in its buffer tells its bank."""
+        bank, size = self.machine.psum_bank_bytes, dst.dtype.itemsize
+        if dst.row * size <= bank:
+            return
+        low, high = (end * size for end in dst.access.reach())
+        for start in _starts(self.op, dst):
+            if (start * size + low) // bank != (start * size + high + size - 1) // bank:
+                self.broken(CrossesBank(op=self.op.name, first=start * size + low,
+                                        last=start * size + high + size - 1, limit=bank))
+                return
+
+
+def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
+    """What a target has against an instruction; of a masked one, which may become several, only what all of them
+    break."""
+    check = TargetCheck(op, machine)
+    check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
+    op.verify_target(check)
+    if op.engines and not is_transfer(op):
+        engine = op.runs_on                                                         # type: ignore[attr-defined]
+        open_ended = bool(op.mask or op.limits)
+        for field, tile in op.operands():
+            if tile.space == PSUM and engine is Engine.GPSIMD and not machine.gpsimd_sees_psum:
+                # Where the kernel left the engine open, the compiler copies the operand.
+                check.broken(MemoryOfEngine(operand=field.name, op=op.name, target=machine.name),
+                             contested=op.engine == Engine.UNKNOWN.value)           # type: ignore[attr-defined]
+            if tile.on_chip and not open_ended:
+                check.partitions(field.name, tile, engine)
+                check.size(field.name, tile)
+    return tuple(check.found)
+
+
+def _starts(op: Any, tile: Tile) -> Iterator[int]:
+    """Free offsets that a tile can have: all of them, or those of each symbol on its own, which are as telling."""
+    free = tile.access.free
+    base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)
+    yield base
+    for s, c in free.symbols:
+        first, last = op.ranges[s]
+        yield from (base + c * k for k in range(1, last - first + 1))

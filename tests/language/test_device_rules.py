@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of the device: each broken once on every executor, at the kernel's line, beside a kernel that keeps it."""
+
+import inspect
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics.device_rules import DeviceRuleWarning, UnknownLevel
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import unwrap
+
+from .running import floats, run
+
+X = floats(128, 64)
+BROKEN, CONTESTED, KEPT = {}, {}, {}
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    monkeypatch.delenv("NKI_MLIR_DEVICE_RULES", raising=False)
+
+
+def case(table, name, text="", target="trn2"):
+    """A kernel of ``x`` [128, 64] that breaks (or keeps) a rule at its line with the comment ``# here``."""
+    def register(function):
+        table[name] = function, text, target
+        return function
+    return register
+
+
+def output(tile):
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(tile))
+    return out
+
+
+def kernel_for(function, target):
+    return replace(unwrap(nki.jit(function)), target=target)
+
+
+def line_of(function):
+    lines, start = inspect.getsourcelines(function)
+    return start + next(k for k, line in enumerate(lines) if "# here" in line)
+
+
+@case(BROKEN, "start partition", "operand 'src' of 'activation' begins at partition 5 and has 20 partitions")
+def starts_anywhere(x):
+    return output(nisa.activation(np.exp, nl.load(x)[5:25, :]))                                         # here
+
+
+@case(KEPT, "start partition")
+def starts_at_a_quadrant(x):
+    return output(nisa.activation(np.exp, nl.load(x)[32:52, :]))
+
+
+@case(KEPT, "start partition of a language function")         # the compiler moves the rows
+def function_starts_anywhere(x):
+    return output(nl.exp(nl.load(x)[5:25, :]))
+
+
+@case(BROKEN, "start partition of a loop", "operand 'src' of 'reciprocal' begins at partition")
+def starts_anywhere_in_a_loop(x):
+    tile, out = nl.load(x), nl.ndarray((8, 16, 64), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(8):
+        nl.store(out[i], nisa.reciprocal(tile[nl.ds(i * 16, 16), :]))                                   # here
+    return out
+
+
+@case(KEPT, "start partition of a loop")
+def starts_at_quadrants_in_a_loop(x):
+    tile, out = nl.load(x), nl.ndarray((4, 32, 64), x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        nl.store(out[i], nisa.reciprocal(tile[nl.ds(i * 32, 32), :]))
+    return out
+
+
+@case(BROKEN, "power on the vector engine", "the vector engine has no power, which 'tensor_tensor' asks of it")
+def power_on_vector(x):
+    tile = nl.abs(nl.load(x))
+    return output(nisa.tensor_tensor(tile, tile, np.power, engine=nisa.vector_engine))                  # here
+
+
+@case(KEPT, "power on the vector engine")
+def power_on_gpsimd(x):
+    tile = nl.abs(nl.load(x))
+    first = nisa.tensor_tensor(tile, tile, np.power)
+    return output(nisa.tensor_tensor(first, tile, np.power, engine=nisa.gpsimd_engine))
+
+
+@case(BROKEN, "power of a number on the vector engine",
+      "the vector engine has no power, which 'tensor_scalar' asks of it")
+def scalar_power_on_vector(x):
+    return output(nisa.tensor_scalar(nl.abs(nl.load(x)), np.power, 2.0, engine=nisa.vector_engine))     # here
+
+
+@case(KEPT, "power of a number on the vector engine")
+def scalar_power(x):
+    return output(nisa.tensor_scalar(nl.abs(nl.load(x)), np.power, 2.0))
+
+
+@case(BROKEN, "power in PSUM", "Expected operand 'lhs' of 'tensor_tensor' to be in address space 'sbuf'")
+def power_in_psum(x):
+    tile = nl.load(x)
+    product = nl.matmul(tile, tile, transpose_x=True)
+    return output(nisa.tensor_tensor(product, nl.load(x[0:64, :]), np.power))                           # here
+
+
+@case(BROKEN, "product of float32 with bfloat16",
+      "'nc_matmul': multiplies float32 with float32 only, got float32 and bfloat16")
+def mixed_product(x):
+    tile = nl.load(x)
+    return output(nisa.nc_matmul(tile, nl.copy(tile, dtype=nl.bfloat16)))                               # here
+
+
+@case(KEPT, "product of float32 with bfloat16")
+def product_of_bfloat16(x):
+    tile = nl.copy(nl.load(x), dtype=nl.bfloat16)
+    return output(nisa.nc_matmul(tile, nl.copy(tile, dtype=nl.float16)))
+
+
+@case(BROKEN, "activation_reduce of generation 2", "'activation_reduce' with reduce_op 'maximum' needs generation 3",
+      "trn1")
+def reduces_by_maximum(x):
+    rows = nl.ndarray((128, 1), nl.float32)
+    return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.max, reduce_res=rows))        # here
+
+
+@case(CONTESTED, "activation_reduce by another operator", "'activation_reduce': reduces by maximum")
+def reduces_by_maximum_later(x):
+    rows = nl.ndarray((128, 1), nl.float32)
+    return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.max, reduce_res=rows))        # here
+
+
+@case(KEPT, "activation_reduce of generation 2", target="trn1")
+def reduces_by_add(x):
+    rows = nl.ndarray((128, 1), nl.float32)
+    return output(nisa.activation_reduce(np.exp, nl.load(x), reduce_op=np.add, reduce_res=rows))
+
+
+@case(CONTESTED, "a number as bias", "the bias of an activation is 1.0; it must be a float32, float16 or bfloat16 tile")
+def number_as_bias(x):
+    return output(nisa.activation(np.exp, nl.load(x), bias=1.0))                                        # here
+
+
+@case(KEPT, "a number as bias")
+def tile_as_bias(x):
+    return output(nisa.activation(np.exp, nl.load(x), bias=nisa.memset((128, 1), 1.0, nl.float32)))
+
+
+@case(BROKEN, "tensor_scalar on the scalar engine", "tensor_scalar of maximum and bypass on the scalar engine needs")
+def maximum_on_scalar(x):
+    return output(nisa.tensor_scalar(nl.load(x), np.maximum, 1.0, engine=nisa.scalar_engine))           # here
+
+
+@case(BROKEN, "tensor_scalar on the scalar engine of generation 2",
+      "tensor_scalar on the scalar engine needs generation 3", "trn1")
+def multiply_on_scalar(x):
+    return output(nisa.tensor_scalar(nl.load(x), np.multiply, 2.0, engine=nisa.scalar_engine))          # here
+
+
+@case(KEPT, "tensor_scalar on the scalar engine")
+def multiply_and_add_on_scalar(x):
+    return output(nisa.tensor_scalar(nl.load(x), np.multiply, 2.0, op1=np.add, operand1=1.0,
+                                     engine=nisa.scalar_engine))
+
+
+@case(BROKEN, "range_select of generation 2", "'range_select' needs generation 3 of the core", "trn1")
+def ranges(x):
+    low = nisa.memset((128, 1), 1.0, nl.float32)
+    return output(nisa.range_select(on_true_tile=nl.load(x), comp_op0=np.greater_equal, comp_op1=np.less,  # here
+                                    bound0=low, bound1=low, on_false_value=nl.fp32.min))
+
+
+@case(BROKEN, "PSUM of the GpSimd engine", "Expected operand 'src' of 'tensor_copy' to be in address space 'sbuf'")
+def gpsimd_copy_of_psum(x):
+    tile = nl.load(x)
+    return output(nisa.tensor_copy(nl.matmul(tile, tile, transpose_x=True), engine=nisa.gpsimd_engine))  # here
+
+
+@case(CONTESTED, "PSUM of an instruction of GpSimd", "operand 'src' of 'affine_select' is in PSUM")
+def selects_in_psum(x):
+    tile = nl.load(x)
+    p, f = nl.mgrid[0:64, 0:64]
+    return output(nisa.affine_select(p >= f, nl.matmul(tile, tile, transpose_x=True), 0.0))              # here
+
+
+@case(BROKEN, "result of a product in two banks", "the result of 'nc_matmul' takes bytes 400 to 2447")
+def crosses_banks(x):
+    tile, sums = nl.load(x), nl.ndarray((64, 1024), nl.float32, buffer=nl.psum)
+    wide = nl.ndarray((128, 512), nl.float32)
+    wide[...] = 1.0
+    sums[:, 100:612] = nisa.nc_matmul(tile, wide)                                                        # here
+    return output(sums)
+
+
+@case(KEPT, "result of a product in two banks")
+def fills_a_bank(x):
+    tile, sums = nl.load(x), nl.ndarray((64, 1024), nl.float32, buffer=nl.psum)
+    wide = nl.ndarray((128, 512), nl.float32)
+    wide[...] = 1.0
+    sums[:, 512:1024] = nisa.nc_matmul(tile, wide)
+    return output(sums[:, 512:1024])
+
+
+@case(BROKEN, "steps of a pattern", "operand 'src' of 'reciprocal' steps through 5 free dims")
+def five_free_dims(x):
+    tile = nl.ndarray((4, 4, 4, 4, 4, 4), nl.float32)
+    tile[...] = 1.0
+    return output(nisa.reciprocal(tile[:, 0:3, 0:3, 0:3, 0:3, 0:3]))                                     # here
+
+
+@case(BROKEN, "elements of an instruction", "has 65600 elements in each partition")
+def too_many_elements(x):
+    tile = nl.ndarray((4, 65600), nl.int8)
+    tile[...] = 1
+    return output(nisa.tensor_copy(tile))                                                                # here
+
+
+@case(CONTESTED, "operators of GpSimd", "the gpsimd engine has no maximum, which 'tensor_tensor' asks of it")
+def maximum_on_gpsimd(x):
+    tile = nl.load(x)
+    return output(nisa.tensor_tensor(tile, tile, np.maximum, engine=nisa.gpsimd_engine))                 # here
+
+
+# -- on every executor -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken(on, name):
+    function, text, target = BROKEN[name]
+    with pytest.raises(KernelError) as error:
+        run(on, kernel_for(function, target), X)
+    assert text in error.value.headline
+    assert error.value.at is not None and error.value.at.line == line_of(function)
+    assert error.value.advice[1]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept(on, name):
+    function, _, target = KEPT[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeviceRuleWarning)
+        run(on, kernel_for(function, target), X)
+
+
+@pytest.mark.parametrize("name", CONTESTED)
+def test_contested(on, name):
+    function, text, target = CONTESTED[name]
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always", DeviceRuleWarning)
+        run(on, kernel_for(function, target), X)
+    found = [w for w in shown if w.category is DeviceRuleWarning]
+    assert any(text in str(w.message) and w.lineno == line_of(function) and w.filename == __file__ for w in found)
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+NOT_ON_ISA = ("eager", "interpreter", "jit")                # streams are made by the rules, whatever the level
+
+
+@pytest.mark.parametrize("executor", NOT_ON_ISA)
+def test_off(executor, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeviceRuleWarning)
+        np.testing.assert_allclose(run(executor, kernel_for(starts_anywhere, "trn2"), X), np.exp(X[5:25]), rtol=1e-6)
+        run(executor, kernel_for(number_as_bias, "trn2"), X)
+
+
+@pytest.mark.parametrize("executor", NOT_ON_ISA)
+def test_warn(executor, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DeviceRuleWarning)
+        with pytest.warns(DeviceRuleWarning, match="begins at partition 5 and has 20 partitions") as shown:
+            made = run(executor, kernel_for(starts_anywhere, "trn2"), X)
+    np.testing.assert_allclose(made, np.exp(X[5:25]), rtol=1e-6)
+    assert str(shown[0].message) == (
+        "operand 'src' of 'activation' begins at partition 5 and has 20 partitions [NKI-START-PARTITION]; lay the tile "
+        "out from such a partition, or move its rows with nisa.dma_copy first")
+
+
+def test_error(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
+    with pytest.raises(KernelError, match="the bias of an activation is 1.0"):
+        run(on, kernel_for(number_as_bias, "trn2"), X)
+    run(on, kernel_for(tile_as_bias, "trn2"), X)
+
+
+def test_the_level_is_read_at_each_call(on, monkeypatch):
+    kernel = kernel_for(number_as_bias, "trn2")
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
+    run(on, kernel, X)
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
+    with pytest.raises(KernelError, match="the bias of an activation is 1.0"):
+        run(on, kernel, X)
+
+
+def test_no_such_level(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "strict")
+    with pytest.raises(UnknownLevel) as error:
+        run(on, kernel_for(tile_as_bias, "trn2"), X)
+    assert str(error.value) == ("error: NKI_MLIR_DEVICE_RULES is 'strict' [NKI-DEVICE-RULES]\n"
+                                "  fix: set it to off, warn or error; unset, broken rules are errors and doubtful ones "
+                                "warnings")
+    assert isinstance(error.value, NkiMlirError)
