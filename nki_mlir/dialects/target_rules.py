@@ -18,61 +18,65 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import SINCE, engines_of
 
 
-class StartPartition(KernelError):
+class TargetRule(KernelError):
+    """A rule of the device that an instruction breaks."""
+
+
+class StartPartition(TargetRule):
     code = "NKI-START-PARTITION"
     message = "operand '{operand}' of '{op}' begins at partition {start} and has {count} partitions"
     why = "the {engine} engine begins {count} partitions only at {legal}"
     fix = "lay the tile out from such a partition, or move its rows with nisa.dma_copy first"
 
 
-class SpreadPartition(KernelError):
+class SpreadPartition(TargetRule):
     code = "NKI-PARTITION-BROADCAST"
     message = "operand '{operand}' of '{op}' is one partition that {count} lanes read"
     why = "each lane of the {engine} engine reads its own partition"
     fix = "copy the partition to all of them with nisa.dma_copy first"
 
 
-class TooManyDims(KernelError):
+class TooManyDims(TargetRule):
     code = "NKI-PATTERN-DIMS"
     message = "operand '{operand}' of '{op}' steps through {count} free dims"
     why = "an access pattern of {target} has at most {limit}"
     fix = "split the operation, or copy the operand so that fewer steps describe it"
 
 
-class TooManyElements(KernelError):
+class TooManyElements(TargetRule):
     code = "NKI-PATTERN-ELEMENTS"
     message = "operand '{operand}' of '{op}' has {count} elements in each partition"
     why = "an instruction of {target} accesses at most {limit} in {space}"
     fix = "split the operation along a free dim"
 
 
-class CrossesBank(KernelError):
+class CrossesBank(TargetRule):
     code = "NKI-PSUM-BANK"
     message = "the result of '{op}' takes bytes {first} to {last} of its buffer's rows, in more than one PSUM bank"
     why = "a product is accumulated in one bank of {limit} bytes"
     fix = "begin the result at a multiple of {limit} bytes"
 
 
-class MemoryOfEngine(KernelError):
+class MemoryOfEngine(TargetRule):
     code = "NKI-ENGINE-MEMORY"
     message = "operand '{operand}' of '{op}' is in PSUM, which the gpsimd engine of {target} does not see"
     fix = "copy it to SBUF first, or use the vector engine"
 
 
-class NotOnTarget(KernelError):
+class NotOnTarget(TargetRule):
     code = "NKI-GENERATION"
     message = "{what} needs generation {needs} of the core, and {target} is generation {has}"
     fix = "{instead}"
 
 
-class NotOnEngine(KernelError):
+class NotOnEngine(TargetRule):
     code = "NKI-ENGINE-OPERATION"
     message = "the {engine} engine has no {what}, which '{op}' asks of it"
     why = "{what} is of the {engines} engine"
     fix = "leave the engine to the compiler, or name one that has it"
 
 
-class RuleOfTarget(KernelError):
+class RuleOfTarget(TargetRule):
     code = "NKI-TARGET-RULE"
     message = "'{op}': {what}"
     fix = "{instead}"

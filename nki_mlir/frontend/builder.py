@@ -175,8 +175,8 @@ class Builder:
         verify_mask(op)
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
-        if self.rules is not DeviceRules.OFF:
-            self.check_device(op, known)
+        if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
+            return None
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
         for field, view in zip(present, used):
@@ -184,14 +184,21 @@ class Builder:
                 self.wrote(op, view.buffer, symbols)
         return op
 
-    def check_device(self, op: Op, known: dict[Any, Any]) -> None:
-        """Report the rules of the target that an operation breaks; ``known`` keeps which they are."""
+    def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
+        """Report the rules of the target that an operation breaks; ``known`` keeps which they are.
+
+        False: the operation is not to be performed.
+        """
         key = op.ranges, bool(op.mask or op.limits)
         found = known.get(key)
         if found is None:
             found = known[key] = findings(op, self.machine)
         for finding in found:
             self.report(finding.error, finding.contested)
+        return True
+
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
+        """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
 
     def report(self, error: KernelError, contested: bool = True) -> None:
         """A rule of the device that the kernel breaks where it stands."""

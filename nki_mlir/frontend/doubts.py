@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
 from nki_mlir.frontend.tensor import View
 
-REFUSALS = OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
+REFUSALS = OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule
 
 
 @dataclass(eq=False)

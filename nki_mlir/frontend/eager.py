@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
@@ -31,6 +33,7 @@ class EagerBuilder(Builder):
         self.fill = fill
         self.doubts = doubts if doubts is not None else Doubts()
         self.scopes = Scopes(self.doubts, self)
+        self.considering = False            # the operation that is emitted is to be checked only
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
 
     def program_id(self, axis: int) -> int:
@@ -66,6 +69,20 @@ class EagerBuilder(Builder):
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
+
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
+        """Whether it would break a rule is asked of capture, which knows what else reads the result."""
+        if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
+            self.considering = True
+            try:
+                self.emit(cls, views, mask, **attributes)
+            except KernelError:
+                self.doubts.found = True
+            finally:
+                self.considering = False
+
+    def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
+        return super().check_device(op, known) and not self.considering
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
     def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:

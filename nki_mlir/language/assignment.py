@@ -86,6 +86,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     builder = active()
     taken = builder.symbolic and builder.take_back(made.operand)
     if not taken and target.dtype is value.dtype and not made.is_masked:
+        builder.consider(made.cls, made.views | {"dst": beside(made, target)}, made.mask, **made.attributes)
         return False                    # it stands already: a copy gives the same bits
     emit(made.cls, made.views | {"dst": beside(made, target)}, made.mask, **made.attributes)
     return True
@@ -117,5 +118,7 @@ def accumulate(target: Any, value: Any) -> Any:
             and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
         emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
     else:
+        if made is not None and target.buffer.space == PSUM and "accumulate" in made.cls.attributes:
+            builder.consider(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
         combine("add", target, value)
     return target
