@@ -3,8 +3,11 @@
 
 from math import inf
 
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, DType
 
+from .spelling import BETA_HINTS, respelled
 from .writer import DTYPES, Facts, Loop, Output, Program, Tile, Writer
 
 RULES: list = []
@@ -26,6 +29,7 @@ def rule(weight: int = 1, rules: list = RULES):
 class BetaWriter(Writer):
     dtypes = tuple(d for d in DTYPES if d.name != "float8_e4m3fn")
     rules, meetings = RULES, MEETINGS
+    modules, hints = {"nl": nl, "nisa": nisa}, BETA_HINTS
     grids: tuple[tuple[int, ...], ...] = ((), (), (), (), (), (2,), (3,), (2, 2), (1, 3))
 
     # -- masks ---------------------------------------------------------------------------------------------------------
@@ -216,5 +220,5 @@ class BetaWriter(Writer):
         if self.maybe(8):
             self.outputs.append(self.pick(*self.outputs))       # returned twice
         tail = f"    return {', '.join(o.name for o in self.outputs)}"
-        return Program("\n".join([head, *self.declared, *self.lines, tail, ""]), self.inputs, self.outputs, self.used,
-                       self.grid, self.ranks)
+        text = respelled("\n".join([head, *self.declared, *self.lines, tail]), self.draw, self.modules, self.hints)
+        return Program(text, self.inputs, self.outputs, self.used, self.grid, self.ranks)

@@ -6,9 +6,12 @@ Its operations are in ``current_rules``.
 
 from math import inf
 
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
 
 from .beta import BetaWriter, kind
+from .spelling import CURRENT_HINTS
 from .writer import DTYPES, Facts, Loop, Tile
 
 RULES: list = []
@@ -25,6 +28,7 @@ def rule(weight: int = 1, rules: list = RULES):
 class CurrentWriter(BetaWriter):
     dtypes = DTYPES
     rules, meetings = RULES, MEETINGS
+    modules, hints = {"nl": nl, "nisa": nisa}, CURRENT_HINTS
     grids = ((), (), (), (), (), (2,))
     dynamic = 0                 # loops of the device that are open
 

@@ -1,57 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The random kernels draw from all of the op tables: what they leave out is listed here, with the reason."""
+"""The random kernels draw every name and parameter of the language: what they leave out is listed here, with the reason.
 
-import inspect
+``python -m tests.random_programs.table`` prints how often each was drawn.
+"""
+
 import random
-import re
 
 import pytest
-
-from nki_mlir.language.beta import isa as beta_isa
-from nki_mlir.language.beta import language as beta_nl
-from nki_mlir.language.current import isa as current_isa
-from nki_mlir.language.current import language as current_nl
-from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.alu import ALU
 
 from ..language import surface_beta
 from ..language_current import test_names as surface_current
 from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
 from .current import CurrentWriter
+from .drawn import Drawn
 from .writer import DTYPES
 
 BETA = {"nl": {*surface_beta.LANGUAGE}, "nisa": {*surface_beta.ISA}}
 CURRENT = {"nl": {*surface_current.LANGUAGE, *surface_current.OTHER_LANGUAGE.split()},
            "nisa": {*surface_current.ISA, *surface_current.OTHER_ISA.split()}}
-QUERIES = {"num_programs", "program_id", "program_ndim", "get_nc_version",
-           "get_nc_sub_version", "unique_name", "is_hbm", "is_on_chip", "is_psum", "is_sbuf",
-           "par_dim", "static_cast", "empty_like", "ds", "no_reorder", "shared_constant", "shared_identity_matrix"}
-OTHER_TESTS = {"device_print",                                                        # output
-               "random_seed", "rand", "dropout", "rand_get_state", "rand_set_state",    # of instructions that are drawn
-               "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"}                # of the current generation: removed
-NOT_NAMED = {"select", "bypass", "arith_shift_right"}        # operators that functions are lowered to
-NOT_BETA = {"float8_e4m3fn", "abs_max", "abs_min", "gelu_apprx_sigmoid_dx"}
-NOT_CURRENT = {"average"}                                    # of partitions only
+
+# No operations: kinds of values, errors, other names of what is drawn.
+TYPES = {"nl.Tensor", "nl.DType", "nl.MemoryRegion", "nl.NKIObject", "nl.NkiTensor", "nl.tensor", "nl.range", "nl.bool",
+         "nl.bfp16", "nl.par_dim", "nl.par_dim(x=)", "nl.nc", "nl.spmd_dim", "nisa.fp32", "nisa.NkiInstruction",
+         "nisa.NkiValidationError", "nisa.VirtualRegister", "nisa.dma_engine"}
+# Engines that take some operands only: named where their instructions are tested.
+ENGINES = {"nisa.gpsimd_engine", "nisa.scalar_engine", "nisa.tensor_engine"}
+# Formats that are only packed or scales: of quantize_mx and nc_matmul_mx, drawn as bytes.
+PACKED = {"nl.float4_e2m1fn_x4", "nl.float8_e8m0fnu"}
+# Of partitions alone.
+PARTITIONS = {"nl.average"}
+# Removed from the current generation.
+REMOVED = {f"nisa.tensor_copy_dynamic_{side}{parameter}" for side in ("src", "dst")
+           for parameter in ("", "(dst=)", "(src=)", "(engine=)", "(name=)")}
+BETA_FORMS = ["loop.affine_range", "loop.sequential_range", "loop.static_range", "loop.range", "loop.while", "mask.or",
+              "mask.comparison", "mask.rows", "if", "update", "subscript.mgrid", "subscript.arange", "subscript.ellipsis",
+              "subscript.ds", "subscript.step", "subscript.one", "subscript.loop variable", "subscript.coefficient -1",
+              "subscript.coefficient 0", "subscript.coefficient 1", "subscript.coefficient 2", "view of a view",
+              "pattern on chip", "pattern written", "nl.load of vectors", "nl.store of vectors", "subscript.rank 2",
+              "subscript.rank 3", "subscript.rank 4", "subscript.rank 5", "gather of rows", "scatter of rows",
+              "mutable_tensor", "direct allocation", "blocks", "rounded total"]
+CURRENT_FORMS = ["loop.range", "loop.fori_loop", "loop.while_loop", "loop.dynamic_range", "ap of rank 2", "ap of rank 3",
+                 "ap of rank 4", "ap of rank 5", "ap of a view", "ap in HBM", "ap.step 0", "ap.step 1", "ap.step 2",
+                 *(f"ap.indirect_dim {k}" for k in range(5)),
+                 *(f"view.{form}" for form in ("slice", "subscript", "select", "permute", "split", "flatten", "expand",
+                                               "squeeze", "broadcast", "rearrange")),
+                 *(f"subscript.{form}" for form in ("all", "part", "step", "ds", "one", "negative", "ellipsis")),
+                 "chain written", "view of bytes", "dma_copy with vector_offset", "dma_copy with scalar_offset",
+                 "store with scalar_offset", "store with vector_offset", "nisa.sendrecv", "nisa.core_barrier",
+                 "ncc.all_reduce", "ncc.all_gather", "ncc.reduce_scatter", "ncc.all_to_all"]
 
 
-def texts(writer):
-    return "\n".join(writer(random.Random(n).randrange).program().text for n in range(900))
+def drawn(writer, programs: int) -> Drawn:
+    counts = Drawn(writer.modules)
+    for n in range(programs):
+        program = writer(random.Random(n).randrange).program()
+        counts.add(program.text, program.used)
+    return counts
 
 
-@pytest.mark.parametrize("writer, nl, isa, names, missing", [
-    (BetaWriter, beta_nl, beta_isa, BETA, NOT_BETA), (CurrentWriter, current_nl, current_isa, CURRENT, NOT_CURRENT)])
-def test_tables_are_drawn_from(writer, nl, isa, names, missing):
-    text = texts(writer)
-    left_out = []
-    for prefix, module in (("nl", nl), ("nisa", isa)):
-        functions = {n for n in names[prefix] if inspect.isfunction(getattr(module, n, None))}
-        left_out += [n for n in sorted(functions - QUERIES - OTHER_TESTS) if not re.search(rf"\b{prefix}\.{n}\b", text)]
-    named = [n for n in (*ALU, *ACTIVATIONS) if hasattr(nl, n) and n not in NOT_NAMED]
-    left_out += [n for n in named if not re.search(rf"\b(nl|np)\.{n}\b", text)]
-    left_out += [d.name for d in DTYPES if not re.search(rf"\bnl\.{d.name}_?\b", text)]
-    assert set(left_out) - missing == set()
-    loops = ["nl.affine_range(", "nl.sequential_range(", "nl.static_range(", " range("]
-    loops += ["scalar(True)", " | ", "mask="] if writer is BetaWriter else [
-        "nl.fori_loop(", "nl.while_loop(", "nl.dynamic_range(", ".ap(", ".view(", "scalar_offset=", "vector_offset="]
-    assert [form for form in loops if form not in text] == []
+@pytest.mark.parametrize("writer, names, forms, left_out", [
+    (BetaWriter, BETA, BETA_FORMS, TYPES | ENGINES),
+    (CurrentWriter, CURRENT, CURRENT_FORMS, TYPES | ENGINES | PACKED | PARTITIONS | REMOVED)], ids=["beta", "current"])
+def test_every_name_and_parameter_is_drawn(writer, names, forms, left_out):
+    counts = drawn(writer, 2500)
+    rows = dict(counts.rows(names))
+    assert [row for row, count in rows.items() if not count and row not in left_out] == []
+    assert [form for form in forms if not counts.forms[form]] == []
+    dtypes = {f"nl.{d.name}" for d in DTYPES} - {"nl.bool", "nl.float8_e4m3fn"}
+    assert {d for d in dtypes if not counts.calls[d]} == set()
+
+
+def test_what_is_left_out_is_there():
+    every = {row for writer, names in ((BetaWriter, BETA), (CurrentWriter, CURRENT))
+             for row, _ in Drawn(writer.modules).rows(names)}
+    assert {*TYPES, *ENGINES, *PACKED, *PARTITIONS, *REMOVED} <= every

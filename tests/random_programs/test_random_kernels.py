@@ -58,7 +58,7 @@ def check_beta(program):
 
 def check_current(program):
     """For the target that has all instructions."""
-    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa, "ncc": ncc}, jit=current_nki.jit)
+    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa, "ncc": ncc, "np": np}, jit=current_nki.jit)
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
         check_agreement(kernel, program)
 

@@ -4,4 +4,15 @@
 A rule gives False where there is nothing for it here.
 """
 
-from . import elementwise, instructions, memory, products, programs, reductions, searches, transfers  # noqa: F401
+from . import (  # noqa: F401
+    elementwise,
+    instructions,
+    less_used,
+    memory,
+    products,
+    programs,
+    reductions,
+    searches,
+    subscripts,
+    transfers,
+)

@@ -73,7 +73,7 @@ def invert(w: BetaWriter):
     w.made(f"nl.invert({a.text}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
-@rule(4)
+@rule(3)
 def unary(w: BetaWriter):
     fn = w.pick(*UNARY)
     w.note(f"nl.{fn}")
@@ -92,9 +92,9 @@ def unary(w: BetaWriter):
         if a.facts.bound == inf:
             facts = Facts()
         w.note(f"dtype.{dtype.name}")
-        return w.made(f"nl.{fn}({a.text}{asked}{w.mask(a.shape)})", a.shape, dtype, facts.cast(dtype))
+        return w.made(f"nl.{fn}({a.text}{asked}{w.mask(a.shape, often=w.maybe())})", a.shape, dtype, facts.cast(dtype))
     a = w.operand(None, w.dtypes, lambda t: t.facts.bound <= 40, "small")
-    return w.inexact(f"nl.{fn}({a.text}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32,
+    return w.inexact(f"nl.{fn}({a.text}, dtype=nl.float32{w.mask(a.shape, often=w.maybe())})", a.shape, FLOAT32,
                      (2 * table.ulp + 2) * ULP, 2 * table.absolute)
 
 

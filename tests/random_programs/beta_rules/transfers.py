@@ -31,7 +31,7 @@ def rows_by_index(w: BetaWriter):
                    f"dtype=nl.float32), op=np.add)")
 
 
-@rule()
+@rule(2)
 def dynamic_offset(w: BetaWriter):
     if w.F < 4:
         return False
@@ -41,13 +41,17 @@ def dynamic_offset(w: BetaWriter):
     w.note("nisa.tensor_copy_dynamic_src")
     n = w.F // 2
     p, f = f"nl.arange({w.P})[:, None]", f"nl.arange({n})[None, :]"
-    piece = w.made(f"nisa.tensor_copy_dynamic_src({a.text}[{p}, {at.text}[0, 0] + {f}])", (w.P, n), a.dtype, a.facts)
+    dtype, asked = (FLOAT32, ", dtype=nl.float32, engine=nisa.vector_engine") if w.maybe() else (a.dtype, "")
+    mask = w.mask((w.P, n), boxes=True)
+    piece = w.made(f"nisa.tensor_copy_dynamic_src({a.text}[{p}, {at.text}[0, 0] + {f}]{asked}{mask})", (w.P, n), dtype,
+                   a.facts.join(Facts(0, 1)).cast(dtype))
     if w.maybe():
         w.note("nisa.tensor_copy_dynamic_dst")
         name = w.name()
-        w.emit(f"{name} = nl.full(({w.P}, {w.F}), 1, {kind(a.dtype)})")
-        w.emit(f"nisa.tensor_copy_dynamic_dst(dst={name}[{p}, {at.text}[0, 0] + {f}], src={piece.text})")
-        w.keep(Tile(name, (w.P, w.F), a.dtype, a.facts.join(Facts(1, 1))))
+        w.emit(f"{name} = nl.full(({w.P}, {w.F}), 1, {kind(dtype)})")
+        w.emit(f"nisa.tensor_copy_dynamic_dst(dst={name}[{p}, {at.text}[0, 0] + {f}], src={piece.text}{asked}"
+               f"{w.mask((w.P, n), boxes=True)})")
+        w.keep(Tile(name, (w.P, w.F), dtype, piece.facts.join(Facts(1, 1))))
     return None
 
 

@@ -4,4 +4,15 @@
 A rule gives False where there is nothing for it here.
 """
 
-from . import elementwise, functions, memory, products, programs, reductions, searches, transfers  # noqa: F401
+from . import (  # noqa: F401
+    elementwise,
+    functions,
+    less_used,
+    memory,
+    patterns,
+    products,
+    programs,
+    reductions,
+    searches,
+    transfers,
+)

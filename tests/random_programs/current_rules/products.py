@@ -64,7 +64,7 @@ def microscaling(w: CurrentWriter):
     total, result = w.name("acc"), w.name()
     w.emit(f"{total} = nl.ndarray((4, 6), nl.float32, buffer=nl.psum)")
     w.emit(f"nisa.nc_matmul_mx({total}, {parts[0]}.view(nl.{element}_x4), {parts[2]}.view(nl.{element}_x4), {parts[1]}, "
-           f"{parts[3]})")
+           f"{parts[3]}{w.pick('', ', accumulate=False', f', tile_position=(0, 0), tile_size=({w.P}, 128)')})")
     w.emit(f"{result} = nl.ndarray((4, 6), nl.float32)")
     w.emit(f"nisa.tensor_copy({result}, {total})")
     w.store(Tile(result, (4, 6), FLOAT32, Facts()), 1e-4, 1e-3)
