@@ -15,6 +15,19 @@ from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import DynamicSlice
 
 
+class Shape(tuple):
+    """A shape; equal to lists of the same extents, too."""
+
+    __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: Any) -> bool:
+        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+
 class Dim(NamedTuple):
     """One dimension of a view: steps through partitions and free offset, and its extent."""
 

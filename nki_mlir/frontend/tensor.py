@@ -30,6 +30,7 @@ from nki_mlir.frontend.strides import (
     ZERO,
     Dim,
     Limit,
+    Shape,
     condition_of,
     expand_ellipsis,
     regrouped,
@@ -83,7 +84,7 @@ class View:
                  limits: tuple[Limit, ...] = (), mask: Mask | None = None) -> None:
         self.buffer, self.partition, self.free, self.dims, self.dtype = buffer, partition, free, dims, dtype
         self.limits, self.mask = limits, mask
-        self.shape = tuple([d[2] for d in dims])
+        self.shape = Shape([d[2] for d in dims])
         self._tile: Tile | None = None          # the operand record, where it is the same for every operation
 
     @classmethod

@@ -10,6 +10,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
+from nki_mlir.frontend import logic
 from nki_mlir.frontend.builder import Site, current
 from nki_mlir.frontend.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.frontend.index import Index, Mask
@@ -45,6 +46,9 @@ def site_of_caller() -> Site:
 
 class Runtime:
     """The methods that wrapped code calls."""
+
+    operand, both, either = staticmethod(logic.operand), staticmethod(logic.both), staticmethod(logic.either)
+    negation, invert = staticmethod(logic.negation), staticmethod(logic.invert)
 
     @staticmethod
     def iterate(iterable: Any, names: tuple, rolls_range: bool, place: tuple[int, int], target: str) -> Any:
@@ -92,9 +96,9 @@ class Runtime:
         return value
 
     @staticmethod
-    def invert(value: Any) -> Any:
-        """``~`` of a comparison is its negation, whether its operands are symbols or numbers."""
-        return not value if isinstance(value, bool) else ~value
+    def buffer_of(value: Any) -> Any:
+        """What ``value.buffer`` is to a kernel: of a tensor, a memory."""
+        return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
 
     @staticmethod
     def callee(function: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The AST of kernels and helpers, wrapped: ``for``, ``if``, annotated assignments, and callees.
+"""The AST of kernels and helpers, wrapped: ``for``, ``if``, conditions, annotated assignments, and callees.
 
 Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is ``tracing.Runtime``,
 reached through a closure cell, so no global of the user's module is touched.
@@ -14,16 +14,18 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
+from nki_mlir.frontend.logic import LogicWrapper
 from nki_mlir.frontend.positions import compiled
 from nki_mlir.frontend.source import Definition, definition
 
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 
 
-class Wrapper(ast.NodeTransformer):
+class Wrapper(LogicWrapper):
     """Routes the constructs through the runtime, with the names each has to watch."""
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
+        super().__init__(_call)
         self.is_kernel, self.depth, self.count = is_kernel, 0, itertools.count()
         self.loads = loaded([function])
 
@@ -31,7 +33,9 @@ class Wrapper(ast.NodeTransformer):
         if self.depth and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node)):
             return node         # a generator's loop drives a body elsewhere, which nobody watches: it unrolls
         self.depth += 1
+        returns, node.returns = self.plainly(node.returns), None
         self.generic_visit(node)
+        node.returns = returns
         self.depth -= 1
         return node
 
@@ -77,7 +81,8 @@ class Wrapper(ast.NodeTransformer):
         return [ast.copy_location(p, node.test) for p in pieces]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        self.generic_visit(node)
+        node.annotation, node.target = self.plainly(node.annotation), self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
         if node.value is None or not isinstance(node.target, ast.Name):
             return node
         nothing = ast.arguments([], [], None, [], [], None, [])
@@ -90,9 +95,12 @@ class Wrapper(ast.NodeTransformer):
             node.value = ast.copy_location(_call("named", node.value, ast.Constant(node.targets[0].id)), node.value)
         return node
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """``tensor.buffer`` is a memory to the kernel."""
         self.generic_visit(node)
-        return ast.copy_location(_call("invert", node.operand), node) if isinstance(node.op, ast.Invert) else node
+        if node.attr == "buffer" and isinstance(node.ctx, ast.Load):
+            return ast.copy_location(_call("buffer_of", node.value), node)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

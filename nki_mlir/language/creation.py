@@ -15,6 +15,7 @@ from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import Buffer, View, check_on_chip_shape
 from nki_mlir.language.allocation import note_allocated
 from nki_mlir.machine import Engine
@@ -81,7 +82,7 @@ class ParDim(int):
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
     """(extents, position of a ``par_dim`` mark or None)."""
-    if type(shape) is tuple and all([type(n) is int for n in shape]):
+    if type(shape) in (tuple, Shape) and all([type(n) is int for n in shape]):
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]

@@ -14,6 +14,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
+from nki_mlir.language.regions import MemoryRegion, region_of
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -53,10 +54,18 @@ class Tensor(View):
     def name(self) -> str:
         return self.buffer.name
 
+    @property
+    def region(self) -> MemoryRegion:
+        """What the kernel sees as ``buffer``."""
+        return region_of(self.buffer)
+
     def __len__(self) -> int:
         return self.shape[0]
 
     def __bool__(self) -> bool:
+        """A parameter has been given; what a tile holds is known on the device."""
+        if self.buffer.role == "input" and self.shape == self.buffer.shape:
+            return True
         error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
         raise error.located(user_location())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
@@ -20,6 +20,7 @@ from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.parameters import check_parameters
+from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -34,16 +35,6 @@ uint8, uint16, uint32 = dtypes.UINT8.numpy, dtypes.UINT16.numpy, dtypes.UINT32.n
 bool_ = dtypes.BOOL.numpy
 
 
-class MemoryRegion(str):
-    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
-
-    shared = False
-
-
-sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
-hbm = private_hbm = MemoryRegion(HBM)
-shared_hbm = MemoryRegion(HBM)
-shared_hbm.shared = True
 tile_size = TileSize()
 par_dim = ParDim
 
@@ -92,10 +83,7 @@ def _space(buffer: Any) -> dict[str, Any]:
     region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer) if isinstance(buffer, str) else None
     if region is None:
         raise UnknownBuffer(found=buffer).located(ops.user_location())
-    return {"space": str(region), "shared": region.shared}
-
-
-REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_hbm": shared_hbm}
+    return {"space": region.space, "shared": region.shared}
 
 
 class HbmInitialValue(ops.KernelError):
@@ -104,6 +92,7 @@ class HbmInitialValue(ops.KernelError):
     fix = "make it with nl.ndarray and store to it"
 
 
+@makes(Tensor)
 def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))

@@ -17,6 +17,7 @@ from nki_mlir.language.current.errors import NkiTypeError, invalid, require, use
 from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.regions import makes
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType, dtype_of
 
 
@@ -35,6 +36,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
     return partition, byte
 
 
+@makes(NkiTensor)
 @reported
 def ndarray(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
     """A tensor whose elements are not set."""

@@ -3,20 +3,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
-
-class Shape(tuple):
-    """A shape; equal to lists of the same extents, too."""
-
-    __slots__ = ()
-    __hash__ = tuple.__hash__
-
-    def __eq__(self, other: Any) -> bool:
-        return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
-
-    def __ne__(self, other: Any) -> bool:
-        return not self == other
 
 
 def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
@@ -14,7 +15,6 @@ from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unk
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
-from nki_mlir.language.current.strides import Shape
 from nki_mlir.scalar.dtypes import DType
 
 

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The memories that tensors of the beta generation are made in, and the type that ``nl.ndarray`` stands for."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.frontend.tensor import Buffer
+
+
+class MemoryRegion(str):
+    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
+
+    space: str
+    shared: bool
+
+    def __new__(cls, name: str, space: str = "", shared: bool = False) -> "MemoryRegion":
+        made = super().__new__(cls, name)
+        made.space, made.shared = space or name, shared
+        return made
+
+
+sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
+hbm = private_hbm = MemoryRegion(HBM)
+shared_hbm = MemoryRegion("shared_hbm", HBM, shared=True)
+REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_hbm": shared_hbm}
+
+
+def region_of(buffer: Buffer) -> MemoryRegion:
+    """What ``tensor.buffer`` is to a kernel."""
+    return shared_hbm if buffer.role == "output" else REGIONS[buffer.space]
+
+
+class MakesTensors:
+    """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
+
+    def __init__(self, function: Callable, kind: type) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.kind = function, kind
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(*arguments, **keywords)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self.kind)
+
+    def __or__(self, other: Any) -> Any:
+        return self.kind | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.kind
+
+    def __repr__(self) -> str:
+        return f"nl.{self.__name__}"            # type: ignore[attr-defined]
+
+
+def makes(kind: type) -> Callable[[Callable], MakesTensors]:
+    return lambda function: MakesTensors(function, kind)
