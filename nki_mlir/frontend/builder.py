@@ -55,6 +55,8 @@ class Builder:
         self.independent_programs = False           # programs must not write the same place
         self.known: dict[tuple, dict[Any, Any]] = {}        # by the outline of an operation: what was worked out for it
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
+        self.private: dict[Buffer, tuple] = {}      # tensors in private HBM: what tells each from the others
+        self.private_at: dict[tuple, int] = {}      # how many each place in the kernel has made
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
@@ -94,7 +96,13 @@ class Builder:
         return False
 
     def promote(self, buffer: Buffer) -> None:
-        """A private HBM tensor is returned: it becomes an output."""
+        """A private HBM tensor is returned: it becomes an output, which all programs share."""
+
+    def new_private(self) -> tuple:
+        """What a tensor in private HBM is known by when the kernel runs again: its place, and its number there."""
+        at = tuple(user_location()[:3])
+        self.private_at[at] = number = self.private_at.get(at, -1) + 1
+        return *at, number
 
     def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
         """The numbers of an unrolled loop, each for an iteration."""

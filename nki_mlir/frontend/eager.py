@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.device_rules import DeviceRules
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
@@ -19,16 +20,26 @@ from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import compile_op
 
 
+class PrivateResult(Exception):
+    """A program of several returns a tensor in private HBM: they run again, and share it. ``place`` tells which."""
+
+    def __init__(self, place: tuple) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class EagerBuilder(Builder):
     """One program of a grid. ``shared`` keeps the outputs that all programs write, in order of creation.
 
-    ``fill`` gives what fresh memory of a dtype holds, ``doubts`` keep what capture might refuse.
+    ``fill`` gives what fresh memory of a dtype holds, ``doubts`` keep what capture might refuse, ``results`` are the
+    places of tensors in private HBM that are outputs.
     """
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), shared: list[np.ndarray] | None = None,
                  target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0,
-                 doubts: Doubts | None = None) -> None:
+                 doubts: Doubts | None = None, results: Container[tuple] = ()) -> None:
         super().__init__(grid, target)
+        self.results = results
         self.point, self.shared, self.taken = point, shared if shared is not None else [], 0
         self.fill = fill
         self.doubts = doubts if doubts is not None else Doubts()
@@ -44,6 +55,14 @@ class EagerBuilder(Builder):
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+        private = self.new_private() if space == HBM and not shared else None
+        made = self.allocated(shape, dtype, space, shared or private in self.results, partition_dim, name)
+        if private is not None:
+            self.private[made] = private
+        return made
+
+    def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
+                  name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
                         scope=self.scopes.innermost(), role="output" if shared else "local")
         # Programs of one grid meet in the shared buffers: the n-th one of each is the same memory.
@@ -109,6 +128,8 @@ class EagerBuilder(Builder):
 
     def promote(self, buffer: Buffer) -> None:
         self.scopes.used(View.whole(buffer))
+        if prod(self.grid) > 1:
+            raise PrivateResult(self.private[buffer])
 
     def check_shared(self) -> None:
         super().check_shared()

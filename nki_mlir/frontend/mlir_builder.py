@@ -148,10 +148,13 @@ class MlirBuilder(Builder):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         name = self.new_name(name)
-        if shared or (space == "hbm" and ("output", *user_location()[:3]) in self.plan.reasons):
+        private = self.new_private() if space == "hbm" and not shared else None
+        if shared or (private is not None and ("output", *private) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
         buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
+        if private is not None:
+            self.private[buffer] = private
         named = self.plain_allocation
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
@@ -172,7 +175,7 @@ class MlirBuilder(Builder):
         return buffer
 
     def promote(self, buffer: Buffer) -> None:
-        self.requests.setdefault(("output", *buffer.place[:3]), "it is returned")
+        self.requests.setdefault(("output", *self.private[buffer]), "it is returned")
         raise NeedsValue
 
     def rename(self, buffer: Buffer, name: str) -> None:

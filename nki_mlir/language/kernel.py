@@ -32,7 +32,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
-from nki_mlir.language.results import Traced, assemble, check_written, traced
+from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates, traced
 from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -141,6 +141,7 @@ class Kernel:
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
+    must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
@@ -227,7 +228,7 @@ class Kernel:
             return programs[-1].buffers, programs[-1].structure
         captured = capture(self.func, body, self.grid, target=self.platform,
                            unroll_limit=self.options.get("unroll_limit", 50_000), rolls=self.rolls)
-        check_written(programs, self.location)
+        check_written(programs, self.location, self.must_write)
         variants = list(captured.variants.values())
         described = the_kernel(variants[0].module)
         shared = [TensorSpec(a.name, a.shape, a.dtype) for a in described.shared]       # type: ignore[arg-type]
@@ -235,7 +236,7 @@ class Kernel:
         if structure is None:           # the parameters that some program wrote, in their order
             written = {o.argument: o for v in variants for o in v.outputs}
             outputs = [written[k] for k in sorted(written)]
-            structure = "one" if len(outputs) == 1 else "tuple"
+            structure = structure_of_updates(len(outputs))
         results = []
         for output in outputs:
             argument = described.arguments[output.argument]

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError, Location
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.dialects.nki.movement import StoreOp
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.language.creation import emit
 
 
 class BadResult(KernelError, TypeError):
@@ -78,18 +81,30 @@ def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
 def _output(builder: Any, view: View, at: Any) -> Buffer:
     buffer = view.buffer
     if buffer.on_chip:
-        raise BadResult(what=f"the kernel returns {buffer.name}, a tensor in {buffer.space}; outputs are made with "
-                               "buffer=nl.shared_hbm").located(at)
+        return _copied_out(builder, view, at)
     if view.dtype is not buffer.dtype or not is_whole(view):
         raise BadResult(what=f"the kernel returns a part of {buffer.name}; outputs are whole tensors").located(at)
     if buffer.role == "local":
-        if math.prod(builder.grid) != 1:
-            raise BadResult(what=f"the kernel returns {buffer.name}, of which each program of the grid has its own; "
-                                   "outputs are made with buffer=nl.shared_hbm").located(at)
         if builder.symbolic and buffer.scope is not builder.scopes[0]:
             raise OutOfScope(name=buffer.name).located(at)
         builder.promote(buffer)
     return buffer
+
+
+def _copied_out(builder: Any, tile: View, at: Any) -> Buffer:
+    """An output that holds what the tile holds when the kernel ends."""
+    if math.prod(builder.grid) != 1:
+        raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, of which each "
+                               "program of the grid has its own").located(at)
+    made = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
+    builder.rename(made, tile.buffer.name)
+    made.place = at
+    try:
+        emit(StoreOp, {"dst": View.whole(made), "src": tile})
+    except KernelError as error:
+        error.at = at
+        raise
+    return made
 
 
 def is_whole(view: View) -> bool:
@@ -99,14 +114,22 @@ def is_whole(view: View) -> bool:
     return steps == inner and math.prod(view.shape) == math.prod(view.buffer.shape) and view.free.key == Index().key
 
 
-def check_written(programs: Sequence[Traced], at: Location | None) -> None:
-    """Each output is written by one program at least, and there is one output at least; ``at`` is the kernel."""
-    if not any(p.buffers for p in programs):
+def check_written(programs: Sequence[Traced], at: Location | None, must_write: bool = True) -> None:
+    """Each output is written by one program at least, and there is one output at least if it ``must_write``.
+
+    ``at`` is the kernel.
+    """
+    if must_write and not any(p.buffers for p in programs):
         raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters").located(at)
     never = set.intersection(*(set(p.unwritten) for p in programs))
     for name in sorted(never):
         error: KernelError = OutputNotWritten(what=f"the output {name} is never written")
         raise error.located(programs[0].unwritten.get(name))
+
+
+def structure_of_updates(count: int) -> str:
+    """The structure of a kernel that returns nothing: its results are the parameters that it wrote."""
+    return {0: "None", 1: "one"}.get(count, "tuple")
 
 
 def assemble(structure: str, values: Sequence[Any]) -> Any:

@@ -288,15 +288,6 @@ def test_annotated_parameters():
         nki.simulate(kernel)(numbers(4, 5))
 
 
-def test_outputs_in_private_memory():
-    def kernel(x):
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.hbm)
-        nisa.dma_copy(out, nl.load(x))
-        return out
-    with pytest.raises(AssertionError, match="shared_hbm"):
-        run("interpreter", kernel, numbers(4, 4))
-
-
 def test_a_users_assertion_keeps_its_message(on):
     def kernel(x):
         assert x.shape[0] == 5, "[NCC_INKI016] Kernel validation exception: five rows"

@@ -5,22 +5,24 @@ import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.frontend.builder import Builder, current
+from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
-from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, require, user_location, warn
-from nki_mlir.language.current.lowering import core_view
+from nki_mlir.language.current.assignment import assign
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn
+from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import capturing
-from nki_mlir.language.results import Traced, traced
+from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -30,6 +32,7 @@ class Kernel(CoreKernel):
     """A decorated function. ``kernel[2]`` runs it on both cores of a logical core."""
 
     rolls: ClassVar[bool] = False
+    must_write: ClassVar[bool] = False
 
     def __getitem__(self, cores: Any) -> Any:
         try:
@@ -89,7 +92,7 @@ class Kernel(CoreKernel):
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> Any:
         """Run the function's Python on a builder, which is current; what it returns."""
         self.check_annotations(bound)
-        region = regions.shared_hbm if builder.symbolic or builder.grid == (2,) else regions.private_hbm
+        region = regions.shared_hbm if builder.grid == (2,) else regions.private_hbm
         builder.properties["kernel"] = self
         if builder.symbolic:
             capture: Any = builder
@@ -108,7 +111,10 @@ class Kernel(CoreKernel):
         """The outputs of a captured kernel: what it returns, or the parameters that it writes."""
         returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor),
                               lambda v: output_view(v, self.location))
-        return traced(builder, returned, parameters, (), False, self.location)
+        made = traced(builder, returned, parameters, (), False, self.location)
+        if not made.buffers:
+            warn("the kernel returns no tensor and writes none of its parameters", self.location)
+        return made
 
     def check_annotations(self, bound: Bound) -> None:
         """Parameters annotated ``nt.tensor[shape]`` have that shape."""
@@ -122,13 +128,18 @@ class Kernel(CoreKernel):
 
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
-    """A returned tensor as the core's view of its buffer; ``at`` is the kernel."""
-    if tensor.buffer is not regions.shared_hbm:
-        raise NkiValidationError(f"the kernel returns {tensor.name}, a tensor in {tensor.buffer.value}; "
-                                 "outputs are made with buffer=nl.shared_hbm").located(at)
-    view = core_view(tensor)
-    same_bits = tensor.dtype is tensor.storage.dtype
-    return view.like(dtype=view.buffer.dtype) if same_bits else view
+    """A returned tensor as the core's view of its buffer, or of a copy where it is a part; ``at`` is the kernel."""
+    if tensor.indirection is None:
+        view = core_view(tensor)
+        view = view.like(dtype=carrier(tensor.dtype))
+        if tensor.on_chip or (view.dtype is view.buffer.dtype and is_whole(view)):
+            return view
+    if prod(active().grid) != 1:
+        raise BadResult(what=f"the kernel returns a part of {tensor.name} from several cores").located(at)
+    made = allocate(tensor.shape, tensor.dtype, regions.shared_hbm)
+    active().rename(made.storage.buffer, tensor.name)
+    assign(made, tensor)
+    return output_view(made, at)
 
 
 def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
@@ -163,7 +174,7 @@ class Simulation:
         return Simulation(self.kernel[cores])
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target)
+        return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
 
 
 def simulate(kernel: Any) -> Simulation:

@@ -6,7 +6,7 @@ launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,12 @@ from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
+from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.current.elements import WrittenElements
 from nki_mlir.language.current.errors import invalid, warn
-from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
+from nki_mlir.language.eager_run import until_shared
+from nki_mlir.language.results import Traced, assemble, structure_of_updates
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.mesh import Mesh, run_programs
 
@@ -41,8 +42,8 @@ class Core(EagerBuilder):
     in."""
 
     def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray],
-                 elements: WrittenElements) -> None:
-        super().__init__(grid, point, target=target, fill=sentinel)
+                 elements: WrittenElements, results: Container[tuple] = ()) -> None:
+        super().__init__(grid, point, target=target, fill=sentinel, results=results)
         self.common, self.elements = common, elements
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
@@ -50,11 +51,10 @@ class Core(EagerBuilder):
         if buffer.role == "output":
             self.elements.note(op, buffer)
 
-    def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0,
-                 name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+    def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
+                  name: str) -> Buffer:
         key = name or self.taken
-        made = super().allocate(shape, dtype, space, partition_dim=partition_dim, name=name, attributes=attributes)
+        made = super().allocated(shape, dtype, space, False, partition_dim, name)
         if shared:
             made.role = "output"
             self.taken += 1
@@ -68,8 +68,8 @@ class Core(EagerBuilder):
 class UnroundedCore(Core):
     """A core whose writes do not round."""
 
-    def __init__(self, *given: Any, exact: ExactMemory) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, exact: ExactMemory, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.exact = exact
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
@@ -118,12 +118,13 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
-def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: str) -> Any:
-    """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place."""
+def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: str, updates: bool = True) -> Any:
+    """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place.
+
+    A kernel that returns nothing gives those with ``updates``, else None.
+    """
     grid = kernel.grid
-    count = grid[0] if grid else 1
     bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
-    common: dict[Any, np.ndarray] = {}
     given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
@@ -132,34 +133,39 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     if not rounds():
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())
-    elements = WrittenElements()
-    cores = [core(grid, (number,) if grid else (), target, common, elements) for number in range(count)]
-    results = run_programs(lambda number: _run(kernel, cores[number], bound, used), count)
-    check_written(results[0], cores, elements, kernel.location)
+    traced, values = until_shared(grid, used, lambda results: run_cores(kernel, bound, used, partial(
+        core, grid, target=target, results=results), updates))
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
-
-    def out(tensor: NkiTensor) -> Any:
-        handle = tensor.storage.buffer.handle
-        whole = tensor.offset == 0 and tuple(tensor.shape) == tensor.storage.buffer.shape
-        if whole and id(handle) in back and tensor.dtype.numpy == handle.dtype:
-            return back[id(handle)]
-        value = handle if whole and tensor.dtype.numpy == handle.dtype else tensor.sim_value
-        assert value is not None
-        return from_numpy(value, name)
-    return map_leaves(results[0], lambda v: isinstance(v, NkiTensor), out)
+    return assemble(traced, [back[id(v)] if id(v) in back else from_numpy(v, name) for v in values])
 
 
-def check_written(returned: Any, cores: Sequence[Core], elements: WrittenElements, at: Location | None) -> None:
+def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Callable[..., Core],
+              updates: bool) -> tuple[str, list[np.ndarray]]:
+    """The structure of the results, and their arrays; those of inputs are the ones of ``arrays``."""
+    common: dict[Any, np.ndarray] = {}
+    elements = WrittenElements()
+    cores = [core(point=point, common=common, elements=elements) for point in np.ndindex(*kernel.grid)]
+    programs = run_programs(lambda number: _run(kernel, cores[number], bound, arrays), len(cores))
+    check_written(programs[0].buffers, cores, elements, kernel.location)
+    structure, buffers = programs[0].structure, programs[0].buffers
+    if structure is not None:
+        return structure, [b.handle for b in buffers]
+    written = {id(b.handle) for p in programs for b in p.buffers}
+    values = [a for a in arrays if id(a) in written] if updates else []
+    return structure_of_updates(len(values)), values
+
+
+def check_written(results: Sequence[Buffer], cores: Sequence[Core], elements: WrittenElements, at: Location | None
+                  ) -> None:
     """Some core has written each tensor that is returned; ``at`` is the kernel. A warning where some elements are not.
     """
     written = {id(buffer.handle) for core in cores for buffer in core.written}
-    for _, tensor in leaves_of(returned, lambda v: isinstance(v, NkiTensor)):
-        buffer = tensor.storage.buffer
+    for buffer in results:
         if buffer.role != "output":
             continue
         if id(buffer.handle) not in written:
@@ -174,12 +180,12 @@ def check_written(returned: Any, cores: Sequence[Core], elements: WrittenElement
                  f"element {first}: {held}", buffer.place or at)
 
 
-def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Any:
+def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Traced:
     """One core's run."""
     token = current.set(core)
     try:
         parameters = [core.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
-        return kernel.call(core, bound, parameters)
+        return kernel.trace(core, kernel.func, bound, parameters)
     except NkiMlirError as error:
         raise error.located(raised_at(error.__traceback__)) from None
     finally:
