@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions that compute each element by itself, and the totals that some of them keep (sections 4.2, 4.3, 4.4)."""
+
+from typing import Any
+
+import numpy as np
+
+from ..memory import PSUM
+from .enums import engine, reduce_cmd
+from .operands import (
+    Instruction,
+    accumulated,
+    activate,
+    combine,
+    combine_bits,
+    floats,
+    is_bitwise,
+    moved,
+    numbers,
+    operand,
+    operator,
+    put,
+    require,
+    rows,
+)
+from .tensor import NkiTensor
+
+FP32_MIN = -3.4028235e38
+
+
+def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = engine.unknown,
+                  name: str | None = None) -> Instruction:
+    """4.3: dst = op(data1, data2)."""
+    if is_bitwise(op):
+        return put(dst, combine_bits(op, rows(data1), rows(data2)))
+    if exact(engine, op, dst, data1, data2):
+        return put(dst, combine(op, rows(data1).astype(np.int64), rows(data2).astype(np.int64)), wrap=True)
+    return put(dst, combine(op, floats(data1), floats(data2)))
+
+
+def exact(chosen: Any, op: Any, *operands: Any) -> bool:
+    """4.3: 32-bit integers are added, subtracted, multiplied as integers, which wrap (open 14, 16); on GpSimd.
+
+    GpSimd has no access to PSUM, and a kernel may choose another engine, which computes in float32.
+    """
+    integers = all(t.dtype.name in ("int32", "uint32") if isinstance(t, NkiTensor) else isinstance(t, int) for t in operands)
+    near = not any(isinstance(t, NkiTensor) and t.space == PSUM for t in operands)
+    return integers and near and chosen in (engine.unknown, engine.gpsimd) and operator(op) in ("add", "subtract", "multiply")
+
+
+def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
+                  operand1: Any = None, reverse1: bool = False, engine: Any = engine.unknown,
+                  name: str | None = None) -> Instruction:
+    """4.3: dst = op1(op0(data, operand0), operand1); a reversed operation has its operands swapped."""
+    require(op1 is not None or operand1 is None, "operand1 belongs to op1")
+    steps = [(op0, operand0, reverse0)] + ([(op1, operand1, reverse1)] if op1 is not None else [])
+    bits = is_bitwise(op0)
+    require(all(is_bitwise(op) == bits for op, _, _ in steps), "both operations are bitwise, or both arithmetic")
+    if bits:
+        value = rows(data)
+        for op, number, reverse in steps:
+            value = combine_bits(op, value, numbers(number, value.dtype), reverse)
+        return put(dst, value)
+    if all(exact(engine, op, dst, data, number) for op, number, _ in steps):
+        value = rows(data).astype(np.int64)
+        for op, number, reverse in steps:
+            value = combine(op, value, numbers(number, np.dtype(np.int64)), reverse)
+        return put(dst, value, wrap=True)
+    value = floats(data)
+    for op, number, reverse in steps:
+        value = combine(op, value, operand(number), reverse)
+    return put(dst, value)
+
+
+def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
+                         reverse1: bool = False, name: str | None = None) -> Instruction:
+    """4.3: dst = op1(op0(data, operand0), operand1), operand1 a tile."""
+    value = combine(op0, floats(data), operand(operand0), reverse0)
+    return put(dst, combine(op1, value, floats(operand1), reverse1))
+
+
+def tensor_copy(dst: Any, src: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
+    """4.3: bits where the dtypes are the same, through float32 elsewhere."""
+    return moved(dst, src)
+
+
+def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: bool = False,
+                           name: str | None = None) -> Instruction:
+    """4.3: where the predicate is not 0 (is 0, reversed) dst gets src, elsewhere it keeps what it has."""
+    chosen = (rows(predicate) != 0) != reverse_pred
+    if isinstance(src, (int, float)):
+        return put(dst, np.full(chosen.shape, src, np.float32), where=chosen)
+    require(src.dtype == dst.dtype, "tensor_copy_predicated does not change the dtype")
+    return moved(dst, src, where=chosen)
+
+
+def memset(dst: Any, value: Any, engine: Any = engine.unknown, name: str | None = None) -> Instruction:
+    """4.3: the value in the dtype of the destination."""
+    shape = rows(dst, unwritten=True).shape
+    if isinstance(value, int):
+        return put(dst, np.full(shape, value, np.int64))
+    return put(dst, np.full(shape, value, np.float32))
+
+
+def reciprocal(dst: Any, data: Any, name: str | None = None) -> Instruction:
+    """4.3: 1 / data."""
+    with np.errstate(divide="ignore"):
+        return put(dst, np.float32(1) / floats(data))
+
+
+def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
+               reduce_res: Any = None, reduce_cmd: Any = reduce_cmd.idle, name: str | None = None) -> Instruction:
+    """4.2: dst = op(data * scale + bias); the Scalar Engine's registers add up what is not yet rounded."""
+    value = activate(op, floats(data) * operand(scale) + operand(0.0 if bias is None else bias))
+    put(dst, value)
+    total = accumulated("scalar", reduce_cmd, "add", value)
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
+                      name: str | None = None) -> Instruction:
+    """4.2: activation whose total starts anew."""
+    value = activate(op, floats(data) * operand(scale) + operand(0.0 if bias is None else bias))
+    put(dst, value)
+    total = accumulated("scalar", reduce_cmd.reset_reduce, operator(reduce_op), value)
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def activate2(dst: Any, op: Any, data: Any, imm0: Any, imm1: Any, op0: Any, op1: Any, relu_param: Any = 0.0,
+              reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None, reduce_res: Any = None,
+              reduce_cmd: Any = reduce_cmd.idle, name: str | None = None) -> Instruction:
+    """4.2: dst = op(op1(op0(data, imm0), imm1))."""
+    value = floats(data)
+    for function, number, reverse in ((op0, imm0, reverse0), (op1, imm1, reverse1)):
+        if operator(function) != "bypass":
+            value = combine(function, value, operand(number), reverse)
+    value = activate(op, value, operand(relu_param))
+    put(dst, value)
+    total = accumulated("scalar", reduce_cmd, "add" if reduce_op is None else operator(reduce_op), value)
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def exponential(dst: Any, src: Any, max_value: Any = 0.0, reduce_res: Any = None, reduce_cmd: Any = reduce_cmd.idle,
+                reduce_init: Any = 0.0, name: str | None = None) -> Instruction:
+    """4.3: dst = exp(src - max_value), and its sum."""
+    value = activate("exp", floats(src) - operand(max_value))
+    put(dst, value)
+    total = accumulated("vector", reduce_cmd, "add", value, operand(reduce_init))
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any = None,
+                         reverse0: bool = False, reduce_cmd: Any = reduce_cmd.reset_reduce, reduce_init: Any = None,
+                         reduce_res_negate: bool = False, name: str | None = None) -> Instruction:
+    """4.3: dst = op0(data, operand0), and what reduce_op makes of it along the free axes."""
+    value = combine(op0, floats(data), operand(operand0), reverse0)
+    put(dst, value)
+    total = accumulated("vector", reduce_cmd, operator(reduce_op), value, None if reduce_init is None else operand(reduce_init))
+    return Instruction() if reduce_res is None else put(reduce_res, -total if reduce_res_negate else total)
+
+
+def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
+                 reduce_cmd: Any = reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = "maximum",
+                 range_start: int = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> Instruction:
+    """4.3: keeps the elements whose place, from range_start on, is in both ranges."""
+    data = floats(on_true_tile)
+    place = np.broadcast_to(np.arange(range_start, range_start + data.shape[1], dtype=np.float32), data.shape)
+    inside = (combine(comp_op0, place, operand(bound0)) != 0) & (combine(comp_op1, place, operand(bound1)) != 0)
+    value = np.where(inside, data, np.float32(FP32_MIN))
+    put(dst, value)
+    total = accumulated("vector", reduce_cmd, "maximum", value)
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
+                  reduce_cmd: Any = reduce_cmd.idle, reduce_op: Any = "maximum", reverse_pred: bool = False,
+                  name: str | None = None) -> Instruction:
+    """4.3: dst = on_true where the predicate holds, else on_false; the largest of it."""
+    chosen = (rows(predicate) != 0) != reverse_pred
+    value = np.where(chosen, floats(on_true), operand(on_false)).astype(np.float32)
+    put(dst, value)
+    total = accumulated("vector", reduce_cmd, "maximum", value)
+    return Instruction() if reduce_res is None else put(reduce_res, total)
+
+
+def pattern_values(partitions: int, pattern: Any, offset: Any, channel_multiplier: int) -> np.ndarray:
+    """4.4: offset + p * channel_multiplier + the sum of step * index, 32-bit integers that wrap."""
+    require(len(pattern) <= 4, "a pattern has at most four [step, count]")
+    total = np.zeros((), np.int64)
+    for step, count in pattern:
+        total = total[..., None] + step * np.arange(count)
+    channels = np.arange(partitions)[:, None] * channel_multiplier
+    return (total.reshape(1, -1) + channels + int(offset)).astype(np.int32)
+
+
+def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: str | None = None) -> Instruction:
+    """4.4: the pattern's numbers in the dtype of the destination."""
+    values = pattern_values(rows(dst, unwritten=True).shape[0], pattern, offset, channel_multiplier)
+    return put(dst, values)
+
+
+def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: float,
+                  cmp_op: Any = "equal", offset: Any = 0, name: str | None = None) -> Instruction:
+    """4.4: keeps the elements where cmp_op(pattern's number, 0) holds."""
+    data = rows(on_true_tile)
+    values = pattern_values(data.shape[0], pattern, offset, channel_multiplier)
+    chosen = combine(cmp_op, values.astype(np.float64), np.float64(0)) != 0
+    put(dst, np.full(data.shape, on_false_value, np.float32), where=~chosen)
+    return moved(dst, on_true_tile, data, where=chosen)

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of nki.language that are not element by element (language, sections 5 and 6): memory, loops, programs."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DTYPES, dtype_of
+from ..memory import HBM, PSUM, SBUF, Storage, allocate
+from ..program import current
+from . import elementwise, generators, search, transfers
+from .operands import moved
+from .registers import VirtualRegister, require
+from .tensor import NkiTensor, Window
+
+
+class MemoryRegion(Enum):
+    """3.1"""
+
+    sbuf, psum, private_hbm, shared_hbm = "sbuf", "psum", "private_hbm", "shared_hbm"
+
+
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
+hbm = private_hbm
+SPACES = {sbuf: SBUF, psum: PSUM, private_hbm: HBM, shared_hbm: HBM}
+
+
+def is_sbuf(buffer: MemoryRegion) -> bool:
+    return buffer is sbuf
+
+
+def is_psum(buffer: MemoryRegion) -> bool:
+    return buffer is psum
+
+
+def is_hbm(buffer: MemoryRegion) -> bool:
+    return buffer in (private_hbm, shared_hbm)
+
+
+def is_on_chip(buffer: MemoryRegion) -> bool:
+    return buffer in (sbuf, psum)
+
+
+def region(storage: Storage) -> MemoryRegion:
+    """Where a tensor lies; inputs are shared where cores are two (8.2)."""
+    return getattr(storage, "region", shared_hbm if num_programs() > 1 else private_hbm)
+
+
+# -- creation (6.1) --------------------------------------------------------------------------------------------------------
+def ndarray(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "", address: Any = None) -> NkiTensor:
+    """Memory that nothing has written. Cores of a launch share what is in shared HBM, by name or by order (5)."""
+    if isinstance(shape, int):
+        shape = (shape,)
+    program = current()
+    made: NkiTensor
+    if buffer is shared_hbm:
+        rank = program.state.get("rank", 0)
+        key = rank, name or f"shared{program.count('shared')}"
+        if key in program.run.shared:
+            made = program.run.shared[key]
+            require(made.shape == tuple(shape) and made.dtype == dtype_of(dtype),
+                    f"Tensor {name} has mismatched shape or dtype across program instances")
+            return made
+        made = program.run.shared[key] = allocate(NkiTensor, shape, dtype, HBM, key[1])
+    else:
+        made = allocate(NkiTensor, shape, dtype, SPACES[buffer], name or f"{buffer.value}{program.count('tensors')}")
+    made.storage.region = buffer
+    return made
+
+
+def full(shape: Any, fill_value: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    tensor = ndarray(shape, dtype, buffer, name)
+    elementwise.memset(tensor, fill_value)
+    return tensor
+
+
+def zeros(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    return full(shape, 1, dtype, buffer, name)
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    return full(x.shape, 0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
+
+
+def tile(values: Any, dtype: Any, buffer: MemoryRegion = sbuf) -> NkiTensor:
+    """A new tile that holds values."""
+    values = np.asarray(values)
+    made = ndarray(values.shape, dtype, buffer)
+    made.write(values)
+    return made
+
+
+def shared_constant(constant: Any) -> NkiTensor:
+    """An array of the host, in HBM."""
+    values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    made = allocate(NkiTensor, values.shape, dtype_of(values.dtype), HBM, "constant", written=True)
+    made.storage.elements(made.dtype)[:values.size] = values.reshape(-1)
+    made.storage.region = shared_hbm
+    return made
+
+
+def shared_identity_matrix(n: int, dtype: Any = "uint8", dst: Any = None) -> NkiTensor:
+    values = np.eye(n)
+    if dst is None:
+        return tile(values, dtype)
+    dst.write(values)
+    return dst
+
+
+def rand(shape: Any, dtype: Any, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
+    """Uniform in [0, 1)."""
+    tensor = ndarray(shape, dtype, buffer, name)
+    generators.rand2(tensor, 0.0, 1.0)
+    return tensor
+
+
+def random_seed(seed: NkiTensor) -> None:
+    generators.set_rng_seed(seed)
+
+
+# -- movement (6.2) --------------------------------------------------------------------------------------------------------
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    made = ndarray(src.shape, src.dtype if dtype is None else dtype)
+    transfers.dma_copy(made, src)
+    return made
+
+
+def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    return tile(src.read().T, src.dtype if dtype is None else dtype)
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    transfers.dma_copy(dst, value)
+
+
+def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    made = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    moved(made, x)
+    return made
+
+
+def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    return tile(x.read().T, x.dtype if dtype is None else dtype, psum)
+
+
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+    """In PSUM, float32: x.T @ y of x (K, M), or x @ y of x (M, K)."""
+    left, right = (t.read().astype(np.float64) for t in (x, y))
+    return tile(((left.T if transpose_x else left) @ right).astype(np.float32), "float32", psum)
+
+
+def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
+    """out[p, j] = data[p, indices[p, j]] of the flattened free axes."""
+    made = ndarray(indices.shape, data.dtype)
+    search.nc_n_gather(made, data, indices)
+    return made if dtype is None else copy(made, dtype)
+
+
+def broadcast_to(x: NkiTensor, shape: Any, dtype: Any = None) -> NkiTensor:
+    if tuple(shape) == tuple(x.shape):
+        return x
+    return tile(np.broadcast_to(x.read(), shape), x.dtype if dtype is None else dtype)
+
+
+def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+    return x.expand_dim(axis % (x.ndim + 1))
+
+
+def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
+    made = ndarray(x.shape, x.dtype if dtype is None else dtype)
+    generators.dropout(made, x, rate)
+    return made
+
+
+def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+    """x where the condition is not 0, else y."""
+    first, second = (v.read() if isinstance(v, NkiTensor) else np.float32(v) for v in (x, y))
+    chosen = condition.read() != 0
+    shape = np.broadcast_shapes(chosen.shape, np.shape(first), np.shape(second))
+    kept = next((v.dtype for v in (x, y) if isinstance(v, NkiTensor)), DTYPES["float32"])
+    made = ndarray(shape, kept if dtype is None else dtype)
+    for values, places in ((first, chosen), (second, ~chosen)):
+        same = isinstance(values, np.ndarray) and values.dtype == made.dtype.numpy
+        made.write(np.broadcast_to(values if same else values.astype(np.float32), shape), np.broadcast_to(places, shape))
+    return made
+
+
+# -- iterators (2.3, 2.6) --------------------------------------------------------------------------------------------------
+def affine_range(start: Any, stop: Any = None, step: int = 1) -> range:
+    """The same as ``range``."""
+    return range(int(start)) if stop is None else range(int(start), int(stop), int(step))
+
+
+sequential_range = static_range = affine_range
+
+
+def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
+    """A loop of the device: its variable is a frozen register."""
+    require(isinstance(step, int) and step > 0, "the step of a dynamic loop is a positive number")
+    for i in affine_range(start, stop, step):
+        yield VirtualRegister(i, frozen=True)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], None], step: int = 1) -> None:
+    for i in dynamic_range(lower, upper, step):
+        require(body_fun(i) is None, "the body of fori_loop returns nothing")
+
+
+def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
+    register = init
+    while int(register) != 0:
+        register = body_fun(register)
+
+
+def ds(start: Any, size: int) -> Any:
+    """3.5: start : start + size."""
+    return Window(start, size) if isinstance(start, VirtualRegister) else slice(start, start + size)
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """The order of the program is the only one here."""
+    yield
+
+
+# -- programs (5) -----------------------------------------------------------------------------------------------------------
+def program_id(axis: int = 0) -> int:
+    require(axis == 0, f"invalid program axis {axis} (must be zero)")
+    return current().ids[0] if current().ids else 0
+
+
+def num_programs(axes: int = 0) -> int:
+    require(axes in (0, None), f"invalid program axis {axes} (must be zero)")
+    return int(np.prod(current().run.grid, dtype=int))
+
+
+def program_ndim() -> int:
+    return len(current().run.grid)
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------------
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    current().run.printed.append((print_prefix, tensor.read()))
+
+
+def par_dim(x: int) -> int:
+    """Dimension 0 is always that of partitions (10)."""
+    return x
+
+
+def unique_name(name: str) -> str:
+    return f"{name}_{current().count(('name', name))}"
+
+
+def generation() -> str:
+    """The target: gen2, gen3 or gen4."""
+    names = {"trn1": "gen2", "inf2": "gen2", "trn2": "gen3", "trn3": "gen4"}
+    chosen = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    return names.get(chosen, chosen)
+
+
+class TileSize:
+    """3.2"""
+
+    pmax, psum_bank_fmax, psum_bank_fmax_bytes, psum_fmax = 128, 512, 2048, 512
+    gemm_stationary_fmax, gemm_moving_fmax, bn_stats_fmax = 128, 512, 512
+    psum_min_align, sbuf_min_align = 4, 1
+
+    @property
+    def psum_num_banks(self) -> int:
+        return 7 if os.environ.get("NKI_DMA_TRANSPOSE_AS_PE_TRANSPOSE") == "true" else 8
+
+    @property
+    def sbuf_fmax_bytes(self) -> int:
+        return {"gen2": 180224, "gen3": 212984, "gen4": 245752}[generation()]
+
+    total_available_sbuf_size = sbuf_fmax_bytes
+
+    @property
+    def sbuf_fmax(self) -> int:
+        return self.sbuf_fmax_bytes // 4
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        return {"gen2": 24, "gen3": 28, "gen4": 32}[generation()] << 20
+
+
+tile_size = TileSize()
+
+
+class NKIObject:
+    """2.5: without an ``__init__`` of its own a class gets one of its fields; those without default are None."""
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = [n for c in reversed(type(self).__mro__) for n in getattr(c, "__annotations__", {})]
+        fields += [n for n, v in vars(type(self)).items() if n not in fields and not n.startswith("_") and not callable(v)]
+        given = dict(zip(fields, values)) | named
+        require(set(given) <= set(fields), f"unexpected keyword argument {sorted(set(given) - set(fields))}", TypeError)
+        for field in fields:
+            setattr(self, field, given.get(field, getattr(type(self), field, None)))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Does nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = object.__hash__

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How instructions read their operands and write their destinations (instructions, sections 1.1, 1.3, 1.4, 1.7).
+
+Operands are paired in the order of their elements: all are read as (partitions, elements of a partition).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .. import arithmetic
+from ..arithmetic import operator
+from ..program import current
+from .registers import require
+from .tensor import NkiTensor
+
+
+class Instruction:
+    """What each call returns (section 3): ``depends_on`` says what the order of the program says already."""
+
+    def depends_on(self, *producers: "Instruction") -> "Instruction":
+        return self
+
+
+def flat(values: np.ndarray) -> np.ndarray:
+    return values.reshape(values.shape[0] if values.ndim else 1, -1)
+
+
+def rows(tile: NkiTensor, unwritten: bool = False, group: int = 16) -> np.ndarray:
+    """The elements as they are; ``unwritten``: what a destination held before counts for what is not written."""
+    if unwritten:
+        return flat(np.array(tile.resolved(group).storage.elements(tile.dtype)[np.maximum(tile.places(group), 0)]))
+    return flat(tile.read(group=group))
+
+
+def floats(tile: NkiTensor, group: int = 16) -> np.ndarray:
+    """1.4: the elements as float32, in which the engines compute."""
+    return rows(tile, group=group).astype(np.float32)
+
+
+def operand(x: Any) -> np.ndarray:
+    """1.1: a number, or a tile of one element a partition."""
+    if isinstance(x, NkiTensor):
+        values = floats(x)
+        require(values.shape[1] == 1, "a tile in the place of a number has one element a partition")
+        return values
+    return np.asarray(x, np.float32)
+
+
+def numbers(x: Any, dtype: np.dtype) -> np.ndarray:
+    """An operand of an operation on integers."""
+    if isinstance(x, NkiTensor):
+        return rows(x).astype(dtype)
+    wide = np.asarray(0 if x is None else int(x), np.int64)
+    return wide.astype(dtype)
+
+
+def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wrap: bool = False) -> Instruction:
+    """1.4: values as elements of the destination, in the order of its elements.
+
+    ``where``: the others keep what they have. ``wrap``: integers modulo the size of the type (open 14).
+    """
+    made = np.asarray(values)
+    require(made.ndim == 0 or made.size == dst.size, f"{made.size} elements are written to {dst.size}")
+    if wrap:
+        bits = np.dtype(f"u{dst.dtype.itemsize}")
+        made = made.astype(np.int64).astype(bits).view(dst.dtype.numpy)
+    made = np.broadcast_to(made, (dst.shape[0], dst.size // dst.shape[0])) if made.ndim == 0 else made
+    dst.write(made.reshape(dst.shape), None if where is None else where.reshape(dst.shape))
+    return Instruction()
+
+
+def moved(dst: NkiTensor, src: NkiTensor, values: np.ndarray | None = None, where: np.ndarray | None = None) -> Instruction:
+    """4.3: the bits where the dtypes are the same, through float32 elsewhere."""
+    held = rows(src) if values is None else values
+    return put(dst, held if dst.dtype == src.dtype else held.astype(np.float32), where)
+
+
+# -- 1.5: operators ----------------------------------------------------------------------------------------------------
+def abs_max(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The one of larger magnitude, with its sign; of equal ones the second."""
+    return np.where(np.isnan(a) | (np.abs(a) > np.abs(b)), a, b)
+
+
+def abs_min(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(a) | (np.abs(a) < np.abs(b)), a, b)
+
+
+BINARY = {**arithmetic.BINARY, "abs_max": abs_max, "abs_min": abs_min}
+UNARY = {"abs": np.abs, "square": lambda a: a * a, "relu": lambda a: np.maximum(a, np.float32(0)) + np.float32(0),
+         "rsqrt": lambda a: activate("rsqrt", a), "logical_not": lambda a: (a == 0).astype(np.float32)}
+
+
+def is_bitwise(op: Any) -> bool:
+    return operator(op) in arithmetic.BITS or operator(op) == "invert"
+
+
+def combine(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -> np.ndarray:
+    """op(a, b) of float32, or of integers exactly; functions of one operand ignore the other."""
+    name = operator(op)
+    with np.errstate(all="ignore"):
+        if name in UNARY:
+            return UNARY[name](a)
+        return BINARY[name](b, a) if reverse else BINARY[name](a, b)
+
+
+def combine_bits(op: Any, a: np.ndarray, b: np.ndarray, reverse: bool = False) -> np.ndarray:
+    """op of the bits of integers; a right shift brings in zeros."""
+    name, bits, kind = operator(op), 8 * a.dtype.itemsize, a.dtype
+    if name == "invert":
+        return ~a
+    x, y = np.broadcast_arrays(a.astype(np.int64), b.astype(np.int64))
+    return arithmetic.on_bits(name, *((y, x) if reverse else (x, y)), bits).astype(kind)
+
+
+def activate(op: Any, x: np.ndarray, alpha: Any = 0.0) -> np.ndarray:
+    """1.6: the exact function, rounded to float32."""
+    name = operator(op)
+    if name == "prelu":
+        return np.where(x >= 0, x, np.asarray(alpha, np.float32) * x).astype(np.float32)
+    with np.errstate(all="ignore"):
+        return arithmetic.UNARY[name](x.astype(np.float64)).astype(np.float32)
+
+
+def fold(op: Any, values: np.ndarray) -> np.ndarray:
+    """op of all elements of the last axis, from the first to the last (open 17); logical ones begin with a truth value.
+
+    Sums of floats are added in float64 and rounded: their order is open (7).
+    """
+    name = operator(op)
+    if name.startswith("logical"):
+        values = (values != 0).astype(np.float32)
+    if name == "add":
+        return values.sum(-1, dtype=np.float64).astype(np.float32)
+    function = combine_bits if is_bitwise(op) else combine
+    total = values[..., 0] if is_bitwise(op) else values[..., 0] + np.float32(0)
+    for i in range(1, values.shape[-1]):
+        total = function(op, total, values[..., i])
+    return total
+
+
+# -- 1.7: registers that add up ----------------------------------------------------------------------------------------------
+IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0,
+            "abs_min": np.inf}
+
+
+def lanes(engine: str) -> np.ndarray:
+    """128 numbers of an engine, which instructions leave to later ones."""
+    return current().state.setdefault(f"accumulators of {engine}", np.zeros(128, np.float32))
+
+
+def started(engine: str, command: Any, op: Any, partitions: int, initial: Any = None) -> np.ndarray:
+    """What the registers hold before an instruction adds to them."""
+    if command.name in ("reset", "reset_reduce"):
+        return np.full(partitions, IDENTITY[operator(op)], np.float32)
+    if command.name == "load_reduce":
+        return np.broadcast_to(initial, (partitions, 1))[:, 0].astype(np.float32)
+    return lanes(engine)[:partitions].copy()
+
+
+def accumulated(engine: str, command: Any, op: Any, values: np.ndarray, initial: Any = None) -> np.ndarray:
+    """The registers after an instruction, a column: op of what they held and of what is not yet rounded (open 8)."""
+    total = started(engine, command, op, len(values), initial)
+    if command.name in ("reduce", "reset_reduce", "load_reduce"):
+        total = combine(op, total, fold(op, values))
+    lanes(engine)[:len(values)] = total
+    return total[:, None]
+
+
+# -- 4.1: matrix products ----------------------------------------------------------------------------------------------------
+def accumulate_into(dst: NkiTensor, values: np.ndarray, accumulate: bool | None) -> Instruction:
+    """4.1, open 33: overwrite, add, or add where something was written."""
+    before = flat(dst.read(quietly=True)).astype(np.float32)
+    made = values.astype(np.float32)
+    if accumulate is True:
+        made = before + made
+    elif accumulate is None:
+        made = np.where(flat(dst.resolved().written()), before + made, made)
+    return put(dst, made)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels that were written with another implementation's names: each name becomes the oracle's of the same name."""
+
+from collections.abc import Iterator
+from enum import Enum
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from ..dtypes import DTYPES
+from ..program import SOURCES
+from . import MODULES, ncc, nisa, nki, nl
+from .launch import Kernel, generation
+
+BY_PATH = {"language": nl, "isa": nisa, "collectives": ncc, "nki": nki, "typing": MODULES["nki.typing"]}
+
+
+def names(code: CodeType) -> Iterator[str]:
+    """The names that code takes from its module, that of inner functions included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names(constant)
+
+
+class Surroundings:
+    """Functions with the same code and other surroundings: what comes from ``package`` is replaced in them."""
+
+    def __init__(self, package: str) -> None:
+        self.package, self.made = package, {}
+
+    def kernel(self, kernel: Any) -> Kernel:
+        """Of a kernel, or of a function that is to be one."""
+        return Kernel(self.function(getattr(kernel, "func", kernel)), generation, getattr(kernel, "grid", ()))
+
+    def function(self, function: Any) -> Any:
+        if id(function) not in self.made:
+            code = function.__code__
+            SOURCES.add(code.co_filename)
+            around: dict[str, Any] = {"__builtins__": function.__globals__["__builtins__"], "__name__": function.__module__}
+            cells = tuple(CellType() for _ in code.co_freevars)
+            made = FunctionType(code, around, function.__name__, None, cells)
+            self.made[id(function)] = made, function
+            around.update({n: self.value(function.__globals__[n]) for n in names(code) if n in function.__globals__})
+            for cell, old in zip(cells, function.__closure__ or ()):
+                cell.cell_contents = self.value(old.cell_contents)
+            made.__defaults__ = function.__defaults__ and tuple(map(self.value, function.__defaults__))
+            made.__kwdefaults__ = function.__kwdefaults__ and {k: self.value(v) for k, v in function.__kwdefaults__.items()}
+        return self.made[id(function)][0]
+
+    def ours(self, thing: Any) -> bool:
+        return str(getattr(thing, "__module__", "") or "").startswith(self.package)
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, ModuleType):
+            return BY_PATH[value.__name__.rpartition(".")[2]] if value.__name__.startswith(self.package) else value
+        if type(value) in (tuple, list):
+            made = type(value)(map(self.value, value))
+            return made if any(a is not b for a, b in zip(made, value)) else value
+        if type(value) is dict:
+            changed = {k: self.value(v) for k, v in value.items()}
+            return changed if any(changed[k] is not value[k] for k in value) else value
+        if isinstance(value, Enum):
+            return named(type(value).__name__)[value.name] if self.ours(type(value)) else value
+        if isinstance(value, FunctionType) and not self.ours(value):
+            return self.function(value)
+        if isinstance(value, (type, FunctionType)):
+            return named(value.__name__) if self.ours(value) else value
+        if not self.ours(type(value)):
+            return value
+        if hasattr(value, "func"):
+            return self.kernel(value)
+        if type(value).__name__ == "ReplicaGroup":
+            return ncc.ReplicaGroup(value.groups)
+        name = getattr(value, "__name__", getattr(value, "name", type(value).__name__))
+        return DTYPES.get(name.removesuffix("_")) or named(name)
+
+
+def named(name: str) -> Any:
+    return next(getattr(module, name) for module in (nl, nisa, ncc, nki) if hasattr(module, name))

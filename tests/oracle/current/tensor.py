@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tensors and their views (language, section 3): an array of the numbers of the elements that a view shows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType, dtype_of
+from ..memory import PSUM, SBUF, Storage, View
+from ..program import current, running
+from .registers import VirtualRegister, require
+
+
+class Shape(tuple):
+    """Equal to lists as well (3.3)."""
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
+@dataclass(frozen=True)
+class Address:
+    """What the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
+
+    kind: str                       # scalar, vector, columns
+    source: Any                     # a register or a tensor
+    scale: int = 1                  # elements that one step is
+    extent: int = 0                 # numbers below are in bounds
+    table: Any = None               # for columns: the elements of each partition
+
+    def numbers(self) -> np.ndarray:
+        if isinstance(self.source, VirtualRegister):
+            return np.array(int(self.source.value))
+        return self.source.read().astype(np.int64)
+
+
+def step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the language: what it reads of random numbers makes all that it writes random."""
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        state = current().state if running() else {}
+        around, state["random"] = state.get("random", False), False
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            state["random"] = around or state["random"]
+    return call
+
+
+@dataclass(frozen=True)
+class Window:
+    """So many elements from one on whose number is in a register."""
+
+    start: VirtualRegister
+    size: int
+
+
+class NkiTensor(View):
+    """A view: ``index`` are elements of the storage in units of ``dtype``, laid out row by row, partition first.
+
+    ``base``: the shape whose strides scale addresses of the run time; it is the storage's, or that of a reshape of all.
+    """
+
+    def __init__(self, storage: Storage, index: np.ndarray, dtype: DType, base: tuple[int, ...] | None = None,
+                 address: Address | None = None, compared: bool = False) -> None:
+        super().__init__(storage, index, dtype)
+        self.base = storage.shape if base is None else base
+        self.address, self.compared = address, compared
+
+    def shows(self, index: np.ndarray, **changes: Any) -> "NkiTensor":
+        fields = {"dtype": self.dtype, "base": self.base, "address": self.address, **changes}
+        return NkiTensor(self.storage, index, **fields)
+
+    # -- what Python sees (3.3) -------------------------------------------------------------------------------------------
+    shape = property(lambda self: Shape(self.index.shape))
+    offset = property(lambda self: int(self.index.flat[0]))
+
+    @property
+    def buffer(self) -> Any:
+        from .language import region
+        return region(self.storage)
+
+    on_chip = property(lambda self: self.space in (SBUF, PSUM))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next; of one element, what the axes behind it take."""
+        found: list[int] = []
+        for axis in reversed(range(self.ndim)):
+            first = np.moveaxis(self.index, axis, 0).reshape(self.shape[axis], -1)[:, 0]
+            behind = self.shape[axis + 1] * found[0] if found else 1
+            found.insert(0, int(first[1] - first[0]) if len(first) > 1 else behind)
+        return tuple(found)
+
+    def get_pattern(self) -> list[list[int]]:
+        return [list(pair) for pair in zip(self.strides, self.shape)]
+
+    def is_contiguous(self) -> bool:
+        axes = [(stride, count) for stride, count in self.get_pattern()[1 if self.on_chip else 0:] if count != 1]
+        return all(stride == prod(count for _, count in axes[k + 1:]) for k, (stride, _) in enumerate(axes))
+
+    def is_indirect(self) -> bool:
+        return self.address is not None
+
+    def __bool__(self) -> bool:
+        return bool(np.all(self.read() != 0)) if self.compared else True
+
+    # -- elements ---------------------------------------------------------------------------------------------------------
+    def places(self, group: int = 16) -> np.ndarray:
+        """The elements that it shows now, -1 where one is not of the tensor."""
+        reached = self.index
+        inside: Any = True
+        if self.address is not None:
+            numbers = self.address.numbers()
+            if self.address.kind == "columns":
+                return self.columns(numbers, group)
+            if self.address.kind == "vector":
+                numbers = numbers.T.reshape(-1)[:self.shape[0]].reshape(-1, *(1 for _ in self.shape[1:]))
+                reached = self.index[:1] + numbers * self.address.scale
+            else:
+                numbers = numbers.reshape(())
+                reached = self.index + numbers * self.address.scale
+            inside = (numbers >= 0) & (numbers < self.address.extent)
+            if self.on_chip:
+                inside = inside & (reached // self.row == self.index // self.row)
+        return np.where(inside & (reached >= 0) & (reached < self.count), reached, -1)
+
+    def resolved(self, group: int = 16) -> View:
+        """What it shows now."""
+        places = self.places(group)
+        if (places >= 0).all():
+            return View(self.storage, places, self.dtype)
+        dimension = 0 if self.address is None or self.address.kind == "vector" else max(self.ndim - 1, 0)
+        at = self.address.numbers() if self.address is not None and self.address.kind != "columns" else np.array(self.count)
+        wrong = int(np.asarray(at).flat[np.argmax(at)])
+        return View(self.storage, places, self.dtype,
+                    outside=(np.full(places.shape, dimension), np.full(places.shape, wrong)))
+
+    def read(self, mask: Any = None, quietly: bool = False, group: int = 16) -> np.ndarray:
+        current().state["random"] = current().state.get("random") or self.random
+        return self.resolved(group).read(mask, quietly)
+
+    def write(self, values: Any, mask: Any = None, accumulates: bool = False) -> None:
+        self.random = self.random or current().state.get("random", False)
+        self.resolved().write(values, mask, accumulates)
+
+    @property
+    def random(self) -> bool:
+        """Whether a generator of random numbers had a say in what the storage holds."""
+        return getattr(self.storage, "random", False)
+
+    @random.setter
+    def random(self, chosen: bool) -> None:
+        self.storage.random = chosen
+
+    def columns(self, numbers: np.ndarray, group: int) -> np.ndarray:
+        """3.7: each group of partitions reads its columns from its own part of the index, down the partitions first."""
+        table, made = self.address.table, []
+        for p, row in enumerate(table):
+            first = p // group * group
+            at = numbers.reshape(len(table), -1)[first:first + group].T.reshape(-1)[:self.shape[1]]
+            made.append(np.where(at < len(row), row[np.minimum(at, len(row) - 1)], -1))
+        return np.stack(made)
+
+    @property
+    def count(self) -> int:
+        """Elements of the storage, in units of the view's dtype."""
+        return self.storage.count * self.storage.dtype.itemsize // self.dtype.itemsize
+
+    @property
+    def row(self) -> int:
+        """Elements of a partition of the storage."""
+        return self.count // self.storage.shape[0]
+
+    # -- views (3.4) --------------------------------------------------------------------------------------------------------
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
+        require(0 <= start < end <= self.shape[dim] and step >= 1, "index out of range of tensor dimension")
+        return self.shows(np.moveaxis(np.moveaxis(self.index, dim, 0)[start:end:step], 0, dim))
+
+    def select(self, dim: int, index: Any) -> "NkiTensor":
+        if isinstance(index, int):
+            require(0 <= index < self.shape[dim], "index out of range of tensor dimension")
+            return self.shows(self.keeping_rank(np.take(self.index, index, dim), dim, index))
+        require(self.address is None and not (self.on_chip and dim == 0), "one index of the run time, not of partitions")
+        scale, extent = self.strides[dim], self.shape[dim]
+        return self.shows(np.take(self.index, 0, dim), address=Address("scalar", index, scale, extent))
+
+    def window(self, dim: int, window: "Window") -> "NkiTensor":
+        """``ds`` with a register as start."""
+        require(self.address is None and not (self.on_chip and dim == 0), "one index of the run time, not of partitions")
+        address = Address("scalar", window.start, self.strides[dim], self.shape[dim] - window.size + 1)
+        part = self.slice(dim, 0, window.size)
+        return part.shows(part.index, address=address)
+
+    def keeping_rank(self, taken: np.ndarray, dim: int, index: int) -> np.ndarray:
+        if self.on_chip and dim == 0:
+            return self.index[index:index + 1]
+        return taken if taken.ndim > (1 if self.on_chip else 0) else taken[..., None]
+
+    def vector_select(self, dim: int, vector_offset: Any) -> "NkiTensor":
+        require(dim == 0 and not self.on_chip and self.address is None, "vector_select takes dimension 0 of HBM")
+        rows = vector_offset.shape[0]
+        indices = np.broadcast_to(self.index[:1], (rows, *self.shape[1:]))
+        return self.shows(indices, address=Address("vector", vector_offset, self.strides[0], self.shape[0]))
+
+    def permute(self, dims: Any) -> "NkiTensor":
+        require(sorted(dims) == list(range(self.ndim)), "permute takes each dimension once")
+        require(not self.on_chip or dims[0] == 0, "partitions stay first")
+        return self.shows(self.index.transpose(dims))
+
+    def broadcast(self, dim: int, size: int) -> "NkiTensor":
+        require(self.shape[dim] == 1 and not (self.on_chip and dim == 0), "broadcast takes a free dimension of 1")
+        return self.shows(np.broadcast_to(self.index, (*self.shape[:dim], size, *self.shape[dim + 1:])))
+
+    def expand_dim(self, dim: int) -> "NkiTensor":
+        require(not (self.on_chip and dim == 0), "partitions stay first")
+        return self.shows(np.expand_dims(self.index, dim))
+
+    def squeeze_dim(self, dim: int) -> "NkiTensor":
+        require(self.shape[dim] == 1 and not (self.on_chip and dim == 0), "squeeze_dim takes a free dimension of 1")
+        return self.shows(self.index.squeeze(dim)) if not self.on_chip or self.ndim > 2 else self
+
+    def reshape_dim(self, dim: int, shape: Any) -> "NkiTensor":
+        require(not (self.on_chip and dim == 0) or len(shape) == 1, "partitions are not split")
+        return self.shows(self.index.reshape((*self.shape[:dim], *filled(shape, self.shape[dim]), *self.shape[dim + 1:])))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
+        require(start_dim < end_dim and not (self.on_chip and start_dim == 0), "free dimensions are merged")
+        merged = self.shape[start_dim:end_dim + 1]
+        made = self.shows(self.index.reshape((*self.shape[:start_dim], prod(merged), *self.shape[end_dim + 1:])))
+        return made.affine()
+
+    def reshape(self, shape: Any) -> "NkiTensor":
+        shape = filled(shape, self.size)
+        require(not self.on_chip or shape[0] == self.shape[0], "partitions stay as they are")
+        whole = self.size == self.count and self.is_contiguous() and self.offset == 0
+        made = self.shows(self.index.reshape(shape), base=tuple(shape) if whole else self.base)
+        return made.affine()
+
+    def affine(self) -> "NkiTensor":
+        """One stride an axis: other views need a copy."""
+        from_strides = np.full((), self.offset, np.int64)
+        for stride, count in self.get_pattern():
+            from_strides = from_strides[..., None] + stride * np.arange(count)
+        require(bool((from_strides == self.index).all()), "the layout has no such view: it needs a copy")
+        return self
+
+    def rearrange(self, src: Any, dst: Any, fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
+        known, view, names = dict(fixed_sizes or {}), self, []
+        for group in src:
+            parts = group if isinstance(group, (tuple, list)) else (group,)
+            if len(parts) > 1:
+                view = view.reshape_dim(len(names), tuple(known.get(n, -1) for n in parts))
+            names += parts
+        order = [n for group in dst for n in (group if isinstance(group, (tuple, list)) else (group,))]
+        view = view.permute([names.index(n) for n in order])
+        for at, group in enumerate(dst):
+            if isinstance(group, (tuple, list)) and len(group) > 1:
+                view = view.flatten_dims(at, at + len(group) - 1)
+        return view
+
+    def view(self, dtype: Any) -> "NkiTensor":
+        """The bytes as another type: the last dimension gets longer or shorter."""
+        dtype = dtype_of(dtype)
+        old, new = self.dtype.itemsize, dtype.itemsize
+        require(self.address is None, "a view of another type is taken before an address of the run time")
+        require(old == new or self.shape[-1] == 1 or self.strides[-1] == 1, "the last dimension is contiguous")
+        base = (*self.base[:-1], self.base[-1] * old // new)
+        if new <= old:
+            ratio = old // new
+            split = self.index[..., None] * ratio + np.arange(ratio)
+            return self.shows(split.reshape((*self.shape[:-1], self.shape[-1] * ratio)), dtype=dtype, base=base)
+        ratio = new // old
+        require(self.shape[-1] % ratio == 0, f"the last dimension is no multiple of {ratio}")
+        first = self.index[..., ::ratio]
+        require(bool((first % ratio == 0).all()), f"elements begin at multiples of {ratio}")
+        return self.shows(first // ratio, dtype=dtype, base=base)
+
+    reinterpret_cast = view
+
+    def ap(self, pattern: Any, offset: int | None = None, scalar_offset: Any = None, vector_offset: Any = None,
+           indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
+        """3.6: offset + the sum of stride * index in the flat storage, in units of the result's type."""
+        require(self.address is None, "the view has an address of the run time already")
+        require(scalar_offset is None or vector_offset is None, "one of scalar_offset and vector_offset")
+        chosen = self.dtype if dtype is None else dtype_of(dtype)
+        old, new = self.dtype.itemsize, chosen.itemsize
+        base = self.base if old == new else (*self.base[:-1], self.base[-1] * old // new)
+        indices = np.full((), self.offset * old // new + (offset or 0), np.int64)
+        for stride, count in pattern:
+            indices = indices[..., None] + stride * np.arange(count)
+        scale = prod(base[indirect_dim + 1:])
+        address = None
+        if vector_offset is not None:
+            address = Address("vector", vector_offset, prod(base[1:]), base[0])
+        elif scalar_offset is not None:
+            address = Address("scalar", scalar_offset, scale, base[indirect_dim])
+        made = self.shows(indices, dtype=chosen, base=base, address=address)
+        if self.on_chip and pattern[0][1] > 1:
+            require(pattern[0][0] == made.row, f"partition stride {pattern[0][0]} is not {made.row}")
+        return made
+
+    def indirect(self, index: Any, num_elem: int | None = None) -> "NkiTensor":
+        """3.7: columns by numbers that 16 partitions share (32 for products)."""
+        wanted = num_elem or min(16, self.shape[0]) * prod(index.shape[1:])
+        table = self.index.reshape(self.shape[0], -1)
+        return self.shows(np.broadcast_to(table[:, :1], (self.shape[0], wanted)),
+                          address=Address("columns", index, table=table))
+
+    # -- indexing (3.5) ---------------------------------------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> "NkiTensor":
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at:at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        require(len(keys) <= self.ndim, "too many indexes for shape", IndexError)
+        view, kept = self, 0
+        for dim, item in enumerate(keys):
+            if isinstance(item, VirtualRegister):
+                view = view.select(kept, item)
+            elif isinstance(item, Window):
+                view, kept = view.window(kept, item), kept + 1
+            elif isinstance(item, slice) or item is None:
+                start, stop, step = bounds(item or slice(None), self.shape[dim])
+                view, kept = view.slice(kept, start, stop, step), kept + 1
+            else:
+                at = int(item) + (self.shape[dim] if item < 0 else 0)
+                require(0 <= at < self.shape[dim], "index out of range of tensor dimension", IndexError)
+                before = view.ndim
+                view = view.select(kept, at)
+                kept += view.ndim == before
+        return view
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Open decision 1: a copy of a tensor, or a value everywhere."""
+        from . import elementwise, transfers
+        target = self[key]
+        if not isinstance(value, NkiTensor):
+            elementwise.memset(target, value)
+        elif self.on_chip and value.on_chip:
+            elementwise.tensor_copy(target, value)
+        else:
+            transfers.dma_copy(target, value)
+
+    def unsupported(self, *_: Any) -> Any:
+        raise TypeError("binary operators on tensors not supported. Use nki.isa directly.")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = unsupported
+
+
+def bounds(key: Any, size: int) -> tuple[int, int, int]:
+    start = 0 if key.start is None else int(key.start) + (size if key.start < 0 else 0)
+    stop = size if key.stop is None else int(key.stop) + (size if key.stop < 0 else 0)
+    require(start >= 0 and stop <= size, "index out of range of tensor dimension", IndexError)
+    return start, stop, 1 if key.step is None else int(key.step)
+
+
+def filled(shape: Any, size: int) -> tuple[int, ...]:
+    """One -1 is what is left."""
+    known = prod(n for n in shape if n != -1)
+    made = tuple(size // known if n == -1 else int(n) for n in shape)
+    require(prod(made) == size, f"a view of {size} elements has no shape {tuple(shape)}")
+    return made
