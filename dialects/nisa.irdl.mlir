@@ -460,30 +460,6 @@ module {
       %8 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "mode" = %7, "rmw" = %8}
     }
-    irdl.operation @tensor_copy_dynamic_src {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
-    }
-    irdl.operation @tensor_copy_dynamic_dst {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7}
-    }
     irdl.operation @dynamic_read {
       %0 = irdl.any
       %1 = irdl.any
@@ -732,6 +708,73 @@ module {
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @tensor_copy_dynamic_src {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
+    }
+    irdl.operation @tensor_copy_dynamic_dst {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
+    }
+    irdl.operation @dma_dynamic_read {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      %12 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12}
+    }
+    irdl.operation @dma_dynamic_write {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12, "rmw" = %13}
     }
     irdl.operation @tensor_tensor_scan {
       %0 = irdl.any

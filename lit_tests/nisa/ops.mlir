@@ -10,6 +10,7 @@
 #chip_16x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 16], [1, 6]]>
 #chip_1x1_i32 = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>
 #chip_1x1_ui32 = #nki.access<ui32, affine_map<() -> (0, 0)>, [[1, 1], [1, 1]]>
+#chip_1x2_i32 = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 1], [1, 2]]>
 #chip_1x2_ui32 = #nki.access<ui32, affine_map<() -> (0, 0)>, [[1, 1], [1, 2]]>
 #chip_1x2x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [6, 2], [1, 6]]>
 #chip_1x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 6]]>
@@ -51,12 +52,13 @@
 #hbm_4x3x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[18, 4], [6, 3], [1, 6]]>
 #hbm_4x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
 #hbm_8_f32 = #nki.access<f32, affine_map<() -> (0)>, [[1, 8]]>
+#hbm_3x8x9_f32 = #nki.access<f32, affine_map<() -> (0)>, [[72, 3], [9, 8], [1, 9]]>
 #hbm_8x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
 
 // Affine maps are printed before the functions.
 // CHECK-DAG: #[[PREDICATE:map[0-9]*]] = affine_map<(d0, d1) -> (d0 - d1 - 2)>
 // CHECK-DAG: #[[EXPRESSION:map[0-9]*]] = affine_map<(d0, d1) -> (d0 * 2 + d1)>
-// CHECK-DAG: #[[POSITION:map[0-9]*]] = affine_map<(d0, d1, d2, d3) -> (d1 * 2)>
+// CHECK-DAG: #[[POSITION:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>
 
 // dst = fn((src op0 operand0) op1 operand1); fn may be prelu, whose slope is slope or the constant
 // alpha.
@@ -198,6 +200,40 @@ func.func @dma_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">)
     access = [#chip_4x6_f32, #hbm_4x6_f32], mask = #all,
     engine = "unknown"
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">) -> ()
+  return
+}
+
+// dst[e...] = src.flat[position(e...) + scales * offset].
+// CHECK-LABEL: func.func @dma_dynamic_read(
+// CHECK: "nisa.dma_dynamic_read"(%arg0, %arg1, %arg2)
+// CHECK-SAME: extents = [8, 9]
+// CHECK-SAME: mode = "skip"
+// CHECK-SAME: scales = [9, 1]
+func.func @dma_dynamic_read(%dst: memref<3x4xf32, "sbuf">, %src: memref<3x8x9xf32, "hbm">,
+      %offset: memref<1x2xi32, "sbuf">) {
+  "nisa.dma_dynamic_read"(%dst, %src, %offset) {
+    access = [#chip_3x4_f32, #hbm_3x8x9_f32, #chip_1x2_i32], mask = #all,
+    engine = "unknown", position = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d0 * 72 + d1 * 2)>,
+    first = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (0)>,
+    second = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d1 * 2)>, scales = [9, 1], extents = [8, 9], mode = "skip"
+  } : (memref<3x4xf32, "sbuf">, memref<3x8x9xf32, "hbm">, memref<1x2xi32, "sbuf">) -> ()
+  return
+}
+
+// dst.flat[position(e...) + scales * offset] = src[e...], or that added with rmw; equal places accumulate.
+// CHECK-LABEL: func.func @dma_dynamic_write(
+// CHECK: "nisa.dma_dynamic_write"(%arg0, %arg1, %arg2)
+// CHECK-SAME: mode = "error"
+// CHECK-SAME: rmw = "add"
+func.func @dma_dynamic_write(%dst: memref<3x8x9xf32, "hbm">, %src: memref<3x4xf32, "sbuf">,
+      %offset: memref<1x2xi32, "sbuf">) {
+  "nisa.dma_dynamic_write"(%dst, %src, %offset) {
+    access = [#hbm_3x8x9_f32, #chip_3x4_f32, #chip_1x2_i32], mask = #all,
+    engine = "unknown", position = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d0 * 72 + d1 * 2)>,
+    first = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (0)>,
+    second = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d1 * 2)>, scales = [9, 1], extents = [8, 9], mode = "error",
+    rmw = "add"
+  } : (memref<3x8x9xf32, "hbm">, memref<3x4xf32, "sbuf">, memref<1x2xi32, "sbuf">) -> ()
   return
 }
 
@@ -671,7 +707,7 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "psu
   return
 }
 
-// dst[p, offset + position(f...)] = src[p, f...]; dst is [P, N], position an affine form over src's axes.
+// dst[p].flat[position(p, f...) + scales * offset] = src[p, f...].
 // CHECK-LABEL: func.func @tensor_copy_dynamic_dst(
 // CHECK: "nisa.tensor_copy_dynamic_dst"(%arg0, %arg1, %arg2)
 // CHECK-SAME: engine = "unknown"
@@ -680,12 +716,14 @@ func.func @tensor_copy_dynamic_dst(%dst: memref<4x8xf32, "sbuf">, %src: memref<4
       %offset: memref<1x1xi32, "sbuf">) {
   "nisa.tensor_copy_dynamic_dst"(%dst, %src, %offset) {
     access = [#chip_4x8_f32, #chip_4x3_f32, #chip_1x1_i32], mask = #all,
-    engine = "unknown", position = affine_map<(d0, d1, d2, d3) -> (d1 * 2)>
+    engine = "unknown", position = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>,
+    first = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>, second = affine_map<(d0, d1, d2, d3, d4) -> (0)>,
+    scales = [1], extents = [8]
   } : (memref<4x8xf32, "sbuf">, memref<4x3xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
   return
 }
 
-// dst[p, f...] = src[p, offset + position(f...)]; src is [P, N], position an affine form over dst's axes.
+// dst[p, f...] = src[p].flat[position(p, f...) + scales * offset].
 // CHECK-LABEL: func.func @tensor_copy_dynamic_src(
 // CHECK: "nisa.tensor_copy_dynamic_src"(%arg0, %arg1, %arg2)
 // CHECK-SAME: engine = "unknown"
@@ -694,7 +732,9 @@ func.func @tensor_copy_dynamic_src(%dst: memref<4x3xf32, "sbuf">, %src: memref<4
       %offset: memref<1x1xi32, "sbuf">) {
   "nisa.tensor_copy_dynamic_src"(%dst, %src, %offset) {
     access = [#chip_4x3_f32, #chip_4x8_f32, #chip_1x1_i32], mask = #all,
-    engine = "unknown", position = affine_map<(d0, d1, d2, d3) -> (d1 * 2)>
+    engine = "unknown", position = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>,
+    first = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>, second = affine_map<(d0, d1, d2, d3, d4) -> (0)>,
+    scales = [1], extents = [8]
   } : (memref<4x3xf32, "sbuf">, memref<4x8xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
   return
 }

@@ -42,6 +42,7 @@ class Limit(NamedTuple):
     index: Index                                # type: ignore[assignment]     # not the tuple's method
     dim: int
     extent: int
+    tensor: str = ""                            # where it is not the view's own
 
 
 ONE_MORE = Dim(0, 0, 1)

@@ -103,7 +103,7 @@ class View:
     def remapped(self, dims: Sequence[Dim], change: Change, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "View":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
-        kept = [Limit(change(l.index), l.dim, l.extent) for l in self.limits]
+        kept = [l._replace(index=change(l.index)) for l in self.limits]
         mask = self.mask
         if mask is not None:
             mask = Mask(tuple((change(e), equal) for e, equal in mask.terms), mask.negated)
@@ -348,7 +348,8 @@ class View:
 
     def out_of_bounds(self, limit: Limit) -> None:
         low, high = limit.index.interval()
-        raise OutOfBounds(tensor=self.buffer.name, dim=limit.dim, low=low, high=high, extent=limit.extent)
+        raise OutOfBounds(tensor=limit.tensor or self.buffer.name, dim=limit.dim, low=low, high=high,
+                          extent=limit.extent)
 
 
 @lru_cache(4096)

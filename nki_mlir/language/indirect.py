@@ -1,65 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts with tiles in them: rows addressed by an index tile, and free offsets known at run time."""
+"""Subscripts with tiles in them: rows addressed by an index tile, and the copies from and to such places."""
 
 import math
 from typing import Any
 
-import numpy as np
-
-from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.strides import Dim
-from nki_mlir.frontend.tensor import View, expand_ellipsis
+from nki_mlir.frontend.strides import expand_ellipsis
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.scalar.dtypes import INT32
-
-
-class IndirectFreeDim(KernelError):
-    code = "err_indirect_indices_free_dim"
-    message = "an index tile addresses dimension {dim} of {shape}; it can address rows only"
-    fix = "index the first dimension that is no integer with the tile, the others with nl.arange or slices"
-
-
-class IndirectNotSupported(KernelError):
-    code = "err_indirect_indices_are_not_supported_with_nki_api"
-    message = "{op} does not take a tensor indexed by a tile"
-    fix = "gather the rows with nl.load first"
-
-
-class PlainDynamicCopy(KernelError):
-    code = "err_copy_dynamic_indirect_indices_not_natively_supported"
-    message = "a tile is addressed by an offset known at run time only"
-    fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
-
-
-class DynamicIndex:
-    """``offset_tile + index``: as a subscript, an index whose start is read from a tile at run time; else their sum."""
-
-    def __init__(self, offset: View, index: Index) -> None:
-        self.offset, self.index = offset, index
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ops.broadcast_shape(self.offset.shape, self.index.shape, what="add")
-
-    @property
-    def dtype(self) -> Any:
-        return ops.result_dtype("add", self.offset, self.index, None, False)
-
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, (int, np.integer, Index)):
-            return self.as_sum() + other
-        return DynamicIndex(self.offset, self.index + other)
-
-    __radd__ = __add__
-
-    def as_sum(self) -> Any:
-        """The tile that it is where it is no subscript."""
-        return ops.binary("add", self.offset, self.index)
+from nki_mlir.language.run_time_index import (
+    DynamicView,
+    IndirectFreeDim,
+    IndirectNotSupported,
+    is_run_time,
+    read,
+    run_time_view,
+    write,
+)
 
 
 class IndirectView:
@@ -76,34 +37,22 @@ class IndirectView:
         raise IndirectNotSupported(op="a subscript").located(user_location())
 
 
-class DynamicView:
-    """An on-chip tensor [P, N] at a run-time free offset plus ``position``, an index over the result's axes."""
-
-    def __init__(self, source: View, offset: View, position: Index, shape: tuple[int, ...]) -> None:
-        self.source, self.offset, self.position, self.shape = source, offset, position, shape
-        self.dtype, self.buffer = source.dtype, source.buffer
+ADDRESSED = (IndirectView, DynamicView)
 
 
 def is_indirect(items: Any) -> bool:
-    return any(isinstance(i, (View, DynamicIndex)) for i in (items if isinstance(items, tuple) else (items,)))
+    return any(is_run_time(i) for i in (items if isinstance(items, tuple) else (items,)))
 
 
 def subscript(view: View, items: Any) -> Any:
-    """A subscript that has a tile or a dynamic index in it."""
+    """A subscript that has a tile in it: rows of one dimension, or places that run-time indices move."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
-    places = [k for k, i in enumerate(items) if isinstance(i, (View, DynamicIndex))]
-    if not view.buffer.on_chip and any(isinstance(i, DynamicIndex) or _is_row_wise(i) for i in items):
-        rows = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
-        if not any(_is_row_wise(i) for k in rows for i in items[:k]):
-            return offset_rows(view, items)
-        places = rows
-    at = places[0]
-    if len(places) > 1:
-        raise IndirectFreeDim(dim=places[1], shape=view.shape).located(user_location())
-    item = items[at]
-    if view.buffer.on_chip and (isinstance(item, DynamicIndex) or item.shape == (1, 1)):
-        return dynamic(view, items, at)
-    if isinstance(item, DynamicIndex) or any(_is_wide(i) for i in items[:at]):
+    columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
+    others = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
+    if len(columns) != 1 or others or any(_is_row_wise(i) for i in items[:columns[0]]):
+        return run_time_view(view, items)
+    at, = columns
+    if any(_is_wide(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
         raise IndirectFreeDim(dim=at, shape=view.shape).located(user_location())
     return rows_view(view, items, at)
 
@@ -115,29 +64,6 @@ def _is_wide(item: Any) -> bool:
 def _is_row_wise(item: Any) -> bool:
     """Whether an index moves along axis 0, which a tile beside it counts, too."""
     return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
-
-
-def offset_rows(view: View, items: tuple) -> IndirectView:
-    """Rows of an HBM tensor at ``tile + row``: the row's own offset is added to the tile's in a new index tile.
-
-    Offsets count the greatest step that divides all; each is a row of the table, and rows may overlap.
-    """
-    offsets = [(dim, item if isinstance(item, DynamicIndex) else DynamicIndex(item, Index()))
-               for dim, item in zip(view.dims, items) if isinstance(item, (View, DynamicIndex))]
-    indices = iter(offset.index for _, offset in offsets)
-    picked = view.subscript(tuple(next(indices) if isinstance(i, (View, DynamicIndex)) else i for i in items))
-    picked = picked.settled("addressed by a tile")
-    first, *rest = picked.dims
-    unit = math.gcd(first.free, *(dim.free for dim, _ in offsets)) or 1
-    row: Any = Index(0, {}, (first.free // unit, 0), (first.count, 1)) if first.free else 0
-    reach = abs(first.free) * (first.count - 1)
-    for dim, offset in offsets:
-        reach += dim.free * (dim.count - 1 - offset.index.interval()[1])
-        scaled = ops.binary("multiply", offset.offset.as_tile(), dim.free // unit, dtype=INT32)
-        if scaled.shape[0] < first.count:
-            scaled = scaled.broadcast_to((first.count, 1))
-        row = ops.binary("add", scaled, row, dtype=INT32)
-    return IndirectView(picked.like(dims=(Dim(0, unit, reach // unit + 1), *rest)), row)
 
 
 def rows_view(view: View, items: tuple, at: int) -> IndirectView:
@@ -155,53 +81,43 @@ def rows_view(view: View, items: tuple, at: int) -> IndirectView:
     return IndirectView(table, rows)
 
 
-def dynamic(view: View, items: tuple, at: int) -> DynamicView:
-    """A free offset: the dimension ``at`` as a whole, and the position that is added to the offset."""
-    item = items[at]
-    offset, index = (item.offset, item.index) if isinstance(item, DynamicIndex) else (item, Index())
-    others = [i for k, i in enumerate(items) if k != at and isinstance(i, Index) and i.shape]
-    shape: tuple[int, ...] = (view.shape[0], 1)
-    if others or index.shape:
-        shape = ops.broadcast_shape(*(i.shape for i in (index, *others)), what="a subscript")
-    whole = view.subscript(tuple(slice(None) if k == at or (isinstance(i, Index) and i.shape) else i
-                                 for k, i in enumerate(items)))
-    if whole.shape[0] != shape[0]:
-        partitions = next(i for i in others if i.axes[0])
-        whole = whole.subscript((slice(partitions.const, partitions.const + shape[0]),))
-    return DynamicView(whole, offset.as_tile(), index.spread(shape), shape)
-
-
 # -- operations --------------------------------------------------------------------------------------------------------
 def mode_name(mode: Any) -> str:
     return "error" if mode is None else getattr(mode, "name", str(mode))
 
 
-def gather(src: IndirectView, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
-    """The addressed rows as a new SBUF tile, or into ``dst``."""
+def gather(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
+    """The addressed elements as a new SBUF tile, or into ``dst``."""
+    if isinstance(src, DynamicView):
+        return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode))
     return ops.compute(indirect.DmaGatherOp, src.shape, dtype or src.dtype, {"src": src.table, "index": src.rows}, mask,
                        destination=dst, explicit_dtype=dtype is not None, mode=mode_name(mode))
 
 
-def scatter(dst: IndirectView, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
-    """The value's rows to the addressed rows."""
+def scatter(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
+    """The value's elements to the addressed places."""
+    if isinstance(dst, DynamicView):
+        write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw)
+        return
     if not isinstance(value, View):
         value = creation.filled(dst.shape, float(value), dst.dtype)
     emit(indirect.DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
              rmw=rmw)
 
 
-def copy_dynamic_src(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, engine: str = "unknown") -> Any:
-    if not isinstance(src, DynamicView):
-        return ops.copy(src, dtype=dtype, mask=mask)
-    return ops.compute(indirect.TensorCopyDynamicSrcOp, src.shape, dtype or src.dtype,
-                       {"src": src.source, "offset": src.offset}, mask, destination=dst,
-                       explicit_dtype=dtype is not None, position=src.position, engine=engine)
+def copy_dynamic_src(src: Any, *, dtype: Any = None, mask: Any = None, engine: str = "unknown") -> Any:
+    if isinstance(src, DynamicView):
+        return read(src, dtype=dtype, mask=mask, engine=engine)
+    if isinstance(src, IndirectView):
+        return gather(src, dtype=dtype, mask=mask)
+    return ops.copy(src, dtype=dtype, mask=mask)
 
 
 def copy_dynamic_dst(dst: Any, src: Any, *, mask: Any = None, engine: str = "unknown") -> Any:
-    if not isinstance(dst, DynamicView):
+    if isinstance(dst, DynamicView):
+        write(dst, src, mask=mask, engine=engine)
+    elif isinstance(dst, IndirectView):
+        scatter(dst, src, mask=mask)
+    else:
         assignment.assign(dst, src, mask)
-        return dst
-    emit(indirect.TensorCopyDynamicDstOp, {"dst": dst.source, "src": src, "offset": dst.offset}, mask,
-             position=dst.position.spread(src.shape), engine=engine)
     return dst

@@ -68,7 +68,7 @@ class DestinationTooSmall(OverlappingWrite):
     fix = "assign a part of the value that has the destination's shape"
 
 
-def match_destination(value: View, target: View, op: str) -> View:
+def match_destination(value: View, target: Any, op: str) -> View:
     """The value, which may repeat into a larger target, but is never cut."""
     if value.shape != target.shape and math.prod(value.shape) > math.prod(target.shape):
         raise DestinationTooSmall(op=op, target=list(target.shape), value=list(value.shape))

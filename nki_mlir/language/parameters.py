@@ -105,6 +105,7 @@ SEED = Kind("an integer or a [1, 1] tile of integers", lambda value: is_integer(
 DIVISOR = Kind("a number other than 0", lambda value: is_number(value) and value != 0)
 AXES = Kind("an integer or a tuple of integers", lambda value: is_integer(value) or are_integers(value))
 INDEX = Kind("an integer or an index expression", lambda value: isinstance(value, Index) or is_integer(value))
+START = Kind("an integer, an index expression or a [1, 1] tile", lambda value: INDEX.takes(value) or is_tile(value))
 INDICES = Kind("a loop variable or a tuple of them", lambda value: all(
     INDEX.takes(v) for v in (value if isinstance(value, (tuple, list)) else [value])))
 TILE = Kind("a tile", is_tile, is_tile=True)
@@ -141,7 +142,7 @@ OF_FUNCTION: dict[str, Kind] = {
     "memset value": NUMBER, "rms_norm n": DIVISOR, "shared_identity_matrix n": COUNT, "program_id axis": INTEGER,
     "dma_transpose axes": INTEGERS, "iota expr": INDEX, "loop_reduce loop_indices": INDICES, "loop_reduce x": TILE,
     "where condition": SCALAR, "where x": SCALAR, "where y": SCALAR, "empty_like a": TILE, "zeros_like a": TILE,
-    "shared_constant constant": ARRAY, "static_cast x": ARRAY, "ds start": INDEX, "ds size": INDEX,
+    "shared_constant constant": ARRAY, "static_cast x": ARRAY, "ds start": START, "ds size": INDEX,
     "tensor_copy_predicated src": SCALAR, "atomic_rmw value": SCALAR, "scalar_tensor_tensor operand1": TILE}
 
 

@@ -15,6 +15,7 @@ from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.regions import MemoryRegion, region_of
+from nki_mlir.language.run_time_index import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -128,12 +129,12 @@ class Tensor(View):
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: Any, value: Any) -> None:
         target = self[items]
-        if isinstance(target, indirect.IndirectView):
+        if isinstance(target, indirect.ADDRESSED) and not target.buffer.on_chip:
             return indirect.scatter(target, value)
         if isinstance(value, LoopReduction):
             return value.write(target)
-        if isinstance(target, indirect.DynamicView) or isinstance(value, indirect.DynamicView):
-            raise indirect.PlainDynamicCopy().located(user_location())
+        if isinstance(target, DynamicView) or isinstance(value, DynamicView):
+            raise PlainDynamicCopy().located(user_location())
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
@@ -155,7 +156,7 @@ class Tensor(View):
 
 
 NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
-OPERANDS = (View, indirect.DynamicIndex, *NUMBERS)
+OPERANDS = (View, DynamicIndex, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
            "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
@@ -177,8 +178,8 @@ def _of_sum(method: str) -> Any:
 
 def _operator(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
-        if op == "add" and isinstance(other, Index) and other.shape:
-            return indirect.DynamicIndex(self, other)           # a free index that starts at the tile's value
+        if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
+            return DynamicIndex(self, other if op == "add" else -other)
         return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
     return operate
 
@@ -186,7 +187,7 @@ def _operator(op: str) -> Any:
 def _reflected(op: str) -> Any:
     def operate(self: Tensor, other: Any) -> Any:
         if op == "add" and isinstance(other, Index) and other.shape:
-            return indirect.DynamicIndex(self, other)
+            return DynamicIndex(self, other)
         return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented
     return operate
 
@@ -218,8 +219,8 @@ for _method, _op in _BINARY.items():
 for _method, _op in _UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
 for _method in (*_BINARY, *_COMPARING, *(f"r{_m}" for _m in _BINARY)):
-    if not _method.endswith("add"):
-        setattr(indirect.DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
+    if _method not in ("add", "radd", "sub"):
+        setattr(DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]
 
 creation.register_tensor_class(Tensor)

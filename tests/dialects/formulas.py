@@ -185,15 +185,37 @@ def scattered(op: Any, x: dict) -> np.ndarray:
     return made
 
 
+def run_time_places(op: Any, x: dict, piece: str) -> np.ndarray:
+    """The flat place of each element; the values of a row, or of all, move it."""
+    axes = grid(op, piece)
+    offset = np.broadcast_to(x["offset"], (len(axes[0]), x["offset"].shape[1])).astype(int)
+    places = affine(op.position, axes)
+    for k, (form, scale, extent) in enumerate(zip((op.first, op.second), op.scales, op.extents)):
+        moved = offset[:, k].reshape(-1, *(1,) * (places.ndim - 1))
+        assert 0 <= (affine(form, axes) + moved).min() and (affine(form, axes) + moved).max() < extent
+        places = places + scale * moved
+    return places
+
+
 def dynamic_source(op: Any, x: dict) -> np.ndarray:
-    axes = grid(op, "dst")
-    return x["src"][axes[0], int(x["offset"].item()) + affine(op.position, axes)]
+    return x["src"].reshape(len(x["src"]), -1)[grid(op, "dst")[0], run_time_places(op, x, "dst")]
 
 
 def dynamic_target(op: Any, x: dict) -> np.ndarray:
-    axes, made = grid(op, "src"), x["dst"].copy()
-    made[axes[0], int(x["offset"].item()) + affine(op.position, axes)] = x["src"]
-    return made
+    made = x["dst"].reshape(len(x["dst"]), -1).copy()
+    made[grid(op, "src")[0], run_time_places(op, x, "src")] = x["src"]
+    return made.reshape(x["dst"].shape)
+
+
+def transferred_from(op: Any, x: dict) -> np.ndarray:
+    return x["src"].reshape(-1)[run_time_places(op, x, "dst")]
+
+
+def transferred_to(op: Any, x: dict) -> np.ndarray:
+    made = x["dst"].reshape(-1).copy()
+    for place, value in zip(run_time_places(op, x, "src").ravel(), x["src"].ravel()):
+        made[place] = value if op.rmw == "bypass" else made[place] + value
+    return made.reshape(x["dst"].shape)
 
 
 def activated_twice(op: Any, x: dict) -> tuple[np.ndarray, ...]:
@@ -364,5 +386,6 @@ FORMULAS: dict[str, Callable[[Any, dict], Any]] = {
                                                     "all_to_all", "permute")},
     "nisa.ring_permute": lambda o, x: x["src"] + x.get("other", 0), "nisa.varying_exchange": exchanged,
     "nisa.gpsimd_call": lambda o, x: 2 * x["source0"].T + sum(x[f"source{k}"] for k in range(1, 6)),
+    "nisa.dma_dynamic_read": transferred_from, "nisa.dma_dynamic_write": transferred_to,
     "nisa.tensor_copy_dynamic_src": dynamic_source, "nisa.tensor_copy_dynamic_dst": dynamic_target,
 }

@@ -26,6 +26,7 @@ catalogue.load()
 
 SIZES = {"P": 4, "F": 6, "G": 3, "K": 8}
 ROW = Linear(0, (), ((0, 2), (1, 1)))           # 2 * p + f
+FREE = Linear(0, (), ((1, 2),))                 # 2 * f
 
 
 @dataclass(frozen=True)
@@ -144,10 +145,16 @@ _GIVEN = [
     Sample("nisa.dma_transpose", {"dst": "sbuf GxPxFxf32", "src": "hbm PxGxFxf32"}, {"permutation": (1, 0, 2)}),
     Sample("nisa.dma_gather", {"dst": A, "src": "hbm KxFxf32", "index": "sbuf Px1xi32"}),
     Sample("nisa.dma_scatter", {"dst": "hbm KxFxf32", "src": A, "index": "sbuf Px1xi32"}, {"rmw": "add"}),
+    Sample("nisa.dma_dynamic_read", {"dst": "sbuf 3x4xf32", "src": "hbm 3x8x9xf32", "offset": "sbuf 1x2xi32"},
+           {"position": Linear(0, (), ((0, 72), (1, 2))), "first": Linear(), "second": Linear(0, (), ((1, 2),)),
+            "scales": (9, 1), "extents": (8, 9)}, ({},)),
+    Sample("nisa.dma_dynamic_write", {"dst": "hbm 3x8x9xf32", "src": "sbuf 3x4xf32", "offset": "sbuf 3x1xi32"},
+           {"position": Linear(1, (), ((0, 72), (1, 9))), "first": Linear(0, (), ((1, 1),)), "scales": (9,),
+            "extents": (8,), "rmw": "add"}, ({},)),
     Sample("nisa.tensor_copy_dynamic_src", {"dst": "sbuf PxGxf32", "src": "sbuf PxKxf32", "offset": "sbuf 1x1xi32"},
-           {"position": Linear(0, (), ((1, 2),))}, ({"P": 1}, {"P": 127}, {"P": 128})),
+           {"position": FREE, "first": FREE, "extents": (8,)}, ({"P": 1}, {"P": 127}, {"P": 128})),
     Sample("nisa.tensor_copy_dynamic_dst", {"dst": "sbuf PxKxf32", "src": "sbuf PxGxf32", "offset": "sbuf 1x1xi32"},
-           {"position": Linear(0, (), ((1, 2),))}, ({"P": 1}, {"P": 127}, {"P": 128})),
+           {"position": FREE, "first": FREE, "extents": (8,)}, ({"P": 1}, {"P": 127}, {"P": 128})),
     Sample("nisa.random_seed", {"state": "sbuf 1x2xui32", "seed": "sbuf 1x1xui32"}),
     Sample("nisa.rand", {"dst": A, "state": "sbuf 1x2xui32"}),
     Sample("nisa.dropout", {"dst": A, "state": "sbuf 1x2xui32", "src": A}, {"imm": 0.5}),

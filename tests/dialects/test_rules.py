@@ -136,6 +136,15 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
      "'tensor_copy_dynamic_src': dst and src have one number of partitions"),
     ("nisa.tensor_copy_dynamic_dst", {"src": "sbuf 3xGxf32"},
      "'tensor_copy_dynamic_dst': dst and src have one number of partitions"),
+    *((f"nisa.tensor_copy_dynamic_{n}", {"offset": "sbuf Px1xi32"},
+       f"'tensor_copy_dynamic_{n}': one value counts for all partitions") for n in ("src", "dst")),
+    *((f"nisa.{n}", {"extents": (8, 8, 8)},
+       f"'{n}': one or two dimensions are indexed at run time, each with its scale and extent, got {count}")
+      for n, count in (("tensor_copy_dynamic_src", 1), ("tensor_copy_dynamic_dst", 1), ("dma_dynamic_read", 2),
+                       ("dma_dynamic_write", 1))),
+    *((f"nisa.{n}", {"offset": "sbuf 2x3xi32"}, f"'{n}': the offset tile is [1, {count}], or has a row for each of the piece")
+      for n, count in (("tensor_copy_dynamic_src", 1), ("tensor_copy_dynamic_dst", 1), ("dma_dynamic_read", 2),
+                       ("dma_dynamic_write", 1))),
     ("nisa.random_seed", {"seed": "sbuf 2x1xui32"}, "'random_seed': the seed is one value"),
     ("nisa.activate2", {"op0": "add", "op1": "add"},
      "'activate2': takes multiply with add or subtract, or one operation and bypass, got add and add"),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Indirect movement: rows of a table gathered or scattered by index tiles, copies at an offset known at run time."""
+"""Indirect movement: rows of a table gathered or scattered by index tiles."""
 
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, Linear, NisaOp, Out
+from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
@@ -126,88 +126,3 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
             made[row] = values[place] if self.rmw == "bypass" else convert(
                 ALU[self.rmw].numpy(made[row].astype(np.float32), values[place]), self.dst.dtype)
         return made
-
-
-def dynamic_places(offset: np.ndarray, position: np.ndarray, length: int) -> np.ndarray:
-    """Free places ``offset + position`` of one partition, checked against the length of its row."""
-    places = int(offset.reshape(-1)[0]) + np.asarray(position, np.int64)
-    if places.size and (places.min() < 0 or places.max() >= length):
-        bad = int(places.min() if places.min() < 0 else places.max())
-        raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
-    return places
-
-
-class DynamicCopy(NisaOp):
-    """Base of copies between a tile and a row [P, N] at a free offset that a [1, 1] tile holds.
-
-    ``piece`` is the field of the tile, ``row`` that of the row; ``position`` is affine over the piece's axes.
-    """
-
-    is_loop_nest = False
-
-    piece, row = "dst", "src"
-
-    def verify(self, check: Any) -> None:
-        check.on_chip("dst", "src")
-        check.spaces("offset", "sbuf")
-        check.dtype("offset", INT32, UINT32)
-        piece, row = getattr(self, self.piece), getattr(self, self.row)
-        check.rule(piece.shape[0] == row.shape[0], "dst and src have one number of partitions")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
-
-    def iteration(self) -> Iteration:
-        piece, row = getattr(self, self.piece), getattr(self, self.row)
-        own = tuple(range(len(piece.shape)))
-        along, one = len(own), len(own) + 1
-        axes = {self.piece: own, self.row: (0, along, *(one for _ in row.shape[2:])),
-                "offset": tuple(one for _ in self.offset.shape)}                    # type: ignore[attr-defined]
-        return Iteration((*piece.shape, row.free_elements, 1), axes, frozenset({along, one}))
-
-    def index_forms(self) -> tuple[Linear, ...]:
-        return (self.position,)                                                     # type: ignore[attr-defined]
-
-    def lower(self, b: Any) -> None:
-        b.keep(self)
-
-    def cycles(self, machine: Machine) -> float:
-        return max(600, getattr(self, self.piece).free_elements)
-
-
-def row_places(shape: tuple[int, ...], offset: np.ndarray, position: np.ndarray, length: int) -> tuple[Any, Any]:
-    """(partitions, free places) of a piece of this shape, to index rows [P, length] with."""
-    places = dynamic_places(offset, position.reshape((*shape, -1))[..., 0], length)
-    return np.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)), places
-
-
-class TensorCopyDynamicSrcOp(DynamicCopy, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,
-                             engines=(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)):
-    """dst[p, f...] = src[p, offset + position(f...)]; src is [P, N], position an affine form over dst's axes."""
-
-    dst: Out
-    src: In
-    offset: In
-    position: Linear
-
-    def reference(self, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
-        rows = src.reshape(src.shape[0], -1)
-        piece = position.shape[:len(self.dst.shape)]            # what a mask leaves of dst
-        return rows[row_places(piece, offset, position, rows.shape[1])]
-
-
-class TensorCopyDynamicDstOp(DynamicCopy, name="tensor_copy_dynamic_dst", mnemonic="COPY_DYNAMIC_DST", opcode=0x63,
-                             engines=(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)):
-    """dst[p, offset + position(f...)] = src[p, f...]; dst is [P, N], position an affine form over src's axes."""
-
-    dst: InOut
-    src: In
-    offset: In
-    position: Linear
-    piece, row = "src", "dst"
-
-    def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, position: np.ndarray) -> np.ndarray:
-        rows = dst.reshape(dst.shape[0], -1).copy()
-        rows[row_places(src.shape, offset, position, rows.shape[1])] = convert(src, self.dst.dtype, self.src.dtype)
-        return rows.reshape(dst.shape)

@@ -10,6 +10,7 @@ from nki_mlir.frontend.builder import current
 from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language.parameters import check_parameters
+from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.tokens import alu_token
@@ -166,15 +167,15 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = oob_mode.error,
              dge_mode: Any = dge_mode.unknown, **ignored: Any) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
-    if isinstance(src, indirect.IndirectView):
-        if not isinstance(dst, indirect.IndirectView) and dst_rmw_op is None:
+    if isinstance(src, indirect.ADDRESSED):
+        if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
             indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
             return
         if indirect.mode_name(oob_mode) == "skip":
-            raise indirect.IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").located(
+            raise IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").located(
                 core.user_location())
         src = indirect.gather(src, mask=mask)
-    if isinstance(dst, indirect.IndirectView):
+    if isinstance(dst, indirect.ADDRESSED):
         rmw = "bypass" if dst_rmw_op is None else alu_token(dst_rmw_op).name
         indirect.scatter(dst, src, mask=mask, mode=oob_mode, rmw=rmw)
     elif dst_rmw_op is not None:
@@ -186,8 +187,8 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
 def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = dge_mode.unknown,
                   **ignored: Any) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
-    if isinstance(src, indirect.IndirectView):
-        raise indirect.IndirectNotSupported(op="dma_transpose").located(core.user_location())
+    if isinstance(src, indirect.ADDRESSED):
+        raise IndirectNotSupported(op="dma_transpose").located(core.user_location())
     return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
 
 

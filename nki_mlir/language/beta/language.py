@@ -21,6 +21,7 @@ from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.parameters import check_parameters
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
+from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -135,15 +136,15 @@ def shared_identity_matrix(n: int, dtype: Any = np.uint8, **ignored: Any) -> Ten
 # -- moving data -------------------------------------------------------------------------------------------------------
 def load(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
-    if isinstance(src, indirect.IndirectView):
+    if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=ignored.get("mode"))
     return ops.load(src, mask=mask, dtype=dtype)
 
 
 def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
-    if isinstance(src, indirect.IndirectView):
-        raise indirect.IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
+    if isinstance(src, indirect.ADDRESSED):
+        raise IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
     ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
         raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
@@ -152,14 +153,14 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
 
 def store(dst: Tensor, value: Any, *, mask: Any = None, **ignored: Any) -> None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
-    if isinstance(dst, indirect.IndirectView):
+    if isinstance(dst, indirect.ADDRESSED):
         return indirect.scatter(dst, value, mask=mask, mode=ignored.get("mode"))
     ops.store(dst, value, mask=mask)
 
 
 def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None, **ignored: Any) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
-    if not isinstance(dst, indirect.IndirectView):
+    if not isinstance(dst, indirect.ADDRESSED):
         raise ops.ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(ops.user_location())
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 

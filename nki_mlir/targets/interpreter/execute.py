@@ -46,7 +46,7 @@ def compile_op(op: Op) -> Runner:
     counts = op.iteration().extents if forms else ()
     origin = (0,) * len(counts)
     reference = op.reference
-    computed = compute or (store[0][2] if store else None)
+    counted = np.int64 if compute is None else compute.numpy       # what forms are given in
 
     def run(arrays: Arrays, values: Values) -> None:
         sources = []
@@ -54,7 +54,7 @@ def compile_op(op: Op) -> Runner:
             view = at(arrays[place], values)
             sources.append(convert(view, compute, dtype) if converts else view)     # type: ignore[arg-type]
         for form in forms:
-            sources.append(form_values(form, values, origin, counts).astype(computed.numpy))    # type: ignore[union-attr]
+            sources.append(form_values(form, values, origin, counts).astype(counted, copy=False))
         result = reference(*sources)
         results = result if isinstance(result, tuple) else (result,)
         for (at, place, dtype), value in zip(store, results):
