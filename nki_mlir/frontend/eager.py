@@ -15,9 +15,11 @@ from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.doubts import Doubts, Loop, Scopes
 from nki_mlir.frontend.index import Symbol
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import compile_op
+from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
 
 class PrivateResult(Exception):
@@ -70,10 +72,17 @@ class EagerBuilder(Builder):
             buffer.handle = self.shared[self.taken]
         else:
             buffer.handle = self.fresh(buffer.physical_shape, dtype)
+            if space == HBM:
+                buffer.handle = tracked(buffer.handle, buffer.name)
             if shared:
                 self.shared.append(buffer.handle)
         self.taken += shared
         return buffer
+
+    def rename(self, buffer: Buffer, name: str) -> None:
+        super().rename(buffer, name)
+        if isinstance(buffer.handle, Tracked):
+            buffer.handle.label = name
 
     def fresh(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
         value = self.fill(dtype)
@@ -102,6 +111,16 @@ class EagerBuilder(Builder):
 
     def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
         return super().check_device(op, known) and not self.considering
+
+    def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
+        """Run an operation, which ``act`` does; reads of memory that nothing has written are reported."""
+        if not any([type(a) is Tracked and a.left for a in arrays]):
+            act()
+            return
+        uses = known.get("uses")
+        if uses is None:
+            uses = known["uses"] = Uses(op)
+        uses.perform(act, arrays, (), user_location())
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
     def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
@@ -140,7 +159,8 @@ class EagerBuilder(Builder):
         run = known.get("run")
         if run is None:
             run = known["run"] = compile_op(op)
-        run([tile.handle for _, tile in operands], ())
+        arrays = [tile.handle for _, tile in operands]
+        self.tracking(op, arrays, known, lambda: run(arrays, ()))
         if not self.doubts.found:
             several = self.independent_programs and prod(self.grid) > 1
             if not self.accumulating:

@@ -88,7 +88,9 @@ def ask_capture(kernel: Any, bound: Bound, doubts: Doubts) -> None:
 
 def given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:
     """The caller's array where an input was updated."""
-    array = bound.tensors[places[id(used)]] if id(used) in places else used
+    if id(used) not in places:
+        return np.asarray(used)
+    array = bound.tensors[places[id(used)]]
     if array is not used:
         array[...] = used.reshape(array.shape)
     return array

@@ -277,9 +277,10 @@ class Kernel:
         if on == "eager":
             from nki_mlir.language.eager_run import run_eager
             return run_eager(self, bound, inputs)
+        from nki_mlir.targets.interpreter.unwritten import tracked
         spec = self.specialize(bound)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        spec.program(on)(inputs, shared)
+        spec.program(on)(inputs, shared if on == "jit" else [tracked(a, s.name) for a, s in zip(shared, spec.shared)])
         return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
 
     def _take(self, result: Result, bound: Bound, inputs: list[np.ndarray], shared: list[np.ndarray]) -> np.ndarray:

@@ -11,6 +11,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current import typing as nt
+from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
 from .running import numbers, run
 
@@ -209,3 +210,30 @@ def test_simulation_of_parts(recwarn):
     assert not recwarn.list
     with pytest.warns(UserWarning, match=r"8 of the 32 elements of the output out .* first element \[0, 6\]"):
         run("eager", columns, X, 6)
+
+
+def reads_before_it_writes(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+    kept = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="kept")
+    nisa.dma_copy(kept[:, 0:5], x[:, 0:5])
+    tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(tile, kept)
+    nisa.dma_copy(out, tile)
+    nisa.dma_copy(kept, x)
+    return out
+
+
+@pytest.mark.parametrize(("dtype", "fresh"), [(np.float32, np.nan), (np.int32, 4)])
+def test_private_memory_that_nothing_has_written(on, dtype, fresh):
+    """Zeros, but for simulation, whose fresh memory shows; executors that check say so."""
+    x = numbers(4, 8, dtype=dtype)
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            got = run(on, reads_before_it_writes, x)
+        np.testing.assert_array_equal(got[:, :5], x[:, :5])
+        np.testing.assert_array_equal(got[:, 5:], np.full((4, 3), fresh if on == "eager" else 0, dtype))
+        held = dtype(fresh if on == "eager" else 0)
+        assert [str(w.message) for w in found if w.category is UnwrittenRead] == [
+            f"element [0, 5] of kept is read, and nothing has written it: {held} here, anything on a device"
+        ] * (on != "jit")

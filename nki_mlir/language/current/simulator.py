@@ -23,7 +23,6 @@ from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, map_leaves
-from nki_mlir.language.current.elements import WrittenElements
 from nki_mlir.language.current.errors import invalid, warn
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.language.eager_run import until_shared
@@ -42,14 +41,9 @@ class Core(EagerBuilder):
     in."""
 
     def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray],
-                 elements: WrittenElements, results: Container[tuple] = ()) -> None:
+                 results: Container[tuple] = ()) -> None:
         super().__init__(grid, point, target=target, fill=sentinel, results=results)
-        self.common, self.elements = common, elements
-
-    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        super().wrote(op, buffer, symbols)
-        if buffer.role == "output":
-            self.elements.note(op, buffer)
+        self.common = common
 
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
@@ -77,7 +71,8 @@ class UnroundedCore(Core):
         step = known.get("step")
         if step is None:
             step = known["step"] = Step(op, operands)
-        self.exact.perform(step, [tile.handle for _, tile in operands])
+        arrays = [tile.handle for _, tile in operands]
+        self.tracking(op, arrays, known, lambda: self.exact.perform(step, arrays))
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------
@@ -141,17 +136,16 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
-    return assemble(traced, [back[id(v)] if id(v) in back else from_numpy(v, name) for v in values])
+    return assemble(traced, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
 
 
 def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Callable[..., Core],
               updates: bool) -> tuple[str, list[np.ndarray]]:
     """The structure of the results, and their arrays; those of inputs are the ones of ``arrays``."""
     common: dict[Any, np.ndarray] = {}
-    elements = WrittenElements()
-    cores = [core(point=point, common=common, elements=elements) for point in np.ndindex(*kernel.grid)]
+    cores = [core(point=point, common=common) for point in np.ndindex(*kernel.grid)]
     programs = run_programs(lambda number: _run(kernel, cores[number], bound, arrays), len(cores))
-    check_written(programs[0].buffers, cores, elements, kernel.location)
+    check_written(programs[0].buffers, cores, kernel.location)
     structure, buffers = programs[0].structure, programs[0].buffers
     if structure is not None:
         return structure, [b.handle for b in buffers]
@@ -160,8 +154,7 @@ def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Cal
     return structure_of_updates(len(values)), values
 
 
-def check_written(results: Sequence[Buffer], cores: Sequence[Core], elements: WrittenElements, at: Location | None
-                  ) -> None:
+def check_written(results: Sequence[Buffer], cores: Sequence[Core], at: Location | None) -> None:
     """Some core has written each tensor that is returned; ``at`` is the kernel. A warning where some elements are not.
     """
     written = {id(buffer.handle) for core in cores for buffer in core.written}
@@ -173,7 +166,7 @@ def check_written(results: Sequence[Buffer], cores: Sequence[Core], elements: Wr
             reason = f": {idle(loops[0])}" if loops else ""
             raise OutputNotWritten(what=f"the output {buffer.name} is never written{reason}").located(
                 buffer.place or at)
-        if (missing := elements.missing(buffer)) is not None:
+        if (missing := buffer.handle.first_unwritten()) is not None:
             left, first = missing
             held = f"{sentinel(buffer.dtype):g} here, 0 where the kernel is compiled"
             warn(f"{left} of the {buffer.handle.size} elements of the output {buffer.name} are never written, first "

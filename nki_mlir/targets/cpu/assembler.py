@@ -21,6 +21,7 @@ from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.bounds import Check, open_checks
+from nki_mlir.targets.cpu.fresh import Block, FreshBuffers
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import Access, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
@@ -73,6 +74,7 @@ class Assembler:
         self.code = Assembly(FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared))
         self.values = Values(kernel, axes, self.code, reader)
         self.lives = Lifetimes()
+        self.fresh = FreshBuffers()
         self.memory = MEMORY                        # slot of the memory that buffers are made in
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
@@ -87,6 +89,7 @@ class Assembler:
             return ir.WalkResult.ADVANCE
         self.kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
         self.body(iter(operations[1:]))
+        self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code
 
@@ -135,17 +138,19 @@ class Assembler:
         if not span:
             self.code.emit("nki_unless", self.values.compute("cmpi_slt", low, high), end)
         self.code.mark(again)
-        self.inside(operations)
+        self.inside(operations, Block(variable, span or None))
         self.code.emit("nki_next", slot_address(variable), step, high, again)
         self.code.mark(end)
         self.times = outer
 
-    def inside(self, operations: Iterator[Any], facts: list[Linear] | None = None) -> None:
+    def inside(self, operations: Iterator[Any], block: Block, facts: list[Linear] | None = None) -> None:
         """A nested block. Buffers from outside that it uses live on until it has ended, one instruction later."""
         known = len(self.values.facts)
         self.values.facts += facts or []
         self.lives.open()
+        self.fresh.blocks.append(block)
         self.body(operations)
+        self.fresh.blocks.pop()
         self.lives.close(len(self.code.items))
         del self.values.facts[known:]
 
@@ -159,7 +164,7 @@ class Assembler:
         self.code.items += [None, start]
         outside, self.memory, self.accesses = self.memory, memory, []
         cost, self.times, hosts = self.cost, self.times * len(span), len(self.hosts.runners)
-        self.inside(operations)
+        self.inside(operations, Block(variable, span))
         private = {buffer for buffer, where in self.code.buffers if where == memory}
         if (self.cost - cost >= WORTH_WAKING and len(self.hosts.runners) == hosts
                 and independent(self.accesses, variable, span.step, self.values.ranges, private)):
@@ -182,23 +187,25 @@ class Assembler:
         otherwise, end = self.code.label(), self.code.label()
         has_else = len(op.regions[1].blocks) > 0
         self.code.emit("nki_unless", self.values.form(condition), otherwise)
-        self.inside(operations, self.values.holding(condition, False))
+        self.inside(operations, Block(), self.values.holding(condition, False))
         if has_else:
             self.code.emit("nki_unless", Linear(), end)
         self.code.mark(otherwise)
         if has_else:
-            self.inside(operations, self.values.holding(condition, True))
+            self.inside(operations, Block(), self.values.holding(condition, True))
         self.code.mark(end)
 
     def while_loop(self, op: Any, operations: Iterator[Any]) -> None:
         _carries_nothing(op)
         again, end = self.code.label(), self.code.label()
         self.lives.open()
+        self.fresh.blocks.append(Block())
         self.code.mark(again)
         condition = self.body(operations).operands[0]
         self.code.emit("nki_unless", self.values.form(condition), end)
         self.body(operations)
         self.code.emit("nki_unless", Linear(), again)
+        self.fresh.blocks.pop()
         self.lives.close(len(self.code.items))
         self.code.mark(end)
 
@@ -218,6 +225,7 @@ class Assembler:
                 values.forms[op.results[0]] = values.extreme(op)
             case "memref.alloc" | "memref.alloca":
                 values.allocated(op.results[0], self.memory, self.lives.depth)
+                self.fresh.allocated(values.views[op.results[0]], self.code)
             case "memref.get_global":
                 values.constant(op)
             case "memref.reinterpret_cast" | "memref.subview":
@@ -246,7 +254,7 @@ class Assembler:
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
                               ).located(place_of(op))
-        self.use(op.operands[0])
+        self.fresh.loaded(self.use(op.operands[0]))
         view, offset = self.values.element(op)
         for low in (offset, Linear(view.size - dtype.itemsize).plus(offset, -1)):
             if self.values.interval(low)[0] < 0:
@@ -267,6 +275,7 @@ class Assembler:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, views, symbols):
             self.check_bounds(op, check)
+        self.fresh.computed(nest, views)
         places = [view.address for view in views]
         self.cost += self.times * nest.cost
         parts = nest.parts(host.threads(), 4 * host.threads()) if self.is_large(nest) else None
@@ -311,7 +320,8 @@ class Assembler:
 
     def on_host(self, op: Any) -> None:
         site = self.sites.add(place_of(op))
-        values = self.hosts.add(site.const, op)
+        read, values = self.hosts.add(site.const, op)
+        self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
         self.code.emit(self.hosts.address, site, *arguments)
 

@@ -16,6 +16,7 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.execute import compile_op
 
@@ -38,8 +39,8 @@ class HostOperations:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
-    def add(self, site: int, operation: Any) -> list[Any]:
-        """Take over an operation; returns the SSA values whose addresses and values it must be given."""
+    def add(self, site: int, operation: Any) -> tuple[Op, list[Any]]:
+        """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
         self.meets |= isinstance(op, Meeting)
         run, at = compile_op(op), place_of(operation)
@@ -54,7 +55,7 @@ class HostOperations:
             except NkiMlirError as error:
                 raise error.located(at) from None
         self.runners[site] = runner
-        return [t.handle for _, t in op.operands()] + list(op.symbols)
+        return op, [t.handle for _, t in op.operands()] + list(op.symbols)
 
     def _run(self, words: int) -> int:
         site = ctypes.c_int64.from_address(words).value

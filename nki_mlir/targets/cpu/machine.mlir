@@ -232,6 +232,17 @@ llvm.func internal @nki_set(%arguments: !llvm.ptr) -> i64 {
   llvm.return %zero : i64
 }
 
+// (address, bytes): a buffer that may be read before all of it is written
+llvm.func internal @nki_zero(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %byte = arith.constant 0 : i8
+  %address = llvm.load %arguments : !llvm.ptr -> !llvm.ptr
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %bytes = llvm.load %p1 : !llvm.ptr -> i64
+  "llvm.intr.memset"(%address, %byte, %bytes) <{isVolatile = false}> : (!llvm.ptr, i8, i64) -> ()
+  llvm.return %zero : i64
+}
+
 // (slot, step, end, word): the loop variable's next value; back to the word if there is one
 llvm.func internal @nki_next(%arguments: !llvm.ptr) -> i64 {
   %zero = arith.constant 0 : i64

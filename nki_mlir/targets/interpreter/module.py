@@ -13,6 +13,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
+from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.mesh import run_programs
 
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
@@ -87,7 +88,17 @@ class FunctionCompiler:
             run = self.known[key] = compile_op(read)
         tiles = [self.slot(t.handle) for _, t in read.operands()]
         symbols = [self.slot(s) for s in read.symbols]
-        return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
+        if all(t.on_chip for _, t in read.operands()):
+            return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
+        uses = self.known.get(("uses", key))
+        if uses is None:
+            uses = self.known["uses", key] = Uses(read)
+        at = place_of(op)
+
+        def step(env: Env) -> None:
+            arrays, values = [env[t] for t in tiles], [env[s] for s in symbols]
+            uses.perform(lambda: run(arrays, values), arrays, values, at)
+        return step
 
 
 def forget(slots: list[int]) -> Step:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
+from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
+from nki_mlir.targets.interpreter.unwritten import tracked
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
@@ -48,8 +51,11 @@ def _nothing(code: "FunctionCompiler", op: Any) -> None:
 @executes("memref.alloc", "memref.alloca")
 def _allocation(code: "FunctionCompiler", op: Any) -> Step:
     result = op.result
-    shape, dtype, _ = memref_parts(result.type)
+    shape, dtype, space = memref_parts(result.type)
     out = code.slot(result)
+    if space == HBM and all(is_tile_op(use.owner) for use in result.uses):
+        name = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
+        return lambda env: env.__setitem__(out, tracked(np.zeros(shape, dtype.numpy), name))
     return lambda env: env.__setitem__(out, np.zeros(shape, dtype.numpy))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op
@@ -19,6 +20,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
 from nki_mlir.targets.interpreter.patterns import Pattern
+from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.neuron.validate import form_of
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
@@ -47,7 +49,8 @@ class Executors:
 
     def __init__(self) -> None:
         self.runners: dict[tuple, Runner] = {}
-        self.of_op: dict[int, tuple[Op, Runner]] = {}       # by identity, which the op in the entry keeps alive
+        self.uses: dict[tuple, Uses] = {}                   # of HBM
+        self.of_op: dict[int, tuple[Op, Runner, Uses | None]] = {}      # by identity: the op is kept alive
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
         """(partition, free offset) of each tile for these register values, then the values."""
@@ -62,16 +65,23 @@ class Executors:
             found.append(access.free.at(registers))
         return [*found, *registers]
 
-    def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int]) -> None:
-        self.runner(op)(arrays, starts)
-
-    def runner(self, op: Op) -> Runner:
+    def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:
         if id(op) not in self.of_op:
-            key = (form_of(op), tuple(t.base_shape for _, t in op.operands()))
-            if key not in self.runners:
-                self.runners[key] = compile_op(floating(op))
-            self.of_op[id(op)] = op, self.runners[key]
-        return self.of_op[id(op)][1]
+            self.of_op[id(op)] = op, *self.compiled(op)
+        _, run, uses = self.of_op[id(op)]
+        if uses is None:
+            run(arrays, starts)
+        else:
+            uses.perform(lambda: run(arrays, starts), arrays, starts, at)
+
+    def compiled(self, op: Op) -> tuple[Runner, Uses | None]:
+        key = (form_of(op), tuple(t.base_shape for _, t in op.operands()))
+        if key not in self.runners:
+            made = floating(op)
+            self.runners[key] = compile_op(made)
+            if not all(tile.on_chip for _, tile in op.operands()):
+                self.uses[key] = Uses(made)
+        return self.runners[key], self.uses.get(key)
 
 
 def floating(op: Op) -> Op:

@@ -38,6 +38,7 @@ from nki_mlir.dialects.meeting import PLACES, PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 
@@ -105,8 +106,9 @@ class Core:
             self.memory |= {v: checked(v, a) for v, a in zip(variables, given)}
         self.check_apart([v for v in self.memory if isinstance(v, Variable)])
         for v in program.of_kind("internal") + program.of_kind("constant"):
-            raw = np.full(v.nbytes, POISON, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8)
-            self.memory[v] = raw.copy().view(v.dtype.numpy).reshape(v.shape)
+            raw = np.zeros(v.nbytes, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8).copy()
+            array = raw.view(v.dtype.numpy).reshape(v.shape)
+            self.memory[v] = tracked(array, v.name) if v.kind == "internal" else array
         self.semaphores = [0] * len(program.semaphores)
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
@@ -171,7 +173,7 @@ class Core:
         if self.exchanges is not None and isinstance(op, Meeting):
             token = PLACES[PROGRAMS].set(self)
         try:
-            self.executors.run(op, arrays, starts)
+            self.executors.run(op, arrays, starts, location)
         except NkiMlirError as error:
             raise error.located(location) from None
         finally:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Memory in HBM that starts unwritten: which of its bytes have been written, and reads of the others.
+
+Eager execution, the interpreter and the simulator of the instruction stream make such memory ``tracked`` and perform
+their operations through ``Uses``. A read of what nothing has written is a warning, once for each memory.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.access import Tile, masked_box
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.interpreter.execute import Arrays, Runner, Values, compile_op, holds
+from nki_mlir.targets.interpreter.patterns import Pattern
+
+# What unwritten bytes hold in two trials of an operation, as (of sources, of targets): what differs was read, what has
+# changed was written.
+TRIALS = (0x00, 0x5A), (0xA5, 0x3C)
+
+
+class UnwrittenRead(UserWarning):
+    """Memory in HBM is read that nothing has written."""
+
+
+class Tracked(np.ndarray):
+    """An array that knows its written bytes. Views of it are plain ones in this respect."""
+
+    written: np.ndarray                 # a truth value for each byte
+    left: int = 0                       # 0: all has been written; else some may not have been
+    label: str = ""
+    reported: bool = False
+
+    def first_unwritten(self) -> tuple[int, list[int]] | None:
+        """How many elements have not been written, and the place of the first; None where all have been."""
+        if not self.left:
+            return None
+        whole = self.written.reshape(-1, self.itemsize).all(1)
+        missing = np.flatnonzero(~whole)
+        return (len(missing), self.place(int(missing[0]))) if len(missing) else None
+
+    def place(self, element: int) -> list[int]:
+        return [int(k) for k in np.unravel_index(element, self.shape)]
+
+    def mark(self, part: Any) -> None:
+        """Bytes have been written: ``part`` is a view of the flags, or the places of bytes."""
+        if part.dtype == np.bool_:
+            part[...] = True
+        else:
+            self.written[part] = True
+        self.left -= part.size
+        if self.left <= 0:              # some may have been written twice
+            self.left = self.written.size - int(np.count_nonzero(self.written))
+
+
+def tracked(array: np.ndarray, label: str) -> Tracked:
+    """The array as memory that nothing has written yet."""
+    made = array.view(Tracked)
+    made.written, made.left, made.label = np.zeros(array.nbytes, np.bool_), array.nbytes, label
+    return made
+
+
+class Uses:
+    """What one operation does to tracked memory."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.operands = op, op.operands()
+        sources = {name for name, _ in op.sources()}
+        self.reads = [k for k, (f, _) in enumerate(self.operands) if f.name in sources]
+        self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
+        self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
+        self.run: Runner | None = None
+
+    def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Location | None) -> None:
+        """``act`` runs the operation on the arrays, those of its operands."""
+        open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
+        if not open_:
+            act()
+            return
+        if self.tries:
+            self.perform_tried(act, arrays, values, open_, at)
+            return
+        iteration = self.op.iteration() if self.op.mask else None
+        box = self.active(iteration, values) if iteration is not None else None
+        if iteration is not None and box is None:
+            act()
+            return
+        parts = {k: part(self.operands[k][1], self.axes(iteration, k), box, values) for k in open_}
+        for k in open_:
+            if k in self.reads:
+                self.check(arrays[k], parts[k](arrays[k]), at)
+        act()
+        for k in open_:
+            if k in self.writes:
+                arrays[k].mark(parts[k](arrays[k]))                     # type: ignore[attr-defined]
+
+    def axes(self, iteration: Any, k: int) -> tuple[int, ...]:
+        return iteration.axes[self.operands[k][0].name] if iteration is not None else ()
+
+    def active(self, iteration: Any, values: Values) -> Any:
+        """The elements that the mask leaves: starts and counts of their box, and which of them; None: there is none."""
+        starts, counts, rest = masked_box(self.op.mask, iteration.extents, values)
+        if 0 in counts:
+            return None
+        which = holds(rest, values, starts, counts) if rest else None
+        return None if which is not None and not which.any() else (starts, counts, which)
+
+    @staticmethod
+    def check(array: Any, part: np.ndarray, at: Location | None) -> None:
+        flags = part if part.dtype == np.bool_ else array.written[part]
+        if array.reported or flags.all():
+            return
+        if part.dtype == np.bool_:
+            # Places of bytes by the addresses of their flags.
+            base = array.written.__array_interface__["data"][0]
+            start = part.__array_interface__["data"][0] - base
+            first = np.argwhere(~flags)[0]
+            byte = start + int(np.dot(first, part.strides))
+        else:
+            byte = int(part.reshape(-1)[np.flatnonzero(~flags.reshape(-1))[0]])
+        report(array, byte // array.itemsize, at)
+
+    # -- addresses known at run time -----------------------------------------------------------------------------------
+    def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
+                      at: Location | None) -> None:
+        """Find out by running the operation twice on other memory what it reads and writes."""
+        trials = [self.trial(arrays, values, *fills) for fills in TRIALS]
+        act()
+        if None in trials:
+            return
+        read = False
+        for k in self.writes:
+            one, other = (t[k] for t in trials)                         # type: ignore[index]
+            if k not in open_:
+                tile = Pattern(self.operands[k][1])
+                read |= bool((as_bytes(tile.at(one, values)) != as_bytes(tile.at(other, values))).any())
+                continue
+            array: Any = arrays[k]
+            one, other = (t.reshape(-1).view(np.uint8) for t in (one, other))
+            changed = ((one != TRIALS[0][1]) | (other != TRIALS[1][1])) & ~array.written
+            read |= bool((changed & (one != other)).any())
+            array.mark(np.flatnonzero(changed))
+        if read:
+            sources = [arrays[k] for k in open_ if k in self.reads]
+            for array in (a for a in sources if not a.reported):        # type: ignore[attr-defined]
+                report(array, int(np.flatnonzero(~array.written)[0]) // array.itemsize if not array.written.all()
+                       else 0, at)                                      # type: ignore[attr-defined]
+
+    def trial(self, arrays: Arrays, values: Values, source: int, target: int) -> list[np.ndarray] | None:
+        """The arrays after a run with these bytes where nothing was written; None where it fails."""
+        if self.run is None:
+            self.run = compile_op(self.op)
+        copies: dict[int, np.ndarray] = {}
+        for k, array in enumerate(arrays):
+            open_ = type(array) is Tracked and array.left
+            if id(array) not in copies:
+                copies[id(array)] = np.array(array) if open_ or k in self.writes else np.asarray(array)
+            if open_:
+                raw = copies[id(array)].reshape(-1).view(np.uint8)
+                raw[~array.written] = target if k in self.writes else source        # type: ignore[attr-defined]
+        made = [copies[id(a)] for a in arrays]
+        try:
+            self.run(made, values)
+        except NkiMlirError:                    # the run itself says so
+            return None
+        return made
+
+
+def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:
+    """The flags of a tile's bytes, or where a mask is no box their places, as a function of the tracked array."""
+    pattern = Pattern(tile)
+    if box is None:
+        pattern = of_bytes(pattern)
+        return lambda array: pattern.at(array.written, values)
+    starts, counts, which = box
+    of_dims = [(starts[a], counts[a]) if extent > 1 else (0, 1) for a, extent in zip(axes, pattern.shape)]
+    if which is None:
+        inner = of_bytes(Pattern(tile, [(step, n) for (step, _), (_, n) in zip(pattern.dims, of_dims)]))
+        moved = sum(start * step for (start, _), (step, _) in zip(of_dims, pattern.dims))
+        return lambda array: inner.view(array.written, 0, pattern.free(values) + moved)
+    found = np.argwhere(which).T
+    positions = np.stack([found[a] + starts[a] if extent > 1 else np.zeros_like(found[0])
+                          for a, extent in zip(axes, pattern.shape)])
+
+    def places(array: Any) -> np.ndarray:
+        elements = np.unique(pattern.elements(array, values, positions))
+        return (elements[:, None] * tile.dtype.itemsize + np.arange(tile.dtype.itemsize)).reshape(-1)
+    return places
+
+
+def of_bytes(pattern: Pattern) -> Pattern:
+    """The pattern on flags, one for each byte of the array."""
+    pattern.shape, pattern.strides = (*pattern.shape, pattern.dtype.itemsize), (*pattern.strides, 1)
+    pattern.dtype = np.dtype(np.bool_)
+    return pattern
+
+
+def as_bytes(view: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(view).reshape(-1).view(np.uint8)
+
+
+def report(array: Any, element: int, at: Location | None) -> None:
+    array.reported = True
+    held = array.reshape(-1)[element]
+    text = (f"element {array.place(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
+            f"it: {held} here, anything on a device")
+    place = at or Location("<unknown>", 0, 0)
+    warnings.warn_explicit(text, UnwrittenRead, place.file, place.line)
