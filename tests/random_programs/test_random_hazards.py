@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random kernels that overwrite what others read: each executor, and instruction streams in several orders, against NumPy."""
-
+"""Random kernels that overwrite what others read: executors, streams in several orders, the oracle, against NumPy."""
 
 import numpy as np
 import pytest
@@ -12,6 +11,8 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 
 from ..language.generated import kernel_from_text
+from ..oracle import current as oracle
+from ..oracle import run
 from .comparing import EXECUTORS, executing
 from .hazards import Hazards, Memory, start
 from .test_random_kernels import PARTS, PROGRAMS, SEED
@@ -21,6 +22,11 @@ ORDERS = EXECUTORS + ("isa in order 1", "isa in order 2")
 
 def check_hazards(drawn: Hazards) -> None:
     kernel = kernel_from_text(drawn.text, {"nl": nl, "nisa": nisa}, jit=nki.jit)
+    given, names = (start(Memory("h", "hbm", "float32")), drawn.given.copy()), {"nl": oracle.nl, "nisa": oracle.nisa}
+    outcome = run(drawn.text, given, generation=oracle, names=names)
+    assert not outcome.findings
+    for made, wanted in zip((*outcome.results, given[1]), (*drawn.expected(), drawn.arrays["m"]), strict=True):
+        np.testing.assert_array_equal(made, wanted, err_msg="oracle")
     for on in ORDERS:
         x, m = start(Memory("h", "hbm", "float32")), drawn.given.copy()
         with executing(on) as executor:
@@ -45,7 +51,7 @@ def test_hazards(part, monkeypatch):
     @settings(max_examples=PROGRAMS // PARTS // 2, deadline=None, database=None, derandomize=False,
               suppress_health_check=list(HealthCheck))
     @given(hazards())
-    def run(drawn):
+    def check(drawn):
         note(drawn.text)
         check_hazards(drawn)
-    run()
+    check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random kernels that draw from the op tables of both generations: all executors agree.
+"""Random kernels that draw from the op tables of both generations: all executors agree, and the oracle.
 
 `make fuzz` tries 5,000 of them, other ones each time, in parts that pytest reports one by one; NKI_MLIR_FUZZ_SEED
 repeats a run. The ordinary run tries the same 200 each time.
@@ -24,9 +24,10 @@ from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 
 from ..language.generated import kernel_from_text
+from ..oracle import current as oracle
 from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
-from .comparing import check_agreement
+from .comparing import arrays_of_ranks, check_agreement
 from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
@@ -56,11 +57,16 @@ def check_beta(program):
                                                   "ncc": beta_ncc, "mutable_tensor": mutable_tensor}), program)
 
 
+def current_oracle(program):
+    names = {"nl": oracle.nl, "nisa": oracle.nisa, "ncc": oracle.ncc, "np": np}
+    return oracle.run_ranks(program.text, arrays_of_ranks(program), grid=program.grid, names=names)
+
+
 def check_current(program):
     """For the target that has all instructions."""
     kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa, "ncc": ncc, "np": np}, jit=current_nki.jit)
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
-        check_agreement(kernel, program)
+        check_agreement(kernel, program, current_oracle)
 
 
 @pytest.mark.fuzz

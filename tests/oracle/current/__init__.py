@@ -80,4 +80,5 @@ MODULES: dict[str, ModuleType | Any] = {
     "nki": nki, "nki.language": nl, "nki.isa": nisa, "nki.collectives": ncc, "nki.typing": nt, "nki.meta": meta,
     "nki.meta.tensor": host, "nki.isa.constants": nisa, "nki.dtype": nki.dtype, "nki.tensor": host}
 launch.generation = sys.modules[__name__]
-__all__ = ["MODULES", "Tensor", "View", "ncc", "nisa", "nki", "nl", "nt", "packed"]
+run_ranks = launch.run_ranks
+__all__ = ["MODULES", "Tensor", "View", "ncc", "nisa", "nki", "nl", "nt", "packed", "run_ranks"]

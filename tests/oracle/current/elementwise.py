@@ -108,10 +108,16 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> Instruction:
         return put(dst, np.float32(1) / floats(data))
 
 
+def scaled(data: NkiTensor, scale: Any, bias: Any) -> np.ndarray:
+    """data * scale + bias in float32; without a bias nothing is added: the sign of a zero stays."""
+    value = floats(data) * operand(scale)
+    return value if bias is None else value + operand(bias)
+
+
 def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
                reduce_res: Any = None, reduce_cmd: Any = reduce_cmd.idle, name: str | None = None) -> Instruction:
     """4.2: dst = op(data * scale + bias); the Scalar Engine's registers add up what is not yet rounded."""
-    value = activate(op, floats(data) * operand(scale) + operand(0.0 if bias is None else bias))
+    value = activate(op, scaled(data, scale, bias))
     put(dst, value)
     total = accumulated("scalar", reduce_cmd, "add", value)
     return Instruction() if reduce_res is None else put(reduce_res, total)
@@ -120,7 +126,7 @@ def activation(dst: Any, op: Any, data: Any, bias: Any = None, scale: Any = 1.0,
 def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
                       name: str | None = None) -> Instruction:
     """4.2: activation whose total starts anew."""
-    value = activate(op, floats(data) * operand(scale) + operand(0.0 if bias is None else bias))
+    value = activate(op, scaled(data, scale, bias))
     put(dst, value)
     total = accumulated("scalar", reduce_cmd.reset_reduce, operator(reduce_op), value)
     return Instruction() if reduce_res is None else put(reduce_res, total)

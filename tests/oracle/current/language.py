@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, dtype_of
+from ..dtypes import DTYPES, convert, dtype_of
 from ..memory import HBM, PSUM, SBUF, Storage, allocate
 from ..program import current
 from . import elementwise, generators, search, transfers
@@ -103,10 +103,12 @@ def tile(values: Any, dtype: Any, buffer: MemoryRegion = sbuf) -> NkiTensor:
     return made
 
 
-def shared_constant(constant: Any) -> NkiTensor:
-    """An array of the host, in HBM."""
+def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+    """An array of the host, in HBM, in a type that release 0.2 could name."""
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
-    made = allocate(NkiTensor, values.shape, dtype_of(values.dtype), HBM, "constant", written=True)
+    kind = dtype_of(values.dtype if dtype is None else dtype)
+    values = convert(values, kind)
+    made = allocate(NkiTensor, values.shape, kind, HBM, "constant", written=True)
     made.storage.elements(made.dtype)[:values.size] = values.reshape(-1)
     made.storage.region = shared_hbm
     return made

@@ -23,10 +23,10 @@ def names(code: CodeType) -> Iterator[str]:
 
 
 class Surroundings:
-    """Functions with the same code and other surroundings: what comes from ``package`` is replaced in them."""
+    """Functions with the same code and other surroundings: what comes from ``packages`` is replaced in them."""
 
-    def __init__(self, package: str) -> None:
-        self.package, self.made = package, {}
+    def __init__(self, *packages: str) -> None:
+        self.packages, self.made = tuple(f"{name}." for name in packages), {}
 
     def kernel(self, kernel: Any) -> Kernel:
         """Of a kernel, or of a function that is to be one."""
@@ -48,11 +48,11 @@ class Surroundings:
         return self.made[id(function)][0]
 
     def ours(self, thing: Any) -> bool:
-        return str(getattr(thing, "__module__", "") or "").startswith(self.package)
+        return f"{getattr(thing, '__module__', '')}.".startswith(self.packages)
 
     def value(self, value: Any) -> Any:
         if isinstance(value, ModuleType):
-            return BY_PATH[value.__name__.rpartition(".")[2]] if value.__name__.startswith(self.package) else value
+            return BY_PATH[value.__name__.rpartition(".")[2]] if f"{value.__name__}.".startswith(self.packages) else value
         if type(value) in (tuple, list):
             made = type(value)(map(self.value, value))
             return made if any(a is not b for a, b in zip(made, value)) else value

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The examples of the current generation, from their files, on the oracle against their own references."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+
+from . import current, run
+from .current.surroundings import Surroundings
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+NAMES = sorted(p.stem for p in EXAMPLES.glob("current_*.py") if "def cases" in p.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vendor_names():
+    install()
+    sys.path.insert(0, str(EXAMPLES))
+    yield
+    sys.path.remove(str(EXAMPLES))
+
+
+def results(kernel, arguments):
+    outcome = run(kernel, arguments, generation=current, grid=kernel.grid)
+    assert not outcome.findings
+    return outcome.results
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "current_all_reduce"])
+def test_example(name, monkeypatch):
+    module = importlib.import_module(name)
+    if hasattr(module, "TARGET"):
+        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", module.TARGET)
+    for kernel, arguments, answer, tolerance in module.cases():
+        given = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+        made = results(Surroundings("nki", "nki_mlir").kernel(kernel), given)
+        assert np.shape(made) == answer.shape
+        np.testing.assert_allclose(np.asarray(made, np.float64), answer, rtol=0, atol=tolerance)
+
+
+def test_example_of_ranks():
+    module = importlib.import_module("current_all_reduce")
+    (_, (a, b), answer, tolerance), = module.cases()
+    kernel = Surroundings("nki", "nki_mlir").kernel(module.matmul_of_ranks)
+    parts = list(zip(np.split(a, module.RANKS), np.split(b, module.RANKS)))
+    made = np.stack([outcome.results for outcome in current.run_ranks(kernel, parts)])
+    np.testing.assert_allclose(made.astype(np.float64), answer, rtol=0, atol=tolerance)
+
+
+def test_rows_that_a_table_has_not_are_errors():
+    gather = Surroundings("nki", "nki_mlir").kernel(importlib.import_module("current_gather_scatter").gather)
+    with pytest.raises(IndexError, match="256"):
+        results(gather, (np.zeros((256, 8), np.float32), np.full((128, 1), 256, np.int32)))
