@@ -9,6 +9,7 @@ functions are computed in float64 and rounded to float32.
 from collections.abc import Callable
 from functools import reduce
 from math import erf as erf_of_number
+from math import erfc as erfc_of_number
 from typing import Any
 
 import numpy as np
@@ -102,21 +103,21 @@ def wrapped(values: Array, dtype: DType) -> Array:
 
 
 class Operand:
-    """Values with their element type: a tile's, or a number's."""
+    """Values with their element type: a tile's, or a number's, whose bits are as many as those beside it."""
 
-    def __init__(self, values: Any, dtype: DType) -> None:
-        self.values, self.dtype = np.asarray(values), dtype
+    def __init__(self, values: Any, dtype: DType, constant: bool = False) -> None:
+        self.values, self.dtype, self.constant = np.asarray(values), dtype, constant
 
     @classmethod
     def number(cls, value: Any) -> "Operand":
-        return cls(value, weak(value))
+        return cls(value, weak(value), True)
 
 
 def binary(name: str, a: Operand, b: Operand) -> Array:
     """``a (name) b``, not yet rounded to the type of its destination."""
     with np.errstate(all="ignore"):
         if name in BITS:
-            common = promote(a.dtype, b.dtype)
+            common = b.dtype if a.constant else a.dtype if b.constant else promote(a.dtype, b.dtype)
             common = UINT32 if common.kind == "float" else common
             x, y = (o.values.astype(np.int64) for o in (a, b))
             return wrapped(on_bits(name, x, y, 8 * common.itemsize), common)
@@ -145,7 +146,7 @@ def _density(x: Array) -> Array:
 
 
 def _distribution(x: Array) -> Array:
-    return (1 + _erf(x / np.sqrt(2))) / 2
+    return np.vectorize(erfc_of_number, otypes=[np.float64])(-x / np.sqrt(2)) / 2 if x.size else x
 
 
 def _times(x: Array, factor: Array) -> Array:
@@ -191,6 +192,8 @@ IDENTITY = {"add": 0, "subtract": 0, "multiply": 1, "maximum": -np.inf, "minimum
 def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array:
     """``((a0 op a1) op a2) ...`` along an axis, over what a mask leaves; the first one left begins (beta 7.1).
 
+    Logical operators begin with their neutral value, so that one element alone gives 1 or 0, too.
+
     Sums of floats are added in float64 and rounded to float32, the order of the engines being open.
     """
     values = np.moveaxis(a.values, axis, 0)
@@ -203,7 +206,9 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
             chosen = np.where(left, wide, neutral).astype(np.float64)
             return (chosen.sum(axis=0) if name == "add" else chosen.prod(axis=0)).astype(np.float32)
         function = (lambda x, y: on_bits(name, x, y, 32)) if name in BITS else EXACT[name] if exact else BINARY[name]
-        result, begun = np.zeros(wide.shape[1:], wide.dtype), np.zeros(wide.shape[1:], bool)
+        logical = name.startswith("logical")
+        result = np.full(wide.shape[1:], IDENTITY[name] if logical else 0, wide.dtype)
+        begun = np.full(wide.shape[1:], logical)
         for row, here in zip(wide, left):
             result = np.where(here, np.where(begun, function(result, row), row), result).astype(wide.dtype)
             begun = begun | here

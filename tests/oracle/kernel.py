@@ -7,7 +7,7 @@
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from . import source
 from .dtypes import dtype_of
-from .memory import HBM, Storage, View, allocate
+from .memory import HBM, View, allocate
 from .program import Finding, Program, Run, execute, execute_all, running
 
 
@@ -26,7 +26,7 @@ class Outcome:
     results: Any
     findings: list[Finding]
     printed: list[tuple[str, np.ndarray]]
-    incomparable: list[bool] = field(default_factory=list)     # of each result: a random generator had a say
+    settled: list[np.ndarray] | None = None     # of each result, where no random generator had a say (None: everywhere)
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings}
@@ -82,9 +82,42 @@ def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None =
     ``shuffle``: the seed of another order of parallel loops' iterations and of programs.
     """
     function = function_of(kernel, generation, names, replace)
-    run = Run(sizes(grid), generation, shuffle)
-    inputs = Inputs(run, generation, shared_by_value(function))
-    bound = inspect.signature(function).bind(*arguments, **(keywords or {}))
+    again = [copied(arguments), copied(keywords or {})]
+    outcome, random = run_once(function, arguments, keywords or {}, generation, grid, shuffle, 0)
+    if random:
+        others = [run_once(function, copied(again[0]), copied(again[1]), generation, grid, shuffle, luck)[0]
+                  for luck in (1, 2)]
+        outcome.settled = [np.logical_and.reduce([same(mine, their) for their in theirs])
+                           for mine, *theirs in zip(arrays(outcome.results), *(arrays(o.results) for o in others))]
+    return outcome
+
+
+def copied(value: Any) -> Any:
+    """With arrays of its own."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(copied, value))
+    return {k: copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def arrays(results: Any) -> list[np.ndarray]:
+    """The results one after the other."""
+    return [a for r in results for a in arrays(r)] if isinstance(results, (tuple, list)) else [results]
+
+
+def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    bits = f"V{a.dtype.itemsize}"
+    return np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
+
+
+def run_once(function: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any], generation: Any,
+             grid: Any, shuffle: int | None, luck: int) -> tuple[Outcome, bool]:
+    run = Run(sizes(grid), generation, shuffle, luck=luck)
+    inputs = Inputs(run, generation)
+    bound = inspect.signature(function).bind(*arguments, **keywords)
     host = Program(run, (), -1)
     execute(host, lambda: [inputs.value(v) for v in (*bound.args, *bound.kwargs.values())])
     ids = list(itertools.product(*map(range, run.grid)))
@@ -96,19 +129,14 @@ def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None =
         return function(*given, **named)
 
     returned = execute_all(run, programs, body)
-    return execute(host, lambda: inputs.outcome(returned[0], function, bound))
-
-
-def shared_by_value(function: Any) -> frozenset[str]:
-    """Parameters that may be updated: their annotation says so."""
-    return frozenset(name for name, kind in getattr(function, "__annotations__", {}).items() if "mutable" in str(kind))
+    return execute(host, lambda: inputs.outcome(returned[0])), run.random
 
 
 class Inputs:
     """The arrays of a launch as tensors in HBM, one for all programs, and back."""
 
-    def __init__(self, run: Run, generation: Any, mutable: frozenset[str]) -> None:
-        self.run, self.generation, self.mutable = run, generation, mutable
+    def __init__(self, run: Run, generation: Any) -> None:
+        self.run, self.generation = run, generation
         self.tensors: dict[int, tuple[np.ndarray, View]] = {}
 
     def value(self, value: Any) -> Any:
@@ -128,20 +156,18 @@ class Inputs:
             return {k: self.value(v) for k, v in value.items()}
         return value
 
-    def outcome(self, returned: Any, function: Any, bound: inspect.BoundArguments) -> Outcome:
+    def outcome(self, returned: Any) -> Outcome:
         written = [array for array, tensor in self.tensors.values() if tensor.storage.writer.any()]
         for array, tensor in self.tensors.values():
             if tensor.storage.writer.any() and array.flags.writeable:
                 array[...] = tensor.read(quietly=True)
-        if returned is None:
-            results: Any = tuple(written) if len(written) != 1 else written[0]
-            return Outcome(results, self.run.findings, self.run.printed, [False] * len(written))
-        flags: list[bool] = []
-        return Outcome(self.array(returned, flags), self.run.findings, self.run.printed, flags)
+        results: Any = tuple(written) if len(written) != 1 else written[0]
+        if returned is not None:
+            results = self.array(returned)
+        return Outcome(results, self.run.findings, self.run.printed)
 
-    def array(self, value: Any, flags: list[bool]) -> Any:
+    def array(self, value: Any) -> Any:
         if isinstance(value, View):
-            flags.append(tainted(value.storage))
             missing = ~value.written()
             if missing.any():
                 place = tuple(int(n[0]) for n in np.nonzero(missing))
@@ -149,9 +175,5 @@ class Inputs:
                                                             f"written, the first is {list(place)}")
             return value.read(quietly=True)
         if isinstance(value, (tuple, list)):
-            return type(value)(self.array(v, flags) for v in value)
+            return type(value)(map(self.array, value))
         return value
-
-
-def tainted(storage: Storage) -> bool:
-    return getattr(storage, "random", False)

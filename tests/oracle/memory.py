@@ -32,6 +32,7 @@ class Storage:
         self.accesses: list[Access | None] = [None]
         self.declared = current().path
         self.shape: tuple[int, ...] = (count,)
+        self.looked_at = False
 
     def elements(self, dtype: DType) -> np.ndarray:
         return self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
@@ -148,7 +149,7 @@ class View:
         if is_mask(key):
             return self.where(key)
         on_chip = self.space in (SBUF, PSUM)
-        chosen = Subscript.of(self.shape, key, self.minimum_rank if on_chip else 0, self.blocks, not on_chip)
+        chosen = Subscript.of(self.shape, key, self.minimum_rank if on_chip else 0, self.blocks)
         result = self.like(chosen.take)
         result.blocks = chosen.leading(self.blocks)
         wrong = chosen.wrong()
@@ -221,6 +222,7 @@ class View:
         """The elements at the places that a mask leaves, 0 at the others."""
         chosen = self.looked_at(mask)
         self.check_bounds(chosen)
+        self.storage.looked_at = True
         elements = self.storage.elements(self.dtype)
         index = self.index if chosen is None else self.index[chosen]
         if not quietly:
@@ -242,20 +244,17 @@ class View:
         self.storage.note(index, self.dtype, writes=True, accumulates=accumulates)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """``view[...] = value``: a result that has no name yet is rounded here alone, another value is copied."""
+        """``view[...] = value``: a result that nothing has looked at is rounded here alone, another value is copied."""
         target = self[key]
         if not isinstance(value, View):
             target.write(value)
         elif value.storage is target.storage and np.array_equal(value.index, target.index):
             pass                        # what an update in place gave back
-        elif value.pending is not None:
+        elif value.pending is not None and not value.storage.looked_at:
+            value.storage.looked_at = True
             value.pending.put(target)
         else:
             target.write(stretched(value.read(), target), stretched(value.active, target))
-
-    def settle(self) -> None:
-        """From here on a tile of its own type, and no result that waits for its place."""
-        self.pending = None
 
     def written(self) -> np.ndarray:
         """At which places something was written."""
@@ -265,7 +264,8 @@ class View:
 
 @dataclass
 class Pending:
-    """A result before it is rounded: what an assignment to a declared tensor writes (decisions: ``declared[...] =``)."""
+    """A result before it is rounded: what an assignment to a declared tensor writes, where it is the first use of the
+    result (beta 5.4, decisions: ``declared[...] = op(...)``)."""
 
     values: np.ndarray
     mask: np.ndarray | None = None

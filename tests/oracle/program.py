@@ -78,7 +78,8 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     printed: list[tuple[str, Any]] = field(default_factory=list)
     shared: dict[Any, Any] = field(default_factory=dict)
-    incomparable: list[Any] = field(default_factory=list)       # storage whose values are a generator's choice
+    luck: int = 0                       # which of a generator's values: the least, the largest, or mixed ones
+    random: bool = False                # whether a generator was asked
     meetings: dict[Any, dict[int, Any]] = field(default_factory=dict)
     turn: threading.Condition = field(default_factory=threading.Condition)
     running: int = 0

@@ -2,7 +2,6 @@
 """A kernel's source with what Python alone cannot do in it rewritten to calls of functions of this module.
 
 - ``a and b``, ``a or b``, ``not a``, ``~a``, ``a <= b < c``: of masks conjunction, disjunction, complement.
-- ``name = value``: a result that gets a name is a tile of its own type from there on (``settle``).
 - ``name: annotation = value``: the annotation is checked.
 """
 
@@ -57,16 +56,6 @@ def complement(value: Any) -> Any:
     return not value if isinstance(value, (bool, np.bool_)) else ~value
 
 
-def settle(value: Any) -> Any:
-    """A value that gets a name: results of the language become tiles of their own."""
-    if isinstance(value, tuple):
-        for part in value:
-            settle(part)
-    elif hasattr(value, "settle"):
-        value.settle()
-    return value
-
-
 def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
     """``name: tensor[...] = value``: the shape is checked (beta 2.3)."""
     try:
@@ -76,11 +65,11 @@ def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
     shape = getattr(wanted, "annotated_shape", None)
     if shape is not None and tuple(value.shape) != tuple(shape):
         raise ValueError(f"the annotation says {tuple(shape)}, the value is {tuple(value.shape)}")
-    return settle(value)
+    return value
 
 
 NAMES: dict[str, Any] = {f"__{f.__name__}__oracle": f
-                         for f in (conjunction, disjunction, negation, complement, settle, annotated)}
+                         for f in (conjunction, disjunction, negation, complement, annotated)}
 
 
 class Rewriter(ast.NodeTransformer):
@@ -111,17 +100,6 @@ class Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.op, (ast.Not, ast.Invert)):
             return self.call(negation if isinstance(node.op, ast.Not) else complement, node, node.operand)
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        self.generic_visit(node)
-        if any(isinstance(t, (ast.Name, ast.Tuple)) for t in node.targets):
-            node.value = self.call(settle, node.value, node.value)
-        return node
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
-        self.generic_visit(node)
-        node.value = self.call(settle, node.value, node.value)
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:

@@ -6,6 +6,7 @@ are read when the subscript is evaluated.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,15 @@ def is_mask(key: Any) -> bool:
     return isinstance(key, (bool, np.bool_)) or (isinstance(key, np.ndarray) and key.dtype == bool)
 
 
+def rank_of(tile: Any, rank: int) -> int:
+    """The rank of the indices that a tile holds, beside index arrays of a rank: a column has one axis."""
+    return rank if rank else 1 if prod(tile.shape[1:]) == 1 else tile.ndim
+
+
 def column(values: np.ndarray, rank: int) -> np.ndarray:
     """Indices read from a tile, beside index arrays of a rank: those of a [N, 1] tile go with the partitions."""
-    if values.size == 1:
-        return values.reshape((1,) * rank)
-    if values.ndim < rank and all(n == 1 for n in values.shape[1:]):
-        return values.reshape(values.shape[0], *(1,) * (rank - 1))
+    if prod(values.shape[1:]) == 1:
+        return values.reshape(values.shape[0], *(1,) * (rank - 1)) if rank else values.reshape(())
     return values
 
 
@@ -68,18 +72,15 @@ class Subscript:
         return sum(1 for a in self.axes if isinstance(a, int) and a < count)
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], key: Any, minimum_rank: int = 0, partition: int = 0,
-           gathers: bool = False) -> "Subscript":
-        """``gathers``: a [1, 1] tile is a column of indices too, not a number."""
+    def of(cls, shape: tuple[int, ...], key: Any, minimum_rank: int = 0, partition: int = 0) -> "Subscript":
+        """A tile of one element is a number, one of [n, 1] a column of indices (releases 3.3)."""
         items = expand(key if isinstance(key, tuple) else (key,), len(shape))
-        rank = max([np.ndim(i) for i in items if isinstance(i, (np.ndarray, list))] +
-                   [min(i.ndim, 2) if any(isinstance(j, (np.ndarray, list)) for j in items) else 1 for i in items
-                    if hasattr(i, "storage")], default=0)
+        rank = max([np.ndim(i) for i in items if isinstance(i, (np.ndarray, list))], default=0)
+        rank = max([rank, *(rank_of(i, rank) for i in items if hasattr(i, "storage") and i.size > 1)])
         axes: list[Any] = []
         chosen: dict[int, np.ndarray] = {}
         dropped: list[int] = []
         dimension, block = 0, (1,) * rank
-        sliced = any(isinstance(i, (slice, ds)) for i in items)
         for item in items:
             if item is None:
                 axes.append("new")
@@ -87,8 +88,7 @@ class Subscript:
             if isinstance(item, (slice, ds)):
                 chosen[dimension] = item.indices() if isinstance(item, ds) else of_slice(item, shape[dimension])
                 axes.append(dimension)
-            elif (isinstance(item, (np.ndarray, list)) and np.ndim(item)) or (hasattr(item, "storage") and (
-                    item.size > 1 or (gathers and sliced))):
+            elif (isinstance(item, (np.ndarray, list)) and np.ndim(item)) or (getattr(item, "storage", None) and item.size > 1):
                 values = np.asarray(item if not hasattr(item, "storage") else column(item.read(quietly=True), rank))
                 chosen[dimension] = values.astype(np.int64)
                 block = np.broadcast_shapes(block, values.shape)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .. import arithmetic
-from ..dtypes import DType, dtype_of
-from ..memory import HBM, PSUM, SBUF, View, allocate, fresh
+from ..dtypes import dtype_of
+from ..memory import HBM, PSUM, SBUF, View, allocate
 from ..program import current
+from .indexing import shape_without_marks
 from .tensors import Tensor, active_of, operands, partition_of, result, stretch
 
 __all__ = ["all_reduce", "atomic_rmw", "broadcast_to", "copy", "device_print", "dropout", "empty_like", "expand_dims",
@@ -193,14 +194,17 @@ def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
 
 
 # -- 6.3: random numbers, any values of the range ----------------------------------------------------------------------
-def unpredictable(shape: Sequence[int], values: Any, dtype: DType, mask: Any = None) -> Any:
-    tile = fresh(Tensor, np.broadcast_to(values, tuple(shape)), dtype, mask)
-    tile.storage.random = True
-    return tile
+def chances(shape: Sequence[int]) -> np.ndarray:
+    """Numbers in [0, 1): what a run gives is compared where it is the same for all of them."""
+    run = current().run
+    run.random = True
+    largest = np.float32(1 - 2.0 ** -24)
+    mixed = np.random.default_rng(len(shape)).random(tuple(shape), np.float32)
+    return [np.zeros(shape, np.float32), np.full(shape, largest), mixed][run.luck]
 
 
 def rand(shape: Sequence[int], dtype: Any = np.float32, **_: Any) -> Any:
-    return unpredictable(shape, np.float32(0.5), dtype_of(dtype))
+    return result(chances(shape_without_marks(shape)), dtype_of(dtype))
 
 
 def random_seed(seed: Any, *, mask: Any = None, **_: Any) -> None:
@@ -208,6 +212,7 @@ def random_seed(seed: Any, *, mask: Any = None, **_: Any) -> None:
 
 
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
-    """Each element or 0."""
+    """0 with that probability, else x (6.3, 7.4)."""
     active, (a,), shape = operands((x,), mask)
-    return unpredictable(shape, a.values, a.dtype if dtype is None else dtype_of(dtype), active)
+    keep = chances(shape) >= np.float32(0.5)
+    return result(np.where(keep, a.values, np.zeros((), a.values.dtype)), a.dtype, active, dtype)

@@ -3,7 +3,6 @@
 
 import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ..kernel import Kernel
@@ -32,5 +31,5 @@ def simulate_kernel(kernel: Any, *arguments: Any, **keywords: Any) -> Any:
     return jit(kernel)(*arguments, **keywords)
 
 
-package: ModuleType | Any = SimpleNamespace(nki=sys.modules[__name__])
+
 __all__ = ["baremetal", "benchmark", "jit", "language", "profile", "simulate_kernel", "tensor", "trace"]

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``neuronxcc.nki.typing``: annotations, and ``scalar``, a number that a tile holds (document: 2.3, 5.3)."""
+
+from typing import Any
+
+from ..memory import View
+from .tensors import Tensor
+
+__all__ = ["mutable", "mutable_tensor", "scalar", "tensor"]
+tensor = Tensor
+
+
+class mutable_tensor(Tensor):
+    """A parameter that may be updated."""
+
+
+mutable = mutable_tensor
+
+
+def scalar(value: Any) -> Any:
+    """What a [1, 1] tile holds now, or a Python value."""
+    return value.read().reshape(-1)[0].item() if isinstance(value, View) else value
