@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions without a loop form, and the queries and enumerations around them, against NumPy on every executor."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -395,6 +396,26 @@ def test_free_offsets_known_at_run_time(executor):
     moved = np.zeros_like(x)
     moved[:, 37:53] = x[:, 37:53]
     check(executor, kernel, (x[:, 37:53], moved), x, np.array([[37]], np.int32))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, ml_dtypes.float8_e4m3, ml_dtypes.bfloat16, np.float16])
+def test_dynamic_places_are_integers_whatever_the_elements_are(executor, dtype):
+    """Places up to 600 as numbers of the elements' own types would be other places."""
+    @nki.jit
+    def kernel(x, offset):
+        o, moved = (nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm) for _ in range(2))
+        tile, at = nl.load(x), nl.load(offset)
+        p, f = nl.arange(P)[:, None], nl.arange(590)[None, :]
+        piece, target = nl.zeros(x.shape, x.dtype), nl.zeros(x.shape, x.dtype)
+        piece[p, f] = nisa.tensor_copy_dynamic_src(tile[p, at[0, 0] + f])
+        nisa.tensor_copy_dynamic_dst(dst=target[p, at[0, 0] + f], src=tile[p, f])
+        nl.store(o, piece)
+        nl.store(moved, target)
+        return o, moved
+    x = np.random.default_rng(0).integers(0, 2, (P, 600)).astype(dtype)
+    read, written = np.zeros_like(x), np.zeros_like(x)
+    read[:, :590], written[:, 7:597] = x[:, 7:597], x[:, :590]
+    check(executor, kernel, (read, written), x, np.array([[7]], np.int32))
 
 
 # -- loops, random numbers, queries ------------------------------------------------------------------------------------
