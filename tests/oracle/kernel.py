@@ -7,7 +7,7 @@
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -26,7 +26,7 @@ class Outcome:
     results: Any
     findings: list[Finding]
     printed: list[tuple[str, np.ndarray]]
-    settled: list[np.ndarray] | None = None     # of each result, where no random generator had a say (None: everywhere)
+    incomparable: list[bool] = field(default_factory=list)     # of each result: a random generator had a say
 
     def kinds(self) -> set[str]:
         return {f.kind for f in self.findings}
@@ -87,8 +87,9 @@ def run(kernel: Any, arguments: Sequence[Any], keywords: dict[str, Any] | None =
     if random:
         others = [run_once(function, copied(again[0]), copied(again[1]), generation, grid, shuffle, luck)[0]
                   for luck in (1, 2)]
-        outcome.settled = [np.logical_and.reduce([same(mine, their) for their in theirs])
-                           for mine, *theirs in zip(arrays(outcome.results), *(arrays(o.results) for o in others))]
+        outcome.incomparable = [known or any(not np.array_equal(bits(mine), bits(their)) for their in theirs) for
+                                known, mine, *theirs in zip(outcome.incomparable, arrays(outcome.results),
+                                                            *(arrays(o.results) for o in others))]
     return outcome
 
 
@@ -108,9 +109,8 @@ def arrays(results: Any) -> list[np.ndarray]:
     return [a for r in results for a in arrays(r)] if isinstance(results, (tuple, list)) else [results]
 
 
-def same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    bits = f"V{a.dtype.itemsize}"
-    return np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
+def bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def run_once(function: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any], generation: Any,
@@ -162,12 +162,14 @@ class Inputs:
             if tensor.storage.writer.any() and array.flags.writeable:
                 array[...] = tensor.read(quietly=True)
         results: Any = tuple(written) if len(written) != 1 else written[0]
-        if returned is not None:
-            results = self.array(returned)
-        return Outcome(results, self.run.findings, self.run.printed)
+        if returned is None:
+            return Outcome(results, self.run.findings, self.run.printed, [False] * len(written))
+        flags: list[bool] = []
+        return Outcome(self.array(returned, flags), self.run.findings, self.run.printed, flags)
 
-    def array(self, value: Any) -> Any:
+    def array(self, value: Any, flags: list[bool]) -> Any:
         if isinstance(value, View):
+            flags.append(getattr(value.storage, "random", False))
             missing = ~value.written()
             if missing.any():
                 place = tuple(int(n[0]) for n in np.nonzero(missing))
@@ -175,5 +177,5 @@ class Inputs:
                                                             f"written, the first is {list(place)}")
             return value.read(quietly=True)
         if isinstance(value, (tuple, list)):
-            return type(value)(map(self.array, value))
+            return type(value)(self.array(v, flags) for v in value)
         return value

@@ -52,7 +52,7 @@ def run_ranks(function: Any, arguments: Sequence[Sequence[Any]], *, grid: Any = 
     function = function_of(function, generation, names, replace)
     run = Run(grid, generation)
     ids = list(itertools.product(*map(range, run.grid)))
-    given = [Inputs(run, generation, frozenset()) for _ in arguments]
+    given = [Inputs(run, generation) for _ in arguments]
     bound = [inspect.signature(function).bind(*values) for values in arguments]
     host = Program(run, (), -1)
     programs = [Program(run, one, rank * len(ids) + core, state={"rank": rank})
@@ -65,5 +65,5 @@ def run_ranks(function: Any, arguments: Sequence[Sequence[Any]], *, grid: Any = 
         return function(*(given[rank].value(v) for v in bound[rank].args))
 
     returned = execute_all(run, programs, body)
-    return [execute(host, lambda: given[r].outcome(returned[r * len(ids)], function, bound[r]))
+    return [execute(host, lambda: given[r].outcome(returned[r * len(ids)]))
             for r in range(len(arguments))]
