@@ -114,14 +114,17 @@ class Operand:
 
 
 def binary(name: str, a: Operand, b: Operand) -> Array:
-    """``a (name) b``, not yet rounded to the type of its destination."""
+    """``a (name) b``, not yet rounded to the type of its destination.
+
+    Sums, differences and products of integers whose common type is one are exact (decisions: 32-bit integers).
+    """
     with np.errstate(all="ignore"):
         if name in BITS:
             common = b.dtype if a.constant else a.dtype if b.constant else promote(a.dtype, b.dtype)
             common = UINT32 if common.kind == "float" else common
             x, y = (o.values.astype(np.int64) for o in (a, b))
             return wrapped(on_bits(name, x, y, 8 * common.itemsize), common)
-        if name in EXACT and a.dtype.kind != "float" and b.dtype.kind != "float":
+        if name in EXACT and promote(a.dtype, b.dtype).kind != "float":
             return EXACT[name](a.values.astype(np.int64), b.values.astype(np.int64))
         if name == "bypass":
             return a.values

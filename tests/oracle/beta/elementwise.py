@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import arithmetic
-from ..dtypes import BOOL, FLOAT32, DType, promote, weak
+from ..dtypes import BOOL, FLOAT32, UINT8, DType, promote, weak
 from ..memory import View
 from .tensors import Tensor, operands, result
 
@@ -17,7 +17,7 @@ def type_of(*values: Any) -> DType:
     types = [v.dtype if isinstance(v, View) else weak(0) if isinstance(v, np.ndarray) else weak(v) for v in values]
     made = types[0]
     for one in types[1:]:
-        made = promote(made, one)
+        made = UINT8 if made is BOOL is one else promote(made, one)
     return made
 
 

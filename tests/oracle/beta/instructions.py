@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic import BITS, Operand, binary, operator, unary, widened
-from ..dtypes import BOOL, FLOAT32, INT32, UINT8, DType, dtype_of
+from ..dtypes import FLOAT32, INT32, dtype_of
 from ..memory import View
 from ..program import current
 from .elementwise import type_of
@@ -19,11 +19,6 @@ from .reductions import reduce_rows
 from .tensors import active_of, operands, result
 
 ONE_OPERAND = {"rsqrt", "abs", "reciprocal", "logical_not", "invert", "sqrt", "exp", "square", "copy", "identity"}
-
-
-def numeric(dtype: DType) -> DType:
-    """Where an operation on bool gives numbers, they are bytes (3.5)."""
-    return UINT8 if dtype is BOOL else dtype
 
 
 def step(op: Any, a: Operand, b: Operand | None, reverse: bool = False) -> Operand:
@@ -49,7 +44,7 @@ def beside(data: Any, other: Any) -> Any:
 def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None,
                   **_: Any) -> Any:
     active, (a, b), _shape = operands((data1, data2), mask)
-    return result(step(op, a, b).values, numeric(type_of(data1, data2)), active, dtype)
+    return result(step(op, a, b).values, type_of(data1, data2), active, dtype)
 
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
@@ -60,14 +55,14 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
     made = step(op0, read[0], read[1] if operand0 is not None else None, reverse0)
     if op1 is not None:
         made = step(op1, made, read[-1] if operand1 is not None else None, reverse1)
-    return result(made.values, numeric(data.dtype), active, dtype)
+    return result(made.values, data.dtype, active, dtype)
 
 
 def scalar_tensor_tensor(*, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
                          reverse1: bool = False, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     active, (a, b, c), _shape = operands((data, beside(data, operand0), operand1), mask, data.shape)
     made = step(op1, step(op0, a, b, reverse0), c, reverse1)
-    return result(made.values, numeric(type_of(data, operand1)), active, dtype)
+    return result(made.values, type_of(data, operand1), active, dtype)
 
 
 def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
@@ -76,7 +71,7 @@ def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, 
     active, (a, b), _shape = operands((data, beside(data, operand0)), mask, data.shape)
     made = step(op0, a, b, reverse0)
     rows, left = reduce_rows(operator(reduce_op), widened(made.values), active)
-    tile = result(made.values, numeric(data.dtype), active, dtype)
+    tile = result(made.values, data.dtype, active, dtype)
     reduce_res.write(rows.reshape(reduce_res.shape), None if left is None else left.reshape(reduce_res.shape))
     return tile
 

@@ -181,7 +181,10 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
     brought = program.meet("all_reduce", members, a)
     name, total = arithmetic.operator(op), brought[members[0]].values
     for member in members[1:]:
-        total = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), brought[member])
+        if name in ("maximum", "minimum") and a.dtype.kind != "float":      # no engine computes it: decisions
+            total = {"maximum": np.maximum, "minimum": np.minimum}[name](total, brought[member].values)
+        else:
+            total = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), brought[member])
     return result(total, a.dtype, active, dtype)
 
 

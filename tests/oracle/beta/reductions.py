@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic import Operand, fold_axes, operator, widened
-from ..dtypes import BOOL, FLOAT32, dtype_of
+from ..dtypes import BOOL, FLOAT32
 from .tensors import operands, result
 
 __all__ = ["all", "gather_flattened", "max", "mean", "min", "prod", "rms_norm", "softmax", "sum", "var"]
@@ -139,8 +139,7 @@ def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any
                   keepdims: bool = False, **_: Any) -> Any:
     """``nisa.tensor_reduce``: over free axes; ``negate`` multiplies what comes out by -1 (7.4)."""
     name = "average" if operator(op) in ("mean", "average") else operator(op)
-    default = dtype_of("uint8") if data.dtype is BOOL else data.dtype
-    return reduction(name, data, axis, dtype, mask, keepdims, default, negate)
+    return reduction(name, data, axis, dtype, mask, keepdims, None, negate)
 
 
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
