@@ -25,7 +25,7 @@ def _count(x: Any, axis: Any, mask: Any) -> Any:
     return math.prod(x.shape[a] for a in axes)
 
 
-def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **ignored: Any) -> Any:
+def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Any:
     """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
@@ -37,15 +37,14 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Any:
     """The population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
     return mean(ops.unary("square", deviation, mask=mask), axis, mask=mask, dtype=dtype or _float(x))
 
 
-def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
-            **ignored: Any) -> Any:
+def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Any:
     """exp(x - max(x)) / sum of it over free axes."""
     x = creation.as_operand(x, "nl.softmax")
     kind = compute_dtype or FLOAT32
@@ -57,7 +56,7 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
 
 
 def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-6, *, dtype: Any = None,
-             compute_dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+             compute_dtype: Any = None, mask: Any = None) -> Any:
     """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
     x = creation.as_operand(x, "nl.rms_norm")
     squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)

@@ -51,8 +51,8 @@ class bfp16:
     min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
 
 
-def static_cast(x: Any, dtype: Any) -> Any:
+def static_cast(input_data: Any, dtype: Any) -> Any:
     """A number or array in another dtype; may be called outside of kernels."""
-    kind, given = dtype_of(dtype), np.asarray(x)
+    kind, given = dtype_of(dtype), np.asarray(input_data)
     made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)
-    return made if isinstance(x, np.ndarray) else made[()]
+    return made if isinstance(input_data, np.ndarray) else made[()]

@@ -1,38 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Keywords that a function does not have are reported where the kernel passes them, and ignored."""
-
-import inspect
-import warnings
+"""Keywords that no release has are errors where the kernel passes them; labels and hints change no value."""
 
 import numpy as np
+import pytest
 
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.keywords import UnknownKeywordWarning
+from nki_mlir.language.beta.calls import BadCall
 
-from .running import numbers, run
+from .running import check, numbers, run
 
 
 @nki.jit
 def kernel(x):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, lazy_initialization=True)
-    tile = nisa.activation(nl.relu, nl.load(x, mosk=None, name="x"), scle=2.0)      # here
-    nl.store(out, tile, max_free_vec_size=8)
+    tile = nisa.activation(nl.relu, nl.load(x, name="x"), scale=2.0)
+    nl.store(out, nl.multiply(tile, 2, max_free_vec_size=8))
     return out
 
 
-def test_unknown_keyword__is_reported_at_its_line_and_ignored():
+def test_hints__change_no_value(on):
     x = numbers(8, 8)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        made = run("eager", kernel, x)
-    np.testing.assert_array_equal(made, np.maximum(x, 0))
-    lines, first = inspect.getsourcelines(kernel.func)
-    here = first + next(k for k, line in enumerate(lines) if "# here" in line)
-    found = [w for w in caught if w.category is UnknownKeywordWarning]
-    assert [(str(w.message).split("; ")[1], w.lineno) for w in found] == [
-        ("did you mean 'mask'?", here), ("did you mean 'scale'?", here)]
+    check(on, kernel, np.maximum(x * 2, 0) * 2, x)
+
+
+@pytest.mark.parametrize("call, text", [
+    (lambda t: nl.load(t, mosk=None), "load() got an unexpected keyword argument 'mosk'; 'mask' is a parameter of the "
+                                      "releases 2.20 to 2.26.1"),
+    (lambda t: nisa.activation(nl.relu, t, scle=2.0), "'scale' is a parameter of the releases 2.20 to 2.32"),
+    (lambda t: nl.max(t, 1, keepdim=True), "'keepdims' is a parameter of the releases 2.20 to 2.26.1, 2.29 to 2.32"),
+    (lambda t: nl.mean(t, axis=1, keepdim=True), "'keepdims' is a parameter"),
+    (lambda t: nl.matmul(t, t, transpose_b=True), "'transpose_x' is a parameter"),
+    (lambda t: nl.exp(t, of=1), "exp() got an unexpected keyword argument 'of'")])
+def test_unknown_keyword__is_an_error_that_names_the_nearest(call, text):
+    @nki.jit
+    def of_call(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, call(nl.load(x)))
+        return out
+    with pytest.raises(BadCall) as caught:
+        run("eager", of_call, numbers(8, 8))
+    assert text in caught.value.headline and isinstance(caught.value, TypeError)
+    assert caught.value.at.file == __file__ and "fix: call it as" in str(caught.value)
 
 
 def test_number_of_numpy_on_the_left_of_an_operator():

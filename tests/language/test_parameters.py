@@ -14,18 +14,20 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
+from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
 from nki_mlir.language.creation import NotWhole, UnknownDtype
 from nki_mlir.language.operations import HostArray, ShapeMismatch
-from nki_mlir.language.parameters import KINDS, OF_FUNCTION, BadCall, BadParameter, kind_of
+from nki_mlir.language.signatures.kinds import KINDS
+from nki_mlir.language.signatures.kinds import REFUSED as NOT_TAKEN
 from nki_mlir.language.tensor import BadNewAxis
 
 from .running import numbers, run
 
 X = numbers(16, 8)
 FUNCTIONS = {name: f for module in (nl, nisa) for name, f in vars(module).items()
-             if inspect.isfunction(f) and hasattr(f, "__wrapped__")}            # of dropout and reciprocal, nisa's
-CHECKED = [(name, p) for name, f in FUNCTIONS.items() for p, parameter in inspect.signature(f).parameters.items()
-           if kind_of(name, parameter) is not None]
+             if inspect.isfunction(f) and hasattr(f, "record")}                 # of dropout and reciprocal, nisa's
+CHECKED = [(name, p) for name, f in FUNCTIONS.items() for p in inspect.signature(f).parameters
+           if (kind := f.record.kind(p)) is not None and kind.what]
 
 
 def failing(body, *kinds):
@@ -45,13 +47,16 @@ def failing(body, *kinds):
 
 def test_every_parameter_with_a_kind_is_checked():
     assert len(CHECKED) > 250
-    assert KINDS.keys() - {"func", "base_addr", "base_bank", "base_partition", "num_par_tiles", "num_free_tiles", "mode",
-                           "num_bank_tiles", "perf_mode", "rate"} <= {p for _, p in CHECKED}
-    assert OF_FUNCTION.keys() <= {f"{f} {p}" for f, p in CHECKED}
     for name, parameter in CHECKED:
-        error = failing(lambda t, n=name, p=parameter: FUNCTIONS[n](**{p: object()}), BadParameter, UnknownDtype, NotWhole)
+        error = failing(lambda t, n=name, p=parameter: called_with(n, p, object()), BadParameter, UnknownDtype, NotWhole)
         if type(error) is BadParameter:
             assert error.values["function"] == name and error.values["parameter"] == parameter
+
+
+def called_with(name, parameter, value):
+    """The function with its required parameters, and this one first, so that it is the one that is refused."""
+    required = [n for n, p in inspect.signature(FUNCTIONS[name]).parameters.items() if p.default is p.empty]
+    return FUNCTIONS[name](**{parameter: value} | {n: value for n in required if n != parameter})
 
 
 ENUMERATIONS = {"engine": (nisa.engine, "tensor_copy"), "reduce_cmd": (nisa.reduce_cmd, "activation"),
@@ -61,9 +66,10 @@ ENUMERATIONS = {"engine": (nisa.engine, "tensor_copy"), "reduce_cmd": (nisa.redu
 @pytest.mark.parametrize("parameter", ENUMERATIONS)
 def test_enumerations(parameter):
     members, function = ENUMERATIONS[parameter]
-    kind = KINDS[parameter]
-    assert all(kind.takes(m) and kind.takes(m.name) for m in members)
-    error = failing(lambda t: getattr(nisa, function)(**{parameter: "fastest"}), BadParameter)
+    take = KINDS[parameter].make(BETA.values)
+    assert all(take(m) is m and take(m.name) is m and take(m.value) is m and take(np.int32(m.value)) is m for m in members)
+    assert take(99) is take(True) is take("fastest") is NOT_TAKEN
+    error = failing(lambda t: called_with(function, parameter, "fastest"), BadParameter)
     for m in members:
         assert f"nisa.{parameter}.{m.name}" in str(error)
 
@@ -95,7 +101,8 @@ REFUSED = {
     "expand_dims": (lambda t: nl.expand_dims(t, 7), BadNewAxis),
     "scalar": (lambda t: nt.scalar(t), nt.BadScalar),
     "a missing argument": (lambda t: nl.add(t), BadCall),
-    "too many arguments": (lambda t: nl.exp(t, t), BadCall),
+    "too many arguments": (lambda t: nl.exp(t, None, None, t), BadCall),
+    "a tile where release 2.20 has the dtype": (lambda t: nl.exp(t, t), UnknownDtype),
     "bits of a fraction": (lambda t: nl.bitwise_and(nl.copy(t, dtype=nl.int32), 1.5), ShapeMismatch),
     "bits of a fraction, nisa": (lambda t: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), np.bitwise_and, 1.5), ShapeMismatch),
     "operand1 without op1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, operand1=2.0), instructions.UnpairedOperand),

@@ -274,7 +274,7 @@ def test_buffers_by_name(on):
         t[...] = nl.load(x)
         p = nl.zeros(shape=[24, 40], dtype=np.float32, buffer="psum")
         p += t
-        out = nl.ndarray(x.shape, x.dtype, buffer="shared_hbm", name="result", extra_keyword=3)
+        out = nl.ndarray(x.shape, x.dtype, buffer="shared_hbm", name="result")
         nl.store(out, p)
         return out
     x = numbers(24, 40)

@@ -47,9 +47,7 @@ def test_fori_loop_with_a_step(on):
 
 def test_dynamic_range(on):
     def loop(bound, body):
-        with pytest.warns(UserWarning, match="deprecated"):
-            counts = nl.dynamic_range(bound)
-        for i in counts:
+        for i in nl.dynamic_range(bound):
             body(i)
     x = numbers(16, 8)
     made = run(on, lambda x, n: columns_copied(x, n, loop), x, np.array([[3]], np.int32))
@@ -103,8 +101,7 @@ def test_registers(on):
         nisa.register_store(made[:, 1:2], b)
         nisa.register_move(a, b)
         nisa.register_store(made[:, 2:3], a)
-        with pytest.warns(UserWarning, match="src"):
-            nisa.register_move(a, imm=-3)
+        nisa.register_move(a, imm=-3)
         nisa.register_store(made[:, 3:4], a)
         nl.store(out, made)
         return out

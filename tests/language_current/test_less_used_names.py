@@ -72,10 +72,8 @@ def test_dynamic_copies_of_older_releases(on):
         out, moved = (nl.ndarray(s, x.dtype, buffer=nl.shared_hbm) for s in ((16, 8), (16, 24)))
         tile, piece, place = nl.load(x), nl.ndarray((16, 8), x.dtype), nl.zeros((16, 24), x.dtype)
         start, pattern = nl.load(at), [[24, 16], [1, 8]]
-        with pytest.warns(UserWarning, match=r"is now nisa\.tensor_copy"):
-            nisa.tensor_copy_dynamic_src(piece, tile.ap(pattern, scalar_offset=start, indirect_dim=1))
-        with pytest.warns(UserWarning, match=r"is now nisa\.tensor_copy"):
-            nisa.tensor_copy_dynamic_dst(place.ap(pattern, scalar_offset=start, indirect_dim=1), piece)
+        nisa.tensor_copy_dynamic_src(piece, tile.ap(pattern, scalar_offset=start, indirect_dim=1))
+        nisa.tensor_copy_dynamic_dst(place.ap(pattern, scalar_offset=start, indirect_dim=1), piece)
         nisa.dma_copy(out, piece)
         nisa.dma_copy(moved, place)
         return out, moved

@@ -23,7 +23,7 @@ LANGUAGE = dict.fromkeys(BINARY.split(), "x, y, dtype=None") | dict.fromkeys(UNA
     full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='')
     zeros_like|empty_like(x, dtype=None, buffer=None, name='')
     random_seed(seed)
-    shared_constant(constant, dtype=None)
+    shared_constant(constant)
     shared_identity_matrix(n, dtype=uint8, dst=None)
     load|load_transpose2d(src, dtype=None)
     store(dst, value)
@@ -189,6 +189,7 @@ import neuronxcc.nki.language
 
 
 def test_tile_size(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_STRICT", "1")
     t = language.tile_size
     assert (t.pmax, t.psum_bank_fmax, t.gemm_moving_fmax, t.psum_num_banks) == (128, 512, 512, 8)
     with pytest.warns(UserWarning, match="psum_fmax is deprecated, use psum_bank_fmax"):

@@ -181,7 +181,7 @@ REFUSED = {
     "tensor_reduce: negate bitvec": (
         lambda: nisa.tensor_reduce(tile(4, 1, dtype=nl.int32), nl.bitwise_and, tile(4, 4, dtype=nl.int32), 1,
             negate=True),),
-    "tensor_reduce: op": (lambda: nisa.tensor_reduce(tile(4, 1), nl.equal, tile(4, 4), 1),),
+    "tensor_reduce: op": (lambda: nisa.tensor_reduce(tile(4, 1), nl.equal, tile(4, 4), 7),),
     # statistics and searches
     "statistics and searches: bn 513": (lambda: nisa.bn_stats(tile(4, 6), tile(4, 513)),),
     "statistics and searches: bn dst": (lambda: nisa.bn_stats(tile(4, 5), tile(4, 51)),),
@@ -362,25 +362,25 @@ REFUSED = {
     "generations: tensor_scalar on scalar v2": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.multiply, 2.0, engine=nisa.engine.scalar), "trn1"),
     # enumerations
-    "enumerations: raw": (lambda: nisa.tensor_copy(tile(4, 4), tile(4, 4), 1),),
+    "enumerations: raw": (lambda: nisa.tensor_copy(tile(4, 4), tile(4, 4), 7),),
     "enumerations: reduce_cmd": (
-        lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), reduce_op=nl.add, reduce_cmd=3),),
-    "enumerations: oob_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), oob_mode=1),),
-    "enumerations: dge_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=1),),
+        lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), reduce_op=nl.add, reduce_cmd=9),),
+    "enumerations: oob_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), oob_mode=2),),
+    "enumerations: dge_mode": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=4),),
     "enumerations: dma engine": (
-        lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge, engine=6),),
+        lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge, engine=7),),
     "enumerations: perf_mode": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), perf_mode=1),),
-    "enumerations: barrier engine": (lambda: nisa.core_barrier(hbm(4, 4), (0,), engine=3),),
-    "enumerations: exponential": (lambda: nisa.exponential(tile(4, 4), tile(4, 4), reduce_cmd=3),),
+    "enumerations: barrier engine": (lambda: nisa.core_barrier(hbm(4, 4), (0,), engine=9),),
+    "enumerations: exponential": (lambda: nisa.exponential(tile(4, 4), tile(4, 4), reduce_cmd=9),),
     "enumerations: range_select": (
-        lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1), reduce_cmd=3),),
+        lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1), reduce_cmd=9),),
     "enumerations: select_reduce": (
-        lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_cmd=3),),
+        lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_cmd=9),),
     "enumerations: cumulative": (
-        lambda: nisa.tensor_scalar_cumulative(tile(4, 4), tile(4, 4), nl.add, nl.add, 1.0, reduce_cmd=3),),
-    "enumerations: rng": (lambda: nisa.rng(tile(4, 4, dtype=nl.uint32), 5),),
-    "enumerations: memset": (lambda: nisa.memset(tile(4, 4), 0.0, 5),),
-    "enumerations: transpose": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4), 1),),
+        lambda: nisa.tensor_scalar_cumulative(tile(4, 4), tile(4, 4), nl.add, nl.add, 1.0, reduce_cmd=9),),
+    "enumerations: rng": (lambda: nisa.rng(tile(4, 4, dtype=nl.uint32), 8),),
+    "enumerations: memset": (lambda: nisa.memset(tile(4, 4), 0.0, 8),),
+    "enumerations: transpose": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4), 7),),
     "enumerations: buffer": (lambda: nl.ndarray((4, 4), nl.float32, buffer=1),),
     # others
     "others: transpose dtype": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4, dtype=BF16)),),
@@ -406,7 +406,7 @@ REFUSED = {
     "others: partition stride": (lambda: nisa.tensor_copy(tile(4, 4), tile(8, 4)[0:8:2]),),
     "others: random_seed int": (lambda: nl.random_seed(3),),
     "others: store psum": (lambda: nl.store(hbm(4, 4), psum(4, 4)),),
-    "others: program_id(1)": (lambda: nl.program_id(1),),
+    "others: program_id(-1)": (lambda: nl.program_id(-1),),
 }
 
 

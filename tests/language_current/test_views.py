@@ -312,7 +312,8 @@ def test_columns_scattered(on):
     check(on, lambda d, t, i: nisa.tensor_copy(d.indirect(i), t), expected, x, np.ascontiguousarray(index), before=0)
 
 
-def test_assignment_by_subscript_warns(on):
+def test_assignment_by_subscript_is_reported_where_asked(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_STRICT", "1")
     x = numbers(16, 8)
 
     def body(d, t):

@@ -13,9 +13,9 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.beta import language
+from nki_mlir.language.beta.calls import of_class
 from nki_mlir.language.creation import whole
 from nki_mlir.language.kernel import unwrap
-from nki_mlir.language.parameters import checked
 
 
 class sbuf:
@@ -27,13 +27,13 @@ class sbuf:
         return language.sbuf
 
     @staticmethod
-    @checked
+    @of_class
     def alloc(func: Callable) -> Allocation:
         """``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for each block."""
         return Allocation(SBUF, func)
 
     @staticmethod
-    @checked
+    @of_class
     def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple = (),
                   num_free_tiles: tuple = ()) -> Allocation:
         """Blocks in turn on ``num_par_tiles`` x ``num_free_tiles`` slots."""
@@ -49,13 +49,13 @@ class psum:
         return language.psum
 
     @staticmethod
-    @checked
+    @of_class
     def alloc(func: Callable) -> Allocation:
         """``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each block."""
         return Allocation(PSUM, func)
 
     @staticmethod
-    @checked
+    @of_class
     def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple = (),
                   num_par_tiles: tuple = (), num_free_tiles: tuple = ()) -> Allocation:
         """Blocks in turn on ``num_bank_tiles`` banks."""

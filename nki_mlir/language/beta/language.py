@@ -16,10 +16,10 @@ from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, loops, special, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
+from nki_mlir.language.beta.calls import bind_module
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.parameters import check_parameters
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
@@ -94,7 +94,7 @@ class HbmInitialValue(ops.KernelError):
 
 
 @makes(Tensor)
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -108,40 +108,40 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Ten
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
-def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
-def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **ignored: Any) -> Tensor:
+def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8, **ignored: Any) -> Tensor:
+def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
     """The n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def load(src: Tensor, *, mask: Any = None, dtype: Any = None, mode: Any = None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
-        return indirect.gather(src, mask=mask, dtype=dtype, mode=ignored.get("mode"))
+        return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
-def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
         raise IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
@@ -151,21 +151,21 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None, **igno
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: Tensor, value: Any, *, mask: Any = None, **ignored: Any) -> None:
+def store(dst: Tensor, value: Any, *, mask: Any = None, mode: Any = None) -> None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
-        return indirect.scatter(dst, value, mask=mask, mode=ignored.get("mode"))
+        return indirect.scatter(dst, value, mask=mask, mode=mode)
     ops.store(dst, value, mask=mask)
 
 
-def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None, **ignored: Any) -> None:
+def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
         raise ops.ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(ops.user_location())
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src: Tensor, *, shape: Any, **ignored: Any) -> Tensor:
+def broadcast_to(src: Tensor, *, shape: Any) -> Tensor:
     return src.broadcast_to(shape)
 
 
@@ -173,18 +173,18 @@ def expand_dims(data: Tensor, axis: Any) -> Tensor:
     return data.expand_dims(axis)
 
 
-def device_print(prefix: str, x: Tensor, *, mask: Any = None, **ignored: Any) -> None:
+def device_print(prefix: str, x: Tensor, *, mask: Any = None) -> None:
     """Print prefix and value when the kernel runs off the device; nothing on it."""
     ops.device_print(prefix, x, mask=mask)
 
 
 # -- tensor engine -----------------------------------------------------------------------------------------------------
-def matmul(x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Any = None, **ignored: Any) -> Tensor:
+def matmul(x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
     return ops.matmul(x, y, transpose_x=transpose_x, mask=mask)
 
 
-def transpose(x: Tensor, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def transpose(x: Tensor, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """A 2-D tile with partition and free axis exchanged."""
     return ops.transpose(x, dtype=dtype, mask=mask)
 
@@ -200,7 +200,7 @@ def _token(name: str) -> Callable[[Callable], Callable]:
 
 def _binary(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def operate(x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy."
     return operate
@@ -208,7 +208,7 @@ def _binary(name: str) -> Callable:
 
 def _comparison(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, y: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+    def operate(x: Any, y: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=True)
     operate.__doc__ = f"``{name}(x, y)`` elementwise: 1 where it holds, else 0."
     return operate
@@ -216,7 +216,7 @@ def _comparison(name: str) -> Callable:
 
 def _positional(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, y: Any, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def operate(x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x, y)`` elementwise."
     return operate
@@ -224,7 +224,7 @@ def _positional(name: str) -> Callable:
 
 def _unary(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+    def operate(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
@@ -250,43 +250,43 @@ square, sign, abs, reciprocal, floor, ceil, trunc = (
 
 
 @_token("logical_not")
-def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """1 where x is 0."""
     return ops.unary("logical_not", x, dtype=dtype, mask=mask)
 
 
 @_token("copy")
-def copy(src: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def copy(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A new SBUF tile of the same layout."""
     return ops.copy(src, mask=mask, dtype=dtype)
 
 
-def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x where condition is not 0, else y."""
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
-def gather_flattened(data: Tensor, indices: Tensor, *, mask: Any = None, dtype: Any = None, **ignored: Any) -> Tensor:
+def gather_flattened(data: Tensor, indices: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     return special.gather_flattened(data, indices, mask=mask, dtype=dtype)
 
 
-def rand(shape: Any, dtype: Any = np.float32, **ignored: Any) -> Tensor:
+def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
     """A tile of uniform random numbers in [0, 1)."""
     return special.rand(shape, dtype)
 
 
-def random_seed(seed: Any, *, mask: Any = None, **ignored: Any) -> None:
+def random_seed(seed: Any, *, mask: Any = None) -> None:
     """Seed the generator with a number or a [1, 1] tile."""
     special.random_seed(seed, mask=mask)
 
 
-def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Tensor:
+def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return special.dropout(x, rate, dtype=dtype, mask=mask)
 
 
-def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **ignored: Any) -> Any:
+def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Any:
     """Assigned to a tensor made before the loops: dst = x in the first iteration, op(dst, x) in the others."""
     return loops.loop_reduce(x, op, loop_indices, dtype=dtype, mask=mask)
 
@@ -299,8 +299,7 @@ def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, token: str) -> Callable:
-    def operate(x: Tensor, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
-                **ignored: Any) -> Tensor:
+    def operate(x: Tensor, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
         return ops.reduce(token, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     operate.__name__ = operate.__qualname__ = name
     operate.nki_token = token                                   # type: ignore[attr-defined]
@@ -312,7 +311,7 @@ sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "m
                                                       ("min", "minimum")))
 
 
-def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored: Any) -> Tensor:
+def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 
@@ -320,5 +319,5 @@ def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None, **ignored:
 all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
 
 
-check_parameters(globals(), ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim", "rms_norm",
-                             "shared_constant", "softmax", "static_cast", "var"))
+bind_module(globals(), "nki.language", ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim",
+                                        "rms_norm", "shared_constant", "softmax", "static_cast", "var"))

@@ -6,8 +6,8 @@ from typing import Any
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language.beta.calls import shown
 from nki_mlir.language.do_while import Unconditional
-from nki_mlir.language.parameters import shown
 
 
 class tensor:

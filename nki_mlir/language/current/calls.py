@@ -1,151 +1,108 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is around every function of the language: arguments of the right kinds, errors at the kernel's line.
+"""What is around every function of the language: calls in any release's form, errors at the kernel's line.
 
-The kinds are the annotations ``bool``, ``int``, ``float``, ``str``, ``Sequence[int]``, ``Callable``, ``NkiTensor`` and
-``Scalar``, each with or without ``| None``; parameters with another annotation check themselves.
+Annotations say what parameters take: ``bool``, ``int``, ``float``, ``str``, ``Sequence[int]``, ``Callable``,
+``NkiTensor`` and ``Scalar``, each with or without ``| None``; others are known by their names.
 """
 
-import inspect
-import types
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin
-
-import numpy as np
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, whole
+from nki_mlir.language.current import enums
+from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, warn, whole
+from nki_mlir.language.current.regions import region_value
 from nki_mlir.language.current.register import VirtualRegister
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.language.signatures import kinds
+from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
+from nki_mlir.language.signatures.kinds import Kind, Scalar, dtype_value, is_number
+from nki_mlir.scalar.dtypes import DType
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Scalar = Annotated[Any, "a number, or a tile of one element for each partition"]
-
-
-class Parameter(NamedTuple):
-    """A parameter whose values are looked at."""
-
-    place: int
-    name: str
-    kind: Any
-    optional: bool
-    default: Any
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number, np.bool_)) or (
-        isinstance(value, np.generic) and hasattr(value, "__float__") and not isinstance(value, (np.str_, np.bytes_)))
+class Current(Generation):
+    """The package ``nki``."""
+
+    def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
+        self.require_kernel(function)
+        what = f"{function.title} {parameter}"
+        if kind is kinds.DTYPE:
+            dtype_argument(value)
+        if kind is kinds.INTEGER:
+            whole(value, what)
+        if kind is kinds.TENSOR:
+            invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'")
+        if kind.label:
+            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}").located(user_location())
+
+    def unbound(self, function: Function, text: str) -> NkiMlirError:
+        self.require_kernel(function)
+        fix = f"call it as {function.title}{function.shown()}"
+        return NkiTypeError(text, fix=fix).located(user_location())
+
+    @staticmethod
+    def require_kernel(function: Function) -> None:
+        if function.name.startswith(INSTRUCTIONS):
+            active(f"nisa.{function.title}")
+
+    def translated(self, error: KernelError) -> Exception:
+        """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
+        return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
+
+    def cross(self, function: Function, form: Form, arguments: dict[str, Any]) -> Any:
+        crossing: Any = importlib.import_module("nki_mlir.language.current.beta_calls")
+        return crossing.call(function, arguments)
+
+    def report(self, text: str) -> None:
+        warn(text)
 
 
-def is_tensor(value: Any) -> bool:
-    from nki_mlir.language.current.tensor import NkiTensor
-    return isinstance(value, NkiTensor)
+CURRENT = Current("current")
+CURRENT.values.registers = (VirtualRegister,)
+CURRENT.values.region = region_value
+CURRENT.values.enumerations |= {e.__name__: e for e in (enums.engine, enums.reduce_cmd, enums.dge_mode, enums.oob_mode,
+                                                        enums.dma_engine)}
 
 
-def is_scalar(value: Any) -> bool:
-    """A number, or what has a place in memory: tiles and registers have rules of their own."""
-    return is_number(value) or is_tensor(value) or isinstance(value, VirtualRegister)
+def shown(value: Any) -> str:
+    """A value that is not taken."""
+    try:
+        text = repr(value)
+    except NkiMlirError:
+        text = type(value).__name__
+    return text if len(text) < 40 else f"'{type(value).__name__}'"
 
 
 def is_shape(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
 
 
-def is_flag(value: Any) -> bool:
-    return isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1))
-
-
-KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    bool: ("'bool'", is_flag),
-    float: ("'number'", is_number),
-    str: ("'string'", lambda value: isinstance(value, str)),
-    Sequence[int]: ("'sequence' of integers", is_shape),
-    Callable: ("'function'", callable),
-    Scalar: ("'number' or 'tensor'", is_scalar),
-    "NkiTensor": ("'tensor'", is_tensor),
-}
-
-
-def kind_of(annotation: Any) -> tuple[Any, bool]:
-    """An annotation without its ``None``, and whether it had one."""
-    if getattr(annotation, "__name__", "") == "NkiTensor":
-        return "NkiTensor", False
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, False
-    kinds = [a for a in get_args(annotation) if a is not type(None)]
-    return (kinds[0] if len(kinds) == 1 else None), len(kinds) < len(get_args(annotation))
-
-
-def looked_at(function: Callable) -> list[Parameter]:
-    """The parameters of a function that have one of the kinds."""
-    made = []
-    for k, (name, p) in enumerate(inspect.signature(function).parameters.items()):
-        kind, optional = kind_of(p.annotation)
-        if kind is int or kind in KINDS:
-            made.append(Parameter(k, name, kind, optional, p.default))
-    return made
-
-
-def hold(called: str, parameters: list[Parameter], arguments: tuple, keywords: dict[str, Any]) -> None:
-    """Refuse an argument that is not of its parameter's kind."""
-    for place, name, kind, optional, default in parameters:
-        value = arguments[place] if place < len(arguments) else keywords.get(name, default)
-        if value is default or (value is None and optional):
-            continue
-        if kind is int:
-            whole(value, f"{called} {name}")
-            continue
-        label, takes = KINDS[kind]
-        if not takes(value):
-            try:
-                shown = repr(value)
-            except NkiMlirError:
-                shown = type(value).__name__
-            found = shown if len(shown) < 40 else f"'{type(value).__name__}'"
-            if kind == "NkiTensor":
-                invalid(f"{called} {name}: expecting {label}, got '{type(value).__name__}'")
-            raise NkiTypeError(f"{called} {name}: expecting {label}, got {found}").located(user_location())
-
-
 def dtype_argument(dtype: Any) -> DType:
     """A dtype of the language, of NumPy or of a framework."""
-    if type(dtype).__module__ == "torch":
-        dtype = str(dtype).removeprefix("torch.")
-    try:
-        return dtype_of(dtype)
-    except TypeError:
-        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location()) from None
+    found = dtype_value(dtype)
+    if found is kinds.REFUSED:
+        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location())
+    return found
 
 
-def reported(function: Function) -> Function:
-    """The function with arguments of the right kinds, and errors of the core as ``NkiValidationError``.
-
-    An index that is out of bounds at run time stays the ``IndexError`` it is.
-    """
-    parameters = looked_at(function)
-
-    @wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        try:
-            hold(function.__name__, parameters, arguments, keywords)
-            return function(*arguments, **keywords)
-        except IndirectOutOfBounds:
-            raise
-        except KernelError as error:
-            raise of_core(error) from error
-        except TypeError as error:
-            at_the_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
-            if not at_the_call or isinstance(error, NkiMlirError):
-                raise
-            raise NkiTypeError(str(error), fix=f"call it as {function.__name__}{form_of(function)}").located(
-                user_location()) from None
-    return call                                                 # type: ignore[return-value]
+def table_name(function: Callable) -> str:
+    """The name that the table of signatures has for a function of this package, by the module that it is in."""
+    module, name = function.__module__.rpartition(".")[2], function.__name__
+    if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
+        return f"nki.language.{function.__qualname__}"
+    part = "isa" if module.startswith("isa_") else module if module == "collectives" else "language"
+    return f"nki.{part}.{name}"
 
 
-def form_of(function: Callable) -> inspect.Signature:
-    """The parameters as one writes them in a call."""
-    signature = inspect.signature(function)
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    return signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+def reported(function: Decorated) -> Decorated:
+    """The function, callable in any release's form, with errors of the core as this generation's."""
+    return bound(function, table_name(function), CURRENT)
+
+
+__all__ = ["CURRENT", "Scalar", "dtype_argument", "is_number", "is_shape", "reported", "table_name"]

@@ -13,7 +13,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import variables
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiValidationError, require, user_location, warn
+from nki_mlir.language.current.errors import NkiValidationError, older, require, user_location
 from nki_mlir.language.current.isa_register import put, register_alloc, register_move
 from nki_mlir.language.current.loop_statements import closure_of, for_statement, holds, not_carried
 from nki_mlir.language.current.register import VirtualRegister
@@ -75,19 +75,21 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
 
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
-    warn("nl.dynamic_range is deprecated, use nl.fori_loop")
+    older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
     names = for_statement() if active("nl.dynamic_range").symbolic else ()
     return counted(lower, upper, step, lambda: variables(names))
 
 
-def _fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
+@reported
+def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
 
 
-def _while_loop(init: Any, body_fun: Callable) -> None:
+@reported
+def while_loop(init: Any, body_fun: Callable) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
     builder: Any = active("nl.while_loop")
@@ -115,18 +117,13 @@ def while_register(register: VirtualRegister) -> bool | None:
 
     def opened(loop: ExitStack) -> VirtualRegister:
         from nki_mlir.frontend.dynamic_loops import open_while
-        warn("while on a register is deprecated, use nl.while_loop")
+        older("while on a register is deprecated, use nl.while_loop")
         condition = register_alloc(register)
         loop.enter_context(nesting())
         loop.enter_context(open_while(builder, condition.state, "ne", 0))
         return condition
     return holds(register, builder.properties.setdefault("register_loops", []), opened,
                  lambda condition: register_move(condition, register))
-
-
-fori_loop, while_loop = reported(_fori_loop), reported(_while_loop)
-fori_loop.__name__ = fori_loop.__qualname__ = "fori_loop"
-while_loop.__name__ = while_loop.__qualname__ = "while_loop"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 """Errors and warnings of the current generation: one class for what an instruction does not allow, with its place."""
 
 import operator
+import os
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -100,6 +101,12 @@ def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     near = get_close_matches(name, names, 1)
     fix = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
     return AttributeError(f"{owner} has no attribute '{name}'" + (f"; {fix}" if fix else ""))
+
+
+def older(text: str) -> None:
+    """A warning of a form that the newest release does not have, where ``NKI_MLIR_STRICT`` asks for it."""
+    if os.environ.get("NKI_MLIR_STRICT"):
+        warn(text)
 
 
 _shown: dict[Any, Any] = {}

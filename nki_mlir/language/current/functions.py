@@ -22,7 +22,8 @@ from nki_mlir.scalar.promotion import promote
 def token(name: str) -> Callable[[Callable], Callable]:
     """Decorator: the function is the operator of that name, too."""
     def mark(function: Callable) -> Callable:
-        function.__name__ = function.__qualname__ = name
+        if function.__name__ == "operate":
+            function.__name__ = function.__qualname__ = name
         made = reported(function)
         made.nki_token = name                                   # type: ignore[attr-defined]
         return made
@@ -226,18 +227,12 @@ def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
                      verdict=True)
 
 
-all.__name__ = all.__qualname__ = "all"
-
-
 @token("average")
 def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """The mean over the last free axes."""
     source = on_chip("mean", "x", x)
     axes = low.free_axes("mean", source, axis)
     return low.adopt(composites.mean(low.core_view(source), list(axes), dtype=result_type(dtype, x), keepdims=keepdims))
-
-
-mean.__name__ = mean.__qualname__ = "mean"
 
 
 @reported

@@ -7,10 +7,10 @@ from inspect import signature
 from typing import Any
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
-from nki_mlir.language.current.older_forms import of_today
 from nki_mlir.language.current.regions import machine
+from nki_mlir.language.signatures.binding import bound
 from nki_mlir.scalar.tokens import alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
@@ -40,32 +40,19 @@ class NkiInstruction:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
 
-def instruction(function: Callable | None = None, *, turned: dict[str, Callable] | None = None) -> Any:
-    """Decorator of an instruction. Calls in the forms of older releases are taken, with a warning.
-
-    ``turned`` has keywords of older releases that make a call one of another instruction.
-    """
-    if function is None:
-        return lambda f: instruction(f, turned=turned)
-    checked = reported(function)
+def instruction(function: Callable) -> Any:
+    """Decorator of an instruction, which is callable in any release's form."""
     kind, place = function.__name__, [*signature(function).parameters, "name"].index("name")
-    translate, others = of_today(kind), turned or {}
 
     @wraps(function)
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
-        if translate is not None:
-            arguments, keywords = translate(arguments, keywords)
-            for old, other in others.items():
-                if keywords.get(old) is not None:
-                    return other(*arguments, **keywords)
-                keywords.pop(old, None)
         name = arguments[place] if len(arguments) > place else keywords.get("name")
-        checked(*arguments, **keywords)
+        function(*arguments, **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
-    return issue
+    return bound(issue, table_name(function), CURRENT)
 
 
 def generation_from(least: int, what: str) -> None:

@@ -13,7 +13,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import Scalar
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, older, require, warn
 from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.isa_elementwise import unary_operand
@@ -215,7 +215,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
     require(abs(range_start) < 2**24 and last < 2**24, f"{op} counts from {range_start} to {last}, beyond 2**24")
     command = command_of(op, reduce_cmd)
     if command is e.reduce_cmd.idle and reduce_res is not None:         # the first release's default, which it replaced
-        warn("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
+        older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         command = e.reduce_cmd.reset_reduce
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)

@@ -7,6 +7,7 @@ from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import shuffle
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
+from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
@@ -46,17 +47,26 @@ def check_priority(priority: Any) -> None:
         require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
-def accumulating_copy(dst: Any, src: Any, priority: Any = None, oob_mode: Any = e.oob_mode.error, *, dst_rmw_op: Any,
-                      name: str | None = None, **modes: Any) -> Any:
-    """``dma_copy`` onto what dst holds, as in the first release."""
-    warn("dma_copy(dst_rmw_op=) is now dma_compute(dst, [dst, src], reduce_op)")
-    return dma_compute(dst, [dst, src], dst_rmw_op, oob_mode=oob_mode, name=name)
+def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
+    """dst = op(dst, src) by way of SBUF."""
+    require(dst.indirection is None and src.indirection is None,
+            f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has")
+    held, other = (low.allocate(t.shape, t.dtype) for t in (dst, src))
+    assignment.dma(held, dst, mode=mode)
+    assignment.dma(other, src, mode=mode)
+    result, left, right = low.paired("dma_copy", dst=held, data1=held, data2=other)
+    core.tensor_tensor(left, right, op, dst=result)
+    assignment.dma(dst, held, mode=mode)
 
 
-@instruction(turned={"dst_rmw_op": accumulating_copy})
+@instruction
 def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.oob_mode.error,
-             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None) -> None:
-    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time."""
+             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None, *,
+             dst_rmw_op: Any = None) -> None:
+    """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
+
+    With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
+    """
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"dma_copy {label}: expecting 'tensor', got '{type(t).__name__}'")
     check_priority(priority)
@@ -66,7 +76,12 @@ def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.
             "dma_copy engine is chosen only with dge_mode hwdge")
     require(chosen in (e.engine.unknown, e.engine.sync, e.engine.scalar),
             f"dma_copy is started by engine sync or scalar, not {chosen.name}")
-    assignment.dma(dst, src, mode=mode)
+    if dst_rmw_op is None:
+        assignment.dma(dst, src, mode=mode)
+    elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":
+        dma_compute(dst, [dst, src], dst_rmw_op, oob_mode=oob_mode)
+    else:
+        combine(dst, src, alu(dst_rmw_op, "dma_copy dst_rmw_op"), mode)
 
 
 @instruction

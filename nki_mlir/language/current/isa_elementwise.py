@@ -14,7 +14,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import Scalar
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, older, require
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
@@ -196,13 +196,13 @@ def tensor_copy(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | 
 
 def tensor_copy_dynamic_src(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
-    warn("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
+    older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
-    warn("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
+    older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)
 
 
@@ -234,7 +234,7 @@ def memset(dst: Any, value: float, engine: Any = e.engine.unknown, name: str | N
         require(value == 0, f"memset of {target.dtype} takes only 0, got {value}")
     if target.dtype.is_integer and isinstance(value, (float, np.floating)):
         require(float(value).is_integer(), f"memset of {target.dtype} takes an integer, got {value!r}")
-        warn(f"memset of {target.dtype} takes an integer: write {int(value)} for {value!r}")
+        older(f"memset of {target.dtype} takes an integer: write {int(value)} for {value!r}")
     with low.writing(dst, "memset") as out:
         view, = low.paired("memset", dst=out)
         emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))

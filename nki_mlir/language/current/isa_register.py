@@ -43,7 +43,8 @@ def put(state: Any, value: Any, what: str) -> None:
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
-def _alloc(x: Any = None) -> VirtualRegister:
+@reported
+def register_alloc(x: Any = None) -> VirtualRegister:
     """A new register, with a value where one is given."""
     made = VirtualRegister()
     if isinstance(x, NkiTensor):
@@ -53,10 +54,6 @@ def _alloc(x: Any = None) -> VirtualRegister:
     elif x is not None:
         put(made.state, x, "register_alloc x")
     return made
-
-
-register_alloc = reported(_alloc)
-register_alloc.__name__ = register_alloc.__qualname__ = "register_alloc"
 
 
 @instruction

@@ -16,7 +16,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn, whole
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -188,26 +188,27 @@ def cpu_simulate(kernel: Any) -> Simulation:
 
 
 def program_id(axis: int = 0) -> int:
-    """The number of this core in the launch."""
+    """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = current.get()
     require(builder is not None, "nl.program_id was called outside of a kernel")
     assert builder is not None
-    require(axis == 0, f"invalid program axis {axis} (must be zero)")
-    return int(builder.program_id(0)) if builder.grid else 0
+    axis = whole(axis, "program_id axis")
+    require(axis >= 0, f"invalid program axis {axis}")
+    return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
 
 def num_programs(axes: Any = 0) -> int:
-    """The number of cores of the launch."""
+    """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
     builder = current.get()
     require(builder is not None, "nl.num_programs was called outside of a kernel")
     assert builder is not None
-    require(axes in (0, None, (0,), [0]), f"invalid program axis {axes} (must be zero)")
-    return int(np.prod(builder.grid, dtype=int))
+    several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
+    several = [whole(a, "num_programs axes") for a in several]
+    require(all(a >= 0 for a in several), f"invalid program axis {axes}")
+    return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 
 def program_ndim() -> int:
-    """1 where the kernel was launched with brackets, else 0."""
+    """1 where the kernel was launched with brackets, else 0, as outside of a kernel."""
     builder = current.get()
-    require(builder is not None, "nl.program_ndim was called outside of a kernel")
-    assert builder is not None
-    return len(builder.grid)
+    return 0 if builder is None else len(builder.grid)

@@ -18,7 +18,7 @@ from nki_mlir.language.current.creation import (
     zeros_like,
 )
 from nki_mlir.language.current.dynamic_loops import dynamic_range, fori_loop, no_reorder, while_loop
-from nki_mlir.language.current.errors import NkiTypeError, require, unknown_name, user_location, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, older, require, unknown_name, user_location, whole
 from nki_mlir.language.current.functions import (
     abs,
     abs_max,
@@ -148,7 +148,7 @@ average, prelu, bypass = Operator("average"), Operator("prelu"), Operator("bypas
 
 
 def _span(name: str, start: Any, stop: Any, step: Any) -> range:
-    warn(f"nl.{name} is range: annotation has no effect")
+    older(f"nl.{name} is range: annotation has no effect")
     first, last = (0, start) if stop is None else (start, stop)
     require(whole(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")
     return range(whole(first, f"{name} start"), whole(last, f"{name} stop"), step)
@@ -174,7 +174,7 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
 
 def par_dim(x: int) -> int:
     """The number itself: dimension 0 is the partition."""
-    warn("par_dim is deprecated")
+    older("par_dim is deprecated")
     return x
 
 

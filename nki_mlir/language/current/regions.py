@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from nki_mlir.frontend.builder import current
-from nki_mlir.language.current.errors import invalid, warn
+from nki_mlir.language.current.errors import invalid, older
 from nki_mlir.machine import Machine, machine_named
 
 DEFAULT_TARGET = "trn3"         # where nothing runs and nothing is set
@@ -62,8 +62,14 @@ def is_on_chip(buffer: MemoryRegion) -> bool:
     return region(buffer) in (sbuf, psum)
 
 
+def region_value(buffer: Any) -> Any:
+    """A region that a name stands for; anything else as it is."""
+    return MemoryRegion.__members__.get(buffer, buffer) if isinstance(buffer, str) else buffer
+
+
 def region(buffer: Any) -> MemoryRegion:
-    """A ``buffer=`` argument; strings are of older releases."""
+    """A ``buffer=`` argument."""
+    buffer = region_value(buffer)
     if not isinstance(buffer, MemoryRegion):
         invalid(f"expecting 'buffer type', got {buffer!r}; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm")
     return buffer
@@ -110,12 +116,12 @@ class TileSize:
 
     @property
     def total_available_sbuf_size(self) -> int:
-        warn("nl.tile_size.total_available_sbuf_size is deprecated, use sbuf_fmax_bytes")
+        older("nl.tile_size.total_available_sbuf_size is deprecated, use sbuf_fmax_bytes")
         return self.sbuf_fmax_bytes
 
     @property
     def psum_fmax(self) -> int:
-        warn("nl.tile_size.psum_fmax is deprecated, use psum_bank_fmax")
+        older("nl.tile_size.psum_fmax is deprecated, use psum_bank_fmax")
         return self.psum_bank_fmax
 
     @property

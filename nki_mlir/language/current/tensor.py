@@ -10,8 +10,8 @@ import numpy as np
 from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
-from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, unknown_name, user_location, warn, whole
+from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
+from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, unknown_name, user_location, whole
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
@@ -325,7 +325,7 @@ class NkiTensor:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         from nki_mlir.language.current.assignment import assign
-        warn("updating a tile by assignment is not portable; pass the view as dst of an instruction")
+        older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
         assign(self[key], value)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -383,3 +383,4 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(NkiTensor, f"__r{_name}__", NkiTensor._no_operator)
 for _name in ("lt", "le", "gt", "ge", "neg", "invert", "abs"):
     setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
+CURRENT.values.tiles = (NkiTensor,)

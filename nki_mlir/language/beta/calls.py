@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is around every function of the beta generation: calls in any release's form, values that parameters take."""
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language.creation import located_dtype, plain_shape
+from nki_mlir.language.operations import HostArray
+from nki_mlir.language.regions import MakesTensors
+from nki_mlir.language.signatures import kinds
+from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
+from nki_mlir.language.signatures.kinds import Kind
+
+
+class BadParameter(KernelError, TypeError):
+    code = "NKI-PARAMETER"
+    message = "{function}: {parameter} is {found}, it takes {what}"
+    fix = "call it as {form}"
+
+
+class BadCall(BadParameter):
+    message = "{what}"
+
+
+class OlderFormWarning(UserWarning):
+    """A call in a form that the newest release does not have, where ``NKI_MLIR_STRICT`` asks for it."""
+
+
+class Beta(Generation):
+    """The package ``neuronxcc.nki``."""
+
+    def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
+        if not kind.what:
+            return
+        if kind.is_tile:
+            active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
+            if isinstance(value, np.ndarray):
+                raise HostArray(shape=value.shape).located(user_location())
+        if kind is kinds.DTYPE:
+            located_dtype(value)
+        if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
+            plain_shape(value)
+        error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.what,
+                             form=form_of(function))
+        raise error.located(user_location())
+
+    def unbound(self, function: Function, text: str) -> NkiMlirError:
+        return BadCall(what=text, form=form_of(function)).located(user_location())
+
+    def cross(self, function: Function, form: Form, arguments: dict[str, Any]) -> Any:
+        destinations: Any = importlib.import_module("nki_mlir.language.beta.destinations")
+        return destinations.call(function, arguments)
+
+    def report(self, text: str) -> None:
+        at = user_location()
+        warnings.warn_explicit(text, OlderFormWarning, at.file, at.line, registry=_warned)
+
+
+_warned: dict[Any, Any] = {}
+BETA = Beta("beta")
+BETA.values.tiles = (View,)
+
+
+def form_of(function: Function) -> str:
+    return f"{function.title}({', '.join(written(p) for p in function.shown().parameters.values())})"
+
+
+def shown(value: Any) -> str:
+    """A value that is not taken, on one line."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    if isinstance(value, View):
+        return f"a tile of shape {value.shape}"
+    text = getattr(value, "__name__", None) or repr(value)
+    return text if len(text) < 60 else f"a {type(value).__name__}"
+
+
+def written(parameter: inspect.Parameter) -> str:
+    """A parameter as documents write it."""
+    if parameter.default is parameter.empty:
+        return parameter.name
+    default = parameter.default
+    return f"{parameter.name}={getattr(default, '__name__', None) or default!s}"
+
+
+def of_class(function: Callable) -> Any:
+    """Decorator of a function in a class of ``nki.compiler``."""
+    return bound(function, f"nki.compiler.{function.__qualname__}", BETA)
+
+
+def bind_module(names: dict[str, Any], module: str, others: Iterable[str] = ()) -> None:
+    """Make the functions that a module defines, and these that it has from others, callable in every release's form."""
+    for name, value in names.items():
+        defined = inspect.isfunction(value) and value.__module__ == names["__name__"] and not name.startswith("_")
+        if defined or name in others:
+            names[name] = bound(value, f"{module}.{name}", BETA)
+        elif isinstance(value, MakesTensors):
+            value.function = value.__wrapped__ = bound(value.function, f"{module}.{name}", BETA)    # type: ignore[attr-defined]

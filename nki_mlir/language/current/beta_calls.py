@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls in the beta generation's forms in kernels of this one: new tiles are returned, masks leave elements out."""
+
+import importlib
+from typing import Any
+
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current import written
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location
+from nki_mlir.language.current.regions import MemoryRegion
+from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.signatures.binding import Function
+from nki_mlir.language.tensor import Tensor
+
+MODULES = {"nki.language": "nki_mlir.language.beta.language", "nki.isa": "nki_mlir.language.beta.isa"}
+WRITTEN = ("dst", "reduce_res", "dst_idx")
+
+
+def call(function: Function, arguments: dict[str, Any]) -> Any:
+    """What the beta generation's function of that name makes of these arguments."""
+    module, _, name = function.name.rpartition(".")
+    target: Any = getattr(importlib.import_module(MODULES[module]), name, None)
+    if target is None:
+        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there").located(user_location())
+    made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
+    for label in WRITTEN:
+        if isinstance(given := arguments.get(label), NkiTensor):
+            written.note(low.core_view(given))
+            written.mark(given.storage, low.core_view(given))
+            if isinstance(made, View) and made.buffer is given.storage.buffer:
+                return given
+    return low.adopt(made) if isinstance(made, View) else made
+
+
+def as_beta(value: Any, what: str, is_written: bool) -> Any:
+    """An argument as the beta generation's functions take it."""
+    match value:
+        case NkiTensor():
+            require(value.indirection is None or not is_written,
+                    f"{what} of a call in the beta generation's form has no run-time addresses")
+            view = low.core_view(low.reading(value))
+            return Tensor(view.buffer, view.partition, view.free, view.dims, view.dtype)
+        case VirtualRegister():
+            return value.state
+        case MemoryRegion():
+            return value.value
+        case list() | tuple():
+            return type(value)(as_beta(v, what, is_written) for v in value)
+    return value

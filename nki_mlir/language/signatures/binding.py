@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls in any release's form, made into calls of the function that has the newest form.
+
+A call is tried against the signatures of its generation, newest first: the first that its arguments bind to, and whose
+parameters take their values, is meant. Then the other generation's are tried. What is ambiguous is thus the newest's.
+What binding does for a number of positional arguments and a set of keywords is worked out once.
+"""
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import update_wrapper
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.language.signatures import in_use
+from nki_mlir.language.signatures.kinds import ANNOTATED, KINDS, OF_FUNCTION, REFUSED, TENSOR, Kind, Take, Values
+from nki_mlir.language.signatures.table import (
+    BETA,
+    CURRENT,
+    Parameter,
+    Signature,
+    parsed,
+    releases_of_keyword,
+    signatures,
+    spans,
+)
+
+STRICT = "NKI_MLIR_STRICT"
+
+
+class Generation(ABC):
+    """What differs between the two packages: what values are, and how errors read."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.values = name, Values()
+
+    @abstractmethod
+    def refuse(self, function: "Function", parameter: str, kind: Kind, value: Any) -> None:
+        """Raise what is wrong with a value; return where the function itself says it."""
+
+    @abstractmethod
+    def unbound(self, function: "Function", text: str) -> NkiMlirError:
+        """The error of arguments that bind to no signature."""
+
+    def translated(self, error: KernelError) -> Exception:
+        """An error of the core as this generation's."""
+        return error
+
+    @abstractmethod
+    def cross(self, function: "Function", form: "Form", arguments: dict[str, Any]) -> Any:
+        """A call in a form of the other generation."""
+
+    @abstractmethod
+    def report(self, text: str) -> None:
+        """Tell of a form that the newest release does not have."""
+
+
+class Given(NamedTuple):
+    """An argument of a call: its place or keyword, the parameter it is for, and what takes its value."""
+
+    at: int | str
+    parameter: str                      # "": it is dropped
+    take: Take | None
+    kind: Kind | None
+
+
+class Form(NamedTuple):
+    """How arguments bind to one signature."""
+
+    signature: Signature
+    given: tuple[Given, ...]
+    placed: bool                        # places mean the function's own parameters
+    direct: bool                        # keywords, too, and all are the newest signature's
+    crosses: bool                       # it is the other generation's
+
+
+class Plan(NamedTuple):
+    """The forms that calls of one layout bind to, best first; the first one's looks, for calls of the newest form."""
+
+    forms: tuple[Form, ...]
+    positional: tuple[tuple[int, Take], ...]
+    keywords: tuple[tuple[str, Take], ...]
+
+
+class Function:
+    """A public function: its parameters as it has them, and the signatures of its name."""
+
+    def __init__(self, function: Callable, name: str, generation: Generation, bound_first: bool = False) -> None:
+        self.function, self.name, self.generation = function, name, generation
+        self.title, self.skip = name.rpartition(".")[2], int(bound_first)
+        self.parameters = dict(list(inspect.signature(function).parameters.items())[self.skip:])
+        self.own = self.as_signature()
+        self.plans: dict[tuple, Plan] = {}
+
+    def as_signature(self) -> Signature:
+        """The function's own parameters as a signature."""
+        kinds = inspect.Parameter
+        made = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
+                for n, p in self.parameters.items() if p.kind not in (kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL)]
+        takes_all = any(p.kind is kinds.VAR_POSITIONAL for p in self.parameters.values())
+        return Signature("", "", tuple(made), (), takes_all)
+
+    @property
+    def newest(self) -> Signature:
+        """The newest documented signature; the function's own where none is."""
+        documented = signatures(self.name, self.generation.name)
+        return documented[0] if documented else self.own
+
+    def shown(self) -> inspect.Signature:
+        """The newest signature with the defaults that the function has, for ``help()`` and editors."""
+        known, takes_all = set(self.newest.names), inspect.Parameter.VAR_POSITIONAL
+        whole = inspect.signature(self.function)
+        kept = [p.replace(annotation=p.empty) for n, p in whole.parameters.items()
+                if n in known or n not in self.parameters or p.kind is takes_all]
+        return whole.replace(parameters=kept, return_annotation=inspect.Signature.empty)
+
+    def candidates(self) -> list[tuple[Signature, bool]]:
+        """The signatures that a call may follow, with whether they are the other generation's; best first."""
+        own, other = self.generation.name, CURRENT if self.generation.name == BETA else BETA
+        used = [parsed(r, text) for r, text in in_use.FOLLOWED.get(self.name, ())]
+        mine = [*(signatures(self.name, own)), *used] if own == CURRENT else [*signatures(self.name, own)]
+        return [(s, False) for s in ([self.own, *mine])] + [(s, True) for s in signatures(self.name, other)]
+
+    # -- binding -------------------------------------------------------------------------------------------------------
+    def kind(self, parameter: str) -> Kind | None:
+        """What a parameter takes: as the current generation's functions are annotated, else by its name."""
+        own = self.parameters.get(parameter)
+        found = annotated(own.annotation) if own is not None and self.generation.name == CURRENT else None
+        if found is None and not self.skip:
+            found = OF_FUNCTION.get(f"{self.title} {parameter}") or KINDS.get(parameter)
+        return found
+
+    def given(self, at: int | str, parameter: Parameter | None, target: str) -> Given:
+        """An argument for a parameter of a signature, which is the function's ``target``."""
+        if parameter is None or not target:
+            return Given(at, "", None, None)
+        kind = self.kind(at if isinstance(at, str) and at in KINDS else parameter.name)
+        if kind is None:
+            return Given(at, target, None, None)
+        own = self.parameters.get(target)
+        default = own.default if own is not None else None
+        optional = own is not None and type(None) in get_args(own.annotation)
+        if parameter.default is not None:
+            optional |= kind.holds_none or parameter.default == "None" or default is None
+        take = kind.make(self.generation.values)
+        if optional:
+            take = or_none(take, None if default is inspect.Parameter.empty else default)
+        return Given(at, target, take, kind)
+
+    def target(self, parameter: str) -> str | None:
+        """The function's parameter that one of a signature is; "" for one that has no effect, None for none."""
+        for name in (parameter, *in_use.same(self.name, parameter)):
+            if name in self.parameters:
+                return name
+        return "" if in_use.is_ignored(self.name, parameter) else None
+
+    def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> Form | None:
+        """How ``count`` arguments and these keywords bind to a signature; None where they do not."""
+        by_name = {p.name: p for p in signature.parameters} | {
+            n: Parameter(n, "None", True) for n in signature.described}
+        places = signature.positional
+        if count > len(places) and not signature.takes_all:
+            return None
+        pairs: list[tuple[int | str, Parameter | None]] = [
+            (k, by_name[places[k]] if k < len(places) else None) for k in range(count)]
+        taken = set(places[:count])
+        for keyword in keywords:
+            found = next((n for n in (keyword, *in_use.same(self.name, keyword)) if n in by_name), None)
+            if found is not None and found not in taken:
+                taken.add(found)
+                pairs.append((keyword, by_name[found]))
+            elif found is None and keyword in self.parameters and not crosses:
+                pairs.append((keyword, Parameter(keyword, "None", True)))       # in use beside any release's signature
+            elif found is None and in_use.is_ignored(self.name, keyword):
+                pairs.append((keyword, None))
+            else:
+                return None
+        if any(p.default is None and p.name not in taken for p in signature.parameters):
+            return None
+        return self.form(signature, count, pairs, crosses)
+
+    def form(self, signature: Signature, count: int, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
+             ) -> Form | None:
+        given, own = [], self.own.positional
+        for at, parameter in pairs:
+            target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
+            if target is None:
+                return None
+            given.append(self.given(at, parameter, target))
+        placed = not crosses and all(g.parameter == (own[g.at] if g.at < len(own) else "") for g in given
+                                     if isinstance(g.at, int))
+        if not placed and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
+            return None
+        known = set(self.newest.names)
+        direct = placed and all(g.parameter == g.at and g.at in known for g in given if isinstance(g.at, str))
+        return Form(signature, tuple(given), placed, direct, crosses)
+
+    def plan(self, count: int, keywords: tuple[str, ...]) -> Plan:
+        found: dict[Any, Form] = {}
+        for signature, crosses in self.candidates():
+            form = self.binds(signature, count, keywords, crosses)
+            if form is not None:
+                found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.given), form)
+        forms = tuple(found.values())
+        if not forms or not forms[0].direct:
+            return Plan(forms, (), ())
+        looks = [(g.at, g.take) for g in forms[0].given if g.take is not None]
+        return Plan(forms, tuple((at, take) for at, take in looks if isinstance(at, int)),
+                    tuple((at, take) for at, take in looks if isinstance(at, str)))
+
+    def call_own(self, keywords: dict[str, Any]) -> Any:
+        """A call in a form of the function's generation, all by keyword."""
+        found = self.plan(0, tuple(keywords))
+        plan = found._replace(forms=tuple(f for f in found.forms if not f.crosses))
+        _, given, _ = self.resolve(plan, (), keywords)
+        return self.function(**given)
+
+    def description(self, form: Form) -> str:
+        """What a call is that is not in the newest form."""
+        newest = f"the newest is {self.title}{self.newest.text}"
+        if form.signature.release and form.signature is not self.newest:
+            return f"{self.title}{form.signature.text} is the form of release {form.signature.release}; {newest}"
+        old = [str(g.at) for g in form.given if isinstance(g.at, str) and g.at not in self.newest.names]
+        return f"{self.title}({'=, '.join(old)}=) is of another release; {newest}"
+
+    # -- calls that are not of the newest form -------------------------------------------------------------------------
+    def resolve(self, plan: Plan, arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict[str, Any], Form]:
+        """The arguments of the function, by the first form that takes them; the error where none does."""
+        refused: tuple[Given, Any] | None = None
+        for form in plan.forms:
+            values = []
+            for g in form.given:
+                value = arguments[g.at] if isinstance(g.at, int) else keywords[g.at]
+                values.append(value if g.take is None else g.take(value))
+                if values[-1] is REFUSED:
+                    refused = refused or (g, value)
+                    break
+            else:
+                return *placed(form, values), form
+        if refused is None or plan.forms[0].crosses:
+            raise self.generation.unbound(self, self.unknown(keywords) or self.mismatch(arguments, keywords))
+        given, value = refused
+        assert given.kind is not None
+        self.generation.refuse(self, given.parameter, given.kind, value)
+        form = plan.forms[0]                            # the function itself says what is wrong
+        return *placed(form, [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.given]), form
+
+    def unknown(self, keywords: dict[str, Any]) -> str:
+        """What is wrong with a keyword that nothing has: the nearest parameter, and the releases that have it."""
+        every = [self.own, *(s for g in (BETA, CURRENT) for s in signatures(self.name, g))]
+        names = dict.fromkeys(n for s in every for n in s.names)
+        for keyword in keywords:
+            if keyword in self.parameters or in_use.is_ignored(self.name, keyword) or (
+                    in_use.same(self.name, keyword)):
+                continue
+            near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
+            text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
+            if not near:
+                return text
+            since = spans(releases_of_keyword(self.name, near[0]))
+            has = f"of the releases {since}" if since else "here"
+            return f"{text}; '{near[0]}' is a parameter {has}"
+        return ""
+
+    def mismatch(self, arguments: tuple, keywords: dict[str, Any]) -> str:
+        """What Python says of arguments that do not bind."""
+        try:
+            inspect.signature(self.function).bind(*((None,) * self.skip), *arguments, **keywords)
+        except TypeError as error:
+            return f"{self.title}() {error}"
+        return f"{self.title}() takes {self.newest.text or 'other arguments'}"
+
+
+def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
+    """Values of a form's arguments as the function is called with them."""
+    if not form.placed:
+        return (), {g.parameter: v for g, v in zip(form.given, values) if g.parameter}
+    return (tuple(v for g, v in zip(form.given, values) if isinstance(g.at, int)),
+            {g.parameter: v for g, v in zip(form.given, values) if isinstance(g.at, str) and g.parameter})
+
+
+def annotated(annotation: Any) -> Kind | None:
+    """The kind that an annotation says, with or without its ``None``."""
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [a for a in get_args(annotation) if a is not type(None)]
+        annotation = kinds[0] if len(kinds) == 1 else None
+    if getattr(annotation, "__name__", "") == "NkiTensor":
+        return TENSOR
+    try:
+        return ANNOTATED.get(annotation)
+    except TypeError:
+        return None
+
+
+def or_none(take: Take, default: Any) -> Take:
+    """None stands for the default."""
+    return lambda value: default if value is None else take(value)
+
+
+def bound(function: Callable, table_name: str, generation: Generation) -> Any:
+    """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
+    record = Function(function, table_name, generation, bound_first=is_method(function))
+    plans, skip = record.plans, record.skip
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        key = (len(arguments), *keywords)
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = record.plan(len(arguments) - skip, tuple(keywords))
+        try:
+            for at, take in plan.positional:
+                if take(arguments[at + skip]) is not arguments[at + skip]:
+                    break
+            else:
+                for name, take in plan.keywords:
+                    if take(keywords[name]) is not keywords[name]:
+                        break
+                else:
+                    if plan.forms and plan.forms[0].direct:
+                        return function(*arguments, **keywords)
+            own, given = arguments[:skip], arguments[skip:]
+            given, keywords, form = record.resolve(plan, given, keywords)
+            if form is not plan.forms[0] or not form.direct:
+                if os.environ.get(STRICT):
+                    generation.report(record.description(form))
+                if form.crosses:
+                    return generation.cross(record, form, keywords)
+            return function(*own, *given, **keywords)
+        except KernelError as error:
+            translated = generation.translated(error)
+            if translated is error:
+                raise
+            raise translated from error
+    update_wrapper(call, function)
+    call.record, call.__signature__ = record, record.shown()            # type: ignore[attr-defined]
+    return call
+
+
+def is_method(function: Callable) -> bool:
+    return next(iter(inspect.signature(function).parameters), "") == "self"

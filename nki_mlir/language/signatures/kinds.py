@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What parameters take: one test and normal form for each kind of parameter, for the functions of both generations.
+
+Parameters of one name take the same kind of value in all functions; ``OF_FUNCTION`` has the few that do not. A kind
+gives the value as functions take it, or ``REFUSED``: then the call may be one of another release.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.scalar.tokens import token_name
+
+
+class Refused(enum.Enum):
+    """The value of a value that a kind does not take."""
+
+    REFUSED = 0
+
+
+REFUSED = Refused.REFUSED
+Take: TypeAlias = Callable[[Any], Any]
+Scalar = Annotated[Any, "a number, or a tile of one element for each partition"]
+
+
+@dataclass
+class Values:
+    """What is a tile, a register and an enumeration in one generation."""
+
+    tiles: tuple[type, ...] = ()
+    registers: tuple[type, ...] = ()
+    enumerations: dict[str, type[enum.Enum]] = field(default_factory=dict)
+    numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of members that are no more
+    region: Take = lambda value: value
+
+    def is_tile(self, value: Any) -> bool:
+        """A tile, also one that is addressed by another or plus an index."""
+        return isinstance(value, self.tiles) or hasattr(value, "as_sum")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Values that a parameter takes. Messages of the beta generation call them ``what``, those of the current one
+    ``label``; without it the function itself says what is wrong."""
+
+    what: str
+    make: Callable[[Values], Take]
+    label: str = ""
+    holds_none: bool = False            # None stands for the default, also where that is another value
+    is_tile: bool = False
+
+
+def where(test: Callable[[Any], bool]) -> Callable[[Values], Take]:
+    """Values for which the test holds, as they are."""
+    return lambda values: lambda value: value if test(value) else REFUSED
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+NUMBERS = (int, float, np.integer, np.floating, np.bool_, Index)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, NUMBERS) or (type(value).__module__ == "ml_dtypes" and hasattr(value, "__float__")) or (
+        isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def is_integer(value: Any) -> bool:
+    return type(value) is int or (
+        hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and not hasattr(value, "buffer")
+        and not (isinstance(value, np.ndarray) and value.ndim))
+
+
+def are_integers(value: Any) -> bool:
+    return isinstance(value, (tuple, list, range, np.ndarray)) and all(is_integer(n) for n in value)
+
+
+def is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1))
+
+
+def are_numbers(value: Any) -> bool:
+    """Whether NumPy makes an array of numbers of it."""
+    try:
+        kind = np.asarray(value).dtype
+    except ValueError:                              # rows of different lengths
+        return False
+    return kind.kind in "biuf" or kind.type.__module__ == "ml_dtypes"
+
+
+def is_index(value: Any) -> bool:
+    return isinstance(value, Index) or is_integer(value)
+
+
+# -- what is in the machine --------------------------------------------------------------------------------------------
+def tiles(values: Values) -> Take:
+    exact = values.tiles
+    return lambda value: value if isinstance(value, exact) or hasattr(value, "as_sum") or hasattr(
+        value, "buffer") else REFUSED
+
+
+def scalars(values: Values) -> Take:
+    kinds = (*values.tiles, *values.registers)
+    return lambda value: value if isinstance(value, kinds) or is_number(value) or hasattr(value, "as_sum") or hasattr(
+        value, "buffer") else REFUSED
+
+
+def seeds(values: Values) -> Take:
+    return lambda value: value if is_integer(value) or values.is_tile(value) else REFUSED
+
+
+def starts(values: Values) -> Take:
+    return lambda value: value if is_index(value) or values.is_tile(value) or hasattr(value, "buffer") else REFUSED
+
+
+def sources(values: Values) -> Take:
+    """A list of tiles; None and lists of numbers are scales."""
+    return lambda value: value if isinstance(value, (list, tuple)) and not any(is_number(v) for v in value) else REFUSED
+
+
+# -- names of the language ---------------------------------------------------------------------------------------------
+def dtypes(values: Values) -> Take:
+    """A dtype of the language, of NumPy or of a framework, or the name of one."""
+    return dtype_value
+
+
+def dtype_value(value: Any) -> Any:
+    if type(value) is DType:
+        return value
+    if type(value).__module__ == "torch":
+        value = str(value).removeprefix("torch.")
+    try:
+        return REFUSED if value is None else dtype_of(value)
+    except (TypeError, ValueError):                 # NumPy's for an object whose ``dtype`` is none of its own
+        return REFUSED
+
+
+def regions(values: Values) -> Take:
+    return values.region
+
+
+def is_operator(value: Any) -> bool:
+    name = token_name(value)
+    return name in ALU or name in ACTIVATIONS
+
+
+def name_value(value: Any) -> Any:
+    name = getattr(value, "name", value)
+    return name if isinstance(name, str) else REFUSED
+
+
+def shapes(values: Values) -> Take:
+    def take(value: Any) -> Any:
+        """Extents as a tuple; those that are marked as the partition stay so."""
+        if type(value) is tuple and all([isinstance(n, int) for n in value]):
+            return value
+        items = value if isinstance(value, (tuple, list, range)) else (value,)
+        made = []
+        for n in items:
+            if not is_integer(n):
+                return REFUSED
+            made.append(n if isinstance(n, int) else n.__index__())
+        return tuple(made)
+    return take
+
+
+def sequences(values: Values) -> Take:
+    return lambda value: value if isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value
+                                                                           ) else REFUSED
+
+
+def member_of(enumeration: str, names: str) -> Kind:
+    """Members of an enumeration of ``nisa``, their names, or their numbers in the generation of the call."""
+    def make(values: Values) -> Take:
+        own = values.enumerations[enumeration]
+        by_number = {m.value: m for m in own} | {
+            n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
+
+        def take(value: Any) -> Any:
+            if type(value) is own:
+                return value
+            if isinstance(value, (bool, np.bool_)):
+                return REFUSED
+            if isinstance(value, (int, np.integer)) and not isinstance(value, enum.Enum):
+                return by_number.get(int(value), REFUSED)
+            if isinstance(value, enum.Enum) and type(value).__name__ != enumeration:
+                return REFUSED
+            name = getattr(value, "name", value)
+            return own.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
+        return take
+    return Kind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True)
+
+
+def transport(values: Values) -> Take:
+    """``use_gpsimd_dma``: True or False for the engine it became."""
+    own = values.enumerations.get("dma_engine")
+    return lambda value: REFUSED if own is None or not isinstance(value, (bool, np.bool_)) else (
+        own["gpsimd_dma"] if value else own["dma"])
+
+
+def shape_of_tile(values: Values) -> Take:
+    """What stands first where older releases have a shape: no tile."""
+    inner = shapes(values)
+    return lambda value: REFUSED if values.is_tile(value) else inner(value)
+
+
+FLAG = Kind("True or False", where(is_flag), "'bool'")
+NUMBER = Kind("a number", where(is_number), "'number'")
+INTEGER = Kind("an integer", where(is_integer), "'integer'")
+INTEGERS = Kind("a tuple of integers", where(are_integers))
+PAIR = Kind("a tuple of integers", where(are_integers), holds_none=True)
+COUNT = Kind("a positive integer", where(lambda value: is_integer(value) and value > 0))
+COUNTS = Kind("a tuple of positive integers", where(lambda value: are_integers(value) and all(n > 0 for n in value)))
+SEED = Kind("an integer or a [1, 1] tile of integers", seeds, is_tile=True)
+DIVISOR = Kind("a number other than 0", where(lambda value: is_number(value) and value != 0))
+AXES = Kind("an integer or a tuple of integers", where(lambda value: is_integer(value) or are_integers(value)))
+INDEX = Kind("an integer or an index expression", where(is_index))
+START = Kind("an integer, an index expression or a [1, 1] tile", starts)
+INDICES = Kind("a loop variable or a tuple of them", where(lambda value: all(
+    is_index(v) for v in (value if isinstance(value, (tuple, list)) else [value]))))
+TILE = Kind("a tile", tiles, is_tile=True)
+TENSOR = Kind("a tile", tiles, "'tensor'", is_tile=True)
+SCALAR = Kind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
+DTYPE = Kind("a dtype", dtypes, "a dtype", holds_none=True)
+SHAPE = Kind("a tuple of integers", shapes)
+EXTENTS = Kind("a tuple of integers", sequences, "'sequence' of integers")
+TILE_SHAPE = Kind("a tuple of integers", shape_of_tile)
+ARRAY = Kind("an array of numbers", where(are_numbers))
+NAME = Kind("a string", lambda values: name_value, "'string'", holds_none=True)
+TEXT = Kind("a string", lambda values: name_value, "'string'")
+FUNCTION = Kind("a function", where(callable), "'function'")
+OPERATOR = Kind("", where(is_operator))
+REGION = Kind("", regions, holds_none=True)
+SOURCES = Kind("a list of tiles", sources)
+SCALES = Kind("a list of numbers", where(lambda value: value is None or (
+    isinstance(value, (list, tuple)) and all(map(is_number, value)))))
+MASK = Kind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True)
+PATTERN = Kind("a list of [step, count] pairs", where(lambda value: isinstance(value, (list, tuple)) and all(
+    isinstance(p, (list, tuple)) for p in value)))
+TRANSPORT = Kind("True or False", transport)
+ANY = Kind("", lambda values: lambda value: value)
+
+_GROUPS: list[tuple[Kind, str]] = [
+    (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "
+           "is_transpose parallel_reduce asynchronous accumulate unique_indices"),
+    (NUMBER, "fill_value imm on_false_value epsilon range_start"),
+    (INTEGER, "num_elem_per_idx base_addr base_bank base_partition priority channel_multiplier"),
+    (COUNT, "num_valid_indices"),
+    (INTEGERS, "shuffle_mask"),
+    (PAIR, "tile_position tile_size"),
+    (COUNTS, "num_par_tiles num_free_tiles num_bank_tiles"),
+    (AXES, "axis axes program_axes"),
+    (TILE, "data data0 data1 data2 src dst src_buffer index indices predicate on_true on_true_tile reduce_res bound0 "
+           "bound1 vals dst_idx stationary moving segment_ids tensor stationary_scale moving_scale dst_scale"),
+    (SCALAR, "operand0 operand1 initial scale bias rate prob imm0 imm1 on_false reduce_init relu_param max_value"),
+    (SEED, "seed"),
+    (DTYPE, "dtype compute_dtype"),
+    (SHAPE, "shape"),
+    (NAME, "name"),
+    (TEXT, "prefix print_prefix"),
+    (FUNCTION, "func body_fun"),
+    (OPERATOR, "op op0 op1 reduce_op comp_op0 comp_op1 cmp_op dst_rmw_op"),
+    (REGION, "buffer"), (MASK, "mask"),
+    (SOURCES, "srcs"), (SCALES, "scales"), (PATTERN, "pattern"), (TRANSPORT, "use_gpsimd_dma"),
+    (member_of("engine", "unknown tensor scalar gpsimd vector sync"), "engine"),
+    (member_of("reduce_cmd", "idle reset reduce reset_reduce load_reduce"), "reduce_cmd"),
+    (member_of("oob_mode", "error skip"), "oob_mode mode"),
+    (member_of("dge_mode", "none swdge hwdge unknown"), "dge_mode"),
+    (member_of("dma_engine", "dma gpsimd_dma"), "dma_engine")]
+KINDS: dict[str, Kind] = {name: kind for kind, names in _GROUPS for name in names.split()}
+_OF_FUNCTION: list[tuple[Kind, str]] = [
+    (NUMBER, "memset value"), (TILE_SHAPE, "memset shape"), (DIVISOR, "rms_norm n"),
+    (COUNT, "shared_identity_matrix n"), (INTEGER, "program_id axis"), (INDEX, "iota expr, ds size"), (START, "ds start"),
+    (INDICES, "loop_reduce loop_indices"), (TILE, "loop_reduce x, empty_like a, zeros_like a"),
+    (SCALAR, "where condition, where x, where y, tensor_copy_predicated src, atomic_rmw value"),
+    (TILE, "scalar_tensor_tensor operand1"), (EXTENTS, "view shape"),
+    (ARRAY, "shared_constant constant, static_cast arr, static_cast input_data"),
+    (ANY, "dma_transpose axes, register_move src, register_move dst, register_move imm, register_load dst, "
+          "register_store src, all_reduce srcs")]
+OF_FUNCTION: dict[str, Kind] = {name: kind for kind, names in _OF_FUNCTION for name in names.split(", ")}
+ANNOTATED: dict[Any, Kind] = {bool: FLAG, int: INTEGER, float: NUMBER, str: NAME, Sequence[int]: EXTENTS,
+                              Callable: FUNCTION, Scalar: SCALAR}

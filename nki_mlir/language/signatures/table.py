@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The history of public names, read from the texts of ``of_*.py``.
+
+A text has modules in brackets, lines of names that share a history, and an entry for each release that changed them::
+
+    add subtract
+        2.20   (x, y, dtype=None)       from this release on, until the next entry
+        2.27   -                        gone
+        2.29   (x, y) + name            back; the description has a keyword that the signature does not have
+
+``token``: a value for ``op=`` in that release, not said to be callable. Names are those of the package ``nki``; entries
+before 2.27 are of ``neuronxcc.nki``, the beta generation.
+"""
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from nki_mlir.language.signatures import of_isa, of_language, of_others
+
+RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2.27", "2.28", "2.29", "2.29.1", "2.30",
+            "2.31", "2.31.1", "2.32")
+FIRST_OF_CURRENT = RELEASES.index("2.27")
+BETA, CURRENT = "beta", "current"
+GONE = "-"
+ENTRY = re.compile(r"    (\d+(?:\.\d+)+) +(.+)")
+COMMAS = re.compile(r",\s*(?![^(\[]*[)\]])")
+
+
+class Parameter(NamedTuple):
+    """A parameter as documents write it; ``default`` is None where it has none."""
+
+    name: str
+    default: str | None
+    keyword_only: bool
+
+
+class Signature(NamedTuple):
+    """What one release, and those after it up to the next signature, document of a function."""
+
+    release: str
+    text: str
+    parameters: tuple[Parameter, ...]
+    described: tuple[str, ...]          # keywords of its description alone
+    takes_all: bool                     # ``*args``
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.parameters if not p.keyword_only)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*(p.name for p in self.parameters), *self.described)
+
+
+def generation_of(release: str) -> str:
+    return CURRENT if RELEASES.index(release) >= FIRST_OF_CURRENT else BETA
+
+
+@cache
+def histories() -> dict[str, tuple[tuple[str, str], ...]]:
+    """``nki.language.add`` -> the entries (release, text), oldest first."""
+    found: dict[str, tuple[tuple[str, str], ...]] = {}
+    for text in (of_language.HISTORY, of_isa.HISTORY, of_others.HISTORY):
+        joined = re.sub(r"\n {12}", " ", text)
+        module, names, entries = "", [], []     # type: ignore[var-annotated]
+        for line in [*joined.splitlines(), "[]"]:
+            entry = ENTRY.match(line)
+            if entry:
+                entries.append((entry[1], entry[2]))
+                continue
+            if entries:
+                found |= dict.fromkeys(names, tuple(entries))
+                names, entries = [], []
+            if line.startswith("["):
+                module = line.strip("[]")
+            else:
+                names += [f"{module}.{name}" for name in line.split()]
+    return found
+
+
+def parsed(release: str, text: str) -> Signature:
+    """The signature that an entry writes."""
+    inside, _, described = text.rpartition(")")
+    parameters, keyword_only, takes_all = [], False, False
+    for part in COMMAS.split(inside[1:]):
+        name, _, default = part.partition("=")
+        if name.startswith("*"):
+            keyword_only, takes_all = True, takes_all or name not in ("*", "**kwargs")
+        elif name:
+            parameters.append(Parameter(name, default or None, keyword_only))
+    return Signature(release, text, tuple(parameters), tuple(described.removeprefix(" + ").split(", ")) if described
+                     else (), takes_all)
+
+
+@cache
+def signatures(name: str, generation: str) -> tuple[Signature, ...]:
+    """The distinct signatures of a generation's function, newest first."""
+    entries = [(r, t) for r, t in histories().get(name, ()) if t.startswith("(") and generation_of(r) == generation]
+    first: dict[str, str] = {}
+    for release, text in entries:
+        first.setdefault(text, release)
+    return tuple(parsed(release, text) for text, release in reversed(first.items()))
+
+
+def releases_with(name: str) -> tuple[str, ...]:
+    """The releases that have a name."""
+    texts = dict(histories().get(name, ()))
+    state, found = GONE, []
+    for release in RELEASES:
+        state = texts.get(release, state)
+        if state != GONE:
+            found.append(release)
+    return tuple(found)
+
+
+def spans(releases: tuple[str, ...]) -> str:
+    """Releases as text: ``2.20 to 2.26.1, 2.29``."""
+    runs: list[list[int]] = []
+    for number in sorted(map(RELEASES.index, releases)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(RELEASES[r[0]] if len(r) == 1 else f"{RELEASES[r[0]]} to {RELEASES[r[-1]]}" for r in runs)
+
+
+def releases_of_keyword(name: str, keyword: str) -> tuple[str, ...]:
+    """The releases whose signature of a function has a keyword."""
+    state, found = GONE, []
+    texts = dict(histories().get(name, ()))
+    for release in RELEASES:
+        state = texts.get(release, state)
+        if state.startswith("(") and keyword in parsed(release, state).names:
+            found.append(release)
+    return tuple(found)
