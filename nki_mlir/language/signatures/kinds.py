@@ -276,7 +276,8 @@ _GROUPS: list[tuple[Kind, str]] = [
 KINDS: dict[str, Kind] = {name: kind for kind, names in _GROUPS for name in names.split()}
 _OF_FUNCTION: list[tuple[Kind, str]] = [
     (NUMBER, "memset value"), (TILE_SHAPE, "memset shape"), (DIVISOR, "rms_norm n"),
-    (COUNT, "shared_identity_matrix n"), (INTEGER, "program_id axis"), (INDEX, "iota expr, ds size"), (START, "ds start"),
+    (COUNT, "shared_identity_matrix n"), (INTEGER, "program_id axis"),
+    (INDEX, "iota expr, ds size"), (START, "ds start"),
     (INDICES, "loop_reduce loop_indices"), (TILE, "loop_reduce x, empty_like a, zeros_like a"),
     (SCALAR, "where condition, where x, where y, tensor_copy_predicated src, atomic_rmw value"),
     (TILE, "scalar_tensor_tensor operand1"), (EXTENTS, "view shape"),
