@@ -116,7 +116,8 @@ class TargetCheck:
         """ALU operators are on the engine; what documents allow GpSimd besides differs between instructions."""
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
-            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators")
+            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators",
+                      contested=True)
             if engine not in (has := engines_of(name)):
                 contested = engine is Engine.GPSIMD or name == "rsqrt" or not chosen
                 self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,

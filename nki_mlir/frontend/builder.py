@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nki_mlir.diagnostics import InternalError, KernelError
+from nki_mlir.diagnostics import InternalError, KernelError, Location
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import Iteration, Op, TileField
@@ -21,6 +21,7 @@ from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.on_chip_memory import OnChipMemory
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
@@ -46,7 +47,7 @@ class Builder:
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = "trn2") -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
-        self.rules = device_rules()
+        self.rules, self.memory = device_rules(), OnChipMemory(self.machine)
         self.names = itertools.count()
         self.last: Op | None = None
         self.written: dict[Buffer, Any] = {}        # HBM tensors that an operation writes, with the first place
@@ -131,6 +132,8 @@ class Builder:
     def rename(self, buffer: Buffer, name: str) -> None:
         """Name a buffer after the variable it is assigned to: in messages and, where it is output, in the IR."""
         buffer.name = name
+        if buffer.held is not None:
+            buffer.held.name = name
 
     def check_shared(self) -> None:
         if not self.at_top_level():
@@ -185,6 +188,7 @@ class Builder:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
             return None
+        self.memory.use(used)
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
         for field, view in zip(present, used):
@@ -197,13 +201,28 @@ class Builder:
 
         False: the operation is not to be performed.
         """
-        key = op.ranges, bool(op.mask or op.limits)
+        masked = bool(op.mask or op.limits)
+        key = (op.ranges, masked) if op.ranges or masked else "findings"
         found = known.get(key)
         if found is None:
             found = known[key] = findings(op, self.machine)
         for finding in found:
             self.report(finding.error, finding.contested)
         return True
+
+    def made(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:
+        """The kernel makes a tensor."""
+        if buffer.on_chip and self.rules is not DeviceRules.OFF:
+            finding = self.memory.allocate(buffer, attributes, place)
+            if finding is not None:
+                report(finding.error, self.rules, place, finding.contested)
+
+    def check_memory(self) -> None:
+        """The kernel has ended: what it held at once, and where."""
+        if self.rules is DeviceRules.OFF:
+            return
+        for finding, place in self.memory.findings():
+            report(finding.error, self.rules, place, finding.contested)
 
     def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
         """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""

@@ -28,7 +28,7 @@ def open_while(builder: MlirBuilder, register: View, comparison: str, limit: Vie
         "predicate": ir.IntegerAttr.get(builder.make.i64, PREDICATES[comparison])}).results[0]
     builder._op("scf.condition", [holds])
     builder.scopes.pop()
-    builder.scopes.append(Scope(after, loop, may_skip=may_skip))
+    builder.scopes.append(Scope(after, loop, may_skip=may_skip, began=builder.memory.begin()))
     builder.last = None
     yield
     builder._terminate()

@@ -59,6 +59,7 @@ class EagerBuilder(Builder):
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.results, partition_dim, name)
+        self.made(made, attributes, user_location())
         if private is not None:
             self.private[made] = private
         return made

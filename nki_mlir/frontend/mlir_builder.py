@@ -36,6 +36,7 @@ class Scope:
     facts: tuple[Index, ...] = ()
     condition: tuple[Index, ...] = ()   # what an enclosing if depends on
     parallel: bool = False
+    began: int | None = None            # of a loop: its number among the operations
     may_skip: bool = False              # a run may pass it without an iteration
     holds: Mask | None = None           # the condition of a branch
     end: Any = field(init=False)        # where the next operation goes
@@ -158,11 +159,13 @@ class MlirBuilder(Builder):
         named = self.plain_allocation
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
+        at = user_location(2)
         op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named,
-                      skip=3)
+                      at=at)
         buffer.handle = op.result
         if not self.replaying:
             self.first_uses.allocated(buffer, op)
+            self.made(buffer, attributes, at)
         return buffer
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
@@ -270,6 +273,8 @@ class MlirBuilder(Builder):
             return False
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)
+        if result.buffer.held is not None:
+            self.memory.forget(result.buffer)
         self.last = None
         return True
 
@@ -282,7 +287,7 @@ class MlirBuilder(Builder):
         self.trace.record(Block(block.arguments))
         symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
-        self.scopes.append(Scope(block, op, symbol, parallel=parallel))
+        self.scopes.append(Scope(block, op, symbol, parallel=parallel, began=self.memory.begin()))
         self.last = None
         return Index(0, {symbol: 1})
 
@@ -319,12 +324,14 @@ class MlirBuilder(Builder):
 
     def _terminate(self) -> None:
         self._op("scf.yield")
-        self.scopes.pop()
+        if (began := self.scopes.pop().began) is not None:
+            self.memory.close(began)
         self.last = None
 
     def finish(self, results: Sequence[Buffer]) -> Any:
         """Close the function. Results are named by the argument that holds them."""
         self.output_writes.check(results)
+        self.check_memory()
         self._op("func.return")
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
@@ -359,9 +366,9 @@ class MlirBuilder(Builder):
         return Index(0, {symbol: 1})
 
     def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Any] = (), attributes: Any = None,
-            regions: int = 0, ip: Any = None, skip: int = 2) -> Any:
-        """``skip`` frames, this one included, are known not to be the kernel's."""
-        at = user_location(skip)
+            regions: int = 0, ip: Any = None, skip: int = 2, at: Location | None = None) -> Any:
+        """``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its place, where known."""
+        at = at or user_location(skip)
         if (location := self.cache.get(at)) is None:
             location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
         op = ir.Operation.create(name, results, operands, attributes, None, regions, location,

@@ -57,6 +57,7 @@ class Buffer:
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
     place: Any = None           # where the kernel made it, for tensors in HBM
+    held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
 
     @property
@@ -234,10 +235,9 @@ class View:
 
     def permuted(self, order: Sequence[int]) -> "View":
         """The dimensions in another order."""
-        dims = [self.dims[k] for k in order]
-        shape = tuple(d.count for d in dims)
-        return self.remapped(dims, lambda index: index.with_axes([index.axes[k] for k in order], shape)
-                             if index.axes else index)
+        shape = tuple(self.dims[k].count for k in order)
+        return self.remapped([self.dims[k] for k in order], lambda index: index.with_axes(
+            [index.axes[k] for k in order], shape) if index.axes else index)
 
     def reshape(self, shape: Sequence[int], partition_dim: int | None = None) -> "View":
         """Another shape of the same elements, without moving data; the partition dimension stays one dimension."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.doubts import REFUSALS, Doubts
 from nki_mlir.frontend.eager import EagerBuilder, PrivateResult
@@ -53,7 +54,9 @@ def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Conta
         parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
         token = current.set(builder)
         try:
-            return kernel.trace(builder, function, bound, parameters)
+            traced = kernel.trace(builder, function, bound, parameters)
+            doubts.found |= builder.rules is not DeviceRules.OFF and any(True for _ in builder.memory.findings())
+            return traced
         except NkiMlirError as error:
             raise error.located(raised_at(error.__traceback__)) from None
         finally:

@@ -105,7 +105,7 @@ def test_more_free_dims_than_a_pattern_has():
 
 
 def test_more_elements_than_an_instruction_takes():
-    check(make(lambda t: nl.add(t, 1.0)), floats(2, 70_000, dtype=BF16))
+    check(make(lambda t: nl.add(t, 1.0, dtype=nl.bfloat16)), floats(2, 70_000, dtype=BF16))
 
 
 def test_bounds_that_only_run_time_knows_stay_with_the_transfer():

@@ -11,17 +11,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, of_core, require, user_location, warn, whole
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import Kernel as CoreKernel
-from nki_mlir.language.kernel import capturing
+from nki_mlir.language.kernel import Specialization, capturing
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -106,6 +107,12 @@ class Kernel(CoreKernel):
             for name in edge:
                 require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel")
         return made
+
+    def _capture(self, bound: Bound) -> Specialization:
+        try:
+            return super()._capture(bound)
+        except TargetRule as error:             # of the kernel as a whole; instructions turn their own
+            raise of_core(error) from error
 
     def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
         """The outputs of a captured kernel: what it returns, or the parameters that it writes."""

@@ -17,13 +17,14 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands, current
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, map_leaves
-from nki_mlir.language.current.errors import invalid, warn
+from nki_mlir.language.current.errors import invalid, of_core, warn
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.language.eager_run import until_shared
 from nki_mlir.language.results import Traced, assemble, structure_of_updates
@@ -178,7 +179,11 @@ def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) ->
     token = current.set(core)
     try:
         parameters = [core.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
-        return kernel.trace(core, kernel.func, bound, parameters)
+        traced = kernel.trace(core, kernel.func, bound, parameters)
+        core.check_memory()
+        return traced
+    except TargetRule as error:
+        raise of_core(error) from error
     except NkiMlirError as error:
         raise error.located(raised_at(error.__traceback__)) from None
     finally:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel holds in SBUF and PSUM at once, and where it put it: tiles that fit nowhere, that are too many, that
+collide.
+
+Operations are counted as they are emitted. A tile is held from its first to its last one; one that a loop uses and
+does not make, from the loop's begin to its end.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.target_rules import Finding, TargetRule
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.machine import Machine
+
+NAMED = 8                       # tiles that a message names
+
+
+class TileTooLarge(TargetRule):
+    code = "NKI-TILE-SIZE"
+    message = ("a tile of shape {shape} of {dtype} takes {bytes} bytes of each partition, {memory} of {target} has "
+               "{limit}")
+    fix = "work on {most} elements of a partition at a time, in a loop"
+
+
+class HeldAtOnce(TargetRule):
+    code = "NKI-MEMORY-HELD"
+    message = ("{count} tiles that are held at once take {needed} bytes of each partition, {memory} of {target} has "
+               "{limit}: {held}")
+    why = "what does not fit is moved to HBM and back, or the kernel is refused"
+    fix = "make tiles smaller, or use one for the last time before the next is made"
+
+
+class AddressesCollide(TargetRule):
+    code = "NKI-ADDRESS"
+    message = "{a} and {b} have addresses that overlap in {memory}, and {a} is still used when {b} is"
+    fix = "choose addresses that do not overlap, or use one only after the other's last use"
+
+
+class OutsideMemory(TargetRule):
+    code = "NKI-ADDRESS"
+    message = ("a tile of {count} partitions at partition {partition}, bytes {byte} to {end} is not inside {memory}, "
+               "of which kernels of {target} may use {limit} bytes")
+    fix = "choose another address"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What equal tiles have in common: their sizes in a partition, and the rule that they break."""
+
+    space: str
+    partitions: int
+    bytes: int
+    block_bytes: int
+    broken: TargetRule | None
+
+
+class Held:
+    """A tile, from the first to the last operation on it (0: there was none), and the one before it was made.
+
+    ``blocks`` are the places, (partition, byte), that the kernel chose for its blocks.
+    """
+
+    __slots__ = ("blocks", "first", "kind", "last", "made", "name", "place")
+
+    def __init__(self, kind: Kind, name: str, made: int, place: Location | None) -> None:
+        self.kind, self.name, self.made, self.place = kind, name, made, place
+        self.first = self.last = 0
+        self.blocks: tuple[tuple[int, int], ...] = ()
+
+    def meets(self, other: "Held") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+class OnChipMemory:
+    """The tiles of one program."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.now = 0
+        self.tiles: list[Held] = []
+        self.kinds: dict[Any, Kind] = {}
+        self.total = {SBUF: 0, PSUM: 0}
+        self.loops: list[tuple[int, int]] = []      # from which operation to which
+        self.placed = False
+
+    def allocate(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location | None) -> Finding | None:
+        """One more tile; the rule that it breaks by itself."""
+        key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_dim
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self.kinds[key] = self.kind_of(buffer)
+        buffer.held = held = Held(kind, buffer.name, self.now, place)
+        self.tiles.append(held)
+        self.total[kind.space] += kind.bytes
+        if attributes:
+            held.blocks = self.addresses(attributes)
+            self.placed |= bool(held.blocks)
+        if kind.broken is not None:
+            return Finding(kind.broken)
+        return self.outside(held) if held.blocks else None
+
+    def kind_of(self, buffer: Buffer) -> Kind:
+        physical, blocks = buffer.physical_shape, max(1, prod(buffer.shape[:buffer.partition_dim]))
+        size, limit = prod(physical[1:]) * buffer.dtype.itemsize, self.physical(buffer.space)
+        block = size // blocks
+        broken = None if block <= limit else TileTooLarge(
+            shape=list(buffer.shape), dtype=buffer.dtype, bytes=block, memory=buffer.space.upper(), limit=limit,
+            target=self.machine.name, most=limit // buffer.dtype.itemsize)
+        return Kind(buffer.space, physical[0], size, block, broken)
+
+    def outside(self, held: Held) -> Finding | None:
+        """An address that is not in the memory."""
+        kind, limit, partitions = held.kind, self.usable(held.kind.space), self.machine.partitions
+        for partition, byte in held.blocks:
+            end = byte + kind.block_bytes
+            if byte < 0 or end > limit or partition < 0 or partition + kind.partitions > partitions:
+                return Finding(OutsideMemory(count=kind.partitions, partition=partition, byte=byte, end=end - 1,
+                                             memory=kind.space.upper(), limit=limit, target=self.machine.name))
+        return None
+
+    def forget(self, buffer: Buffer) -> None:
+        """An operation was taken back, and its result with it."""
+        held = buffer.held
+        self.total[held.kind.space] -= held.kind.bytes
+        held.kind, held.blocks = replace(held.kind, bytes=0), ()
+
+    def use(self, views: Sequence[View]) -> None:
+        """One more operation."""
+        self.now = now = self.now + 1
+        for view in views:
+            if (held := view.buffer.held) is not None:
+                held.last = now
+                if not held.first:
+                    held.first = now
+
+    def begin(self) -> int:
+        """A loop begins, which counts as an operation: its number."""
+        self.now += 1
+        return self.now
+
+    def close(self, began: int) -> None:
+        """The loop that began with that number ends."""
+        self.loops.append((began, self.now))
+
+    def findings(self) -> Iterator[tuple[Finding, Location | None]]:
+        """What a kernel that has ended breaks, with the places."""
+        full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable(space)]
+        if not full and not self.placed:
+            return
+        self.extend()
+        for space in full:
+            yield from self.peak(space)
+        if self.placed:
+            yield from self.collisions()
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+    def usable(self, space: str) -> int:
+        machine = self.machine
+        return machine.psum_bytes_per_partition if space == PSUM else machine.sbuf_bytes_per_partition
+
+    def physical(self, space: str) -> int:
+        machine = self.machine
+        return machine.psum_bytes_per_partition if space == PSUM else machine.sbuf_physical_bytes_per_partition
+
+    def addresses(self, attributes: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+        """(partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
+        given = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
+        bank = self.machine.psum_bank_bytes
+        return tuple((a[-2], a[-1] + (a[0] * bank if len(a) == 3 else 0)) for a in given)
+
+    def extend(self) -> None:
+        """Tiles that a loop uses and did not make are held as long as it runs."""
+        for held in self.tiles:
+            for began, ended in self.loops:
+                if held.made < began and held.first and held.first <= ended and held.last > began:
+                    held.first, held.last = min(held.first, began), max(held.last, ended)
+
+    def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
+        tiles = [held for held in self.tiles if held.kind.space == space and held.first]
+        changes: dict[int, int] = {}
+        for held in tiles:
+            changes[held.first] = changes.get(held.first, 0) + held.kind.bytes
+            changes[held.last + 1] = changes.get(held.last + 1, 0) - held.kind.bytes
+        most = total = where = 0
+        for step in sorted(changes):
+            total += changes[step]
+            if total > most:
+                most, where = total, step
+        if most <= self.usable(space):
+            return
+        held_there = [held for held in tiles if held.first <= where <= held.last]
+        latest = max(held_there, key=lambda held: (held.first, held.made))
+        largest = sorted(held_there, key=lambda held: (-held.kind.bytes, held.made))
+        names = [f"{held.name} {held.kind.bytes}" + (f" (line {held.place.line})" if held.place else "")
+                 for held in largest[:NAMED]]
+        if len(largest) > NAMED:
+            names.append(f"{len(largest) - NAMED} more")
+        error = HeldAtOnce(count=len(held_there), needed=most, memory=space.upper(), target=self.machine.name,
+                           limit=self.usable(space), held=", ".join(names))
+        yield Finding(error, contested=True), latest.place
+
+    def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
+        """Tiles on the same bytes at the same time. Blocks of a tensor may be used in turn: of these a suspicion."""
+        placed = [held for held in self.tiles if held.blocks and held.first]
+        for k, b in enumerate(placed):
+            for a in placed[:k]:
+                if a.kind.space == b.kind.space and a.meets(b) and share(a, b):
+                    first, second = sorted((a, b), key=lambda held: (held.first, held.made))
+                    error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
+                    yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.place
+
+
+def share(a: Held, b: Held) -> bool:
+    """Whether some blocks have a byte in common."""
+    one, other = a.kind, b.kind
+    return any(x < y + other.block_bytes and y < x + one.block_bytes
+               and p < q + other.partitions and q < p + one.partitions
+               for p, x in set(a.blocks) for q, y in set(b.blocks))

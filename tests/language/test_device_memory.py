@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What does not fit into SBUF and PSUM: tiles that are too large, too many at once, at colliding addresses."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics.device_rules import DeviceRuleWarning
+from nki_mlir.frontend.on_chip_memory import AddressesCollide, HeldAtOnce, TileTooLarge
+from nki_mlir.language.beta import compiler as ncc
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import unwrap
+
+from .running import numbers, run
+
+X = numbers(128, 64)
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    monkeypatch.delenv("NKI_MLIR_DEVICE_RULES", raising=False)
+
+
+def stored(tile):
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(tile))
+    return out
+
+
+def shown_by(on, kernel, *arguments, target="trn2"):
+    """The warnings of a run; streams may be refused besides."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        try:
+            run(on, replace(unwrap(nki.jit(kernel)), target=target), *arguments)
+        except KernelError:
+            raise
+        except Exception as error:
+            assert on == "isa" and "is full" in str(error)      # what is held at once is an error of the allocator
+    return [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+
+
+@pytest.mark.parametrize("target, fits", [("trn1", 49152), ("trn2", 57344), ("trn3", 65536)])
+def test_a_tile_has_room_in_a_partition(on, target, fits):
+    def kernel(x, elements):
+        tile = nl.ndarray((128, elements), nl.float32)
+        tile[:, 0:64] = nl.load(x)
+        return stored(tile[:, 0:64])
+    with pytest.raises(TileTooLarge) as error:
+        run(on, replace(unwrap(nki.jit(kernel)), target=target), X, fits + 1)
+    assert error.value.headline == (
+        f"a tile of shape [128, {fits + 1}] of float32 takes {4 * fits + 4} bytes of each partition, SBUF of {target} "
+        f"has {4 * fits}")
+    assert error.value.advice[1] == f"work on {fits} elements of a partition at a time, in a loop"
+    if on != "isa":         # no tile of all memory is left to streams: some of it is reserved
+        np.testing.assert_array_equal(run(on, replace(unwrap(nki.jit(kernel)), target=target), X, fits), X)
+
+
+def test_a_tile_has_room_in_psum(on):
+    def kernel(x, elements):
+        tile = nl.ndarray((128, elements), nl.float32, buffer=nl.psum)
+        tile[:, 0:64] = nl.load(x)
+        return stored(tile[:, 0:64])
+    with pytest.raises(TileTooLarge, match=r"takes 16388 bytes of each partition, PSUM of trn2 has 16384"):
+        run(on, nki.jit(kernel), X, 4097)
+    np.testing.assert_array_equal(run(on, nki.jit(kernel), X, 4096), X)
+
+
+def test_a_result_has_room(on):
+    wide = np.ones((2, 60000), np.float32)
+    with pytest.raises(TileTooLarge, match="of shape"):
+        run(on, nki.jit(lambda x: stored(nl.load(x))), wide)
+
+
+def test_blocks_are_tiles_of_their_own(on):
+    def kernel(x):
+        tiles = nl.zeros((3, nl.par_dim(128), 20000), nl.float32)
+        for k in range(3):
+            tiles[k, :, 0:64] = nl.load(x)
+        return stored(tiles[2, :, 0:64])
+    said = [w for w in shown_by(on, kernel, X) if "held at once" in w]
+    assert said and "SBUF of trn2 has 212984: tiles 240000 (line" in said[0]
+
+
+def held(count):
+    def kernel(x):
+        tiles = [nl.load(x) for _ in range(count)]
+        total = tiles[0]
+        for tile in tiles[1:]:
+            total = nl.add(total, tile)
+        return stored(total)
+    return kernel
+
+
+def test_tiles_held_at_once(on):
+    wide = np.ones((128, 16000), np.float32)
+    said, = shown_by(on, held(4), wide)
+    line = held.__code__.co_firstlineno
+    assert said == (
+        f"5 tiles that are held at once take 320000 bytes of each partition, SBUF of trn2 has 212984: t0 64000 (line "
+        f"{line + 2}), t1 64000 (line {line + 2}), t2 64000 (line {line + 2}), t3 64000 (line {line + 2}), total 64000 "
+        f"(line {line + 5}) [NKI-MEMORY-HELD]; make tiles smaller, or use one for the last time before the next is "
+        "made")
+    assert not shown_by(on, held(2), wide)
+
+
+def test_tiles_one_after_the_other(on):
+    def kernel(x):
+        out = nl.ndarray((8, 128, 16000), nl.float32, buffer=nl.shared_hbm)
+        for k in range(8):
+            nl.store(out[k], nl.load(x))
+        return out
+    assert not shown_by(on, kernel, np.ones((128, 16000), np.float32))
+
+
+def test_a_loop_holds_what_it_uses(on):
+    def kernel(x):
+        outside = nl.load(x)
+        out = nl.ndarray((4, 128, 16000), nl.float32, buffer=nl.shared_hbm)
+        for k in nl.affine_range(4):
+            first = nl.load(x)
+            nl.store(out[k], nl.add(first, outside))
+            second = nl.load(x)
+            third = nl.multiply(second, 2.0)
+            nl.store(out[k], nl.add(second, third))
+        return out
+    said = shown_by(on, kernel, np.ones((128, 16000), np.float32))
+    assert said and said[0].startswith("4 tiles that are held at once take 256000 bytes")
+
+
+def test_an_error_of_that_level(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
+    with pytest.raises(HeldAtOnce):
+        run(on, nki.jit(held(4)), np.ones((128, 16000), np.float32))
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
+    assert not shown_by(on, held(4), np.ones((128, 16000), np.float32))
+
+
+def at(first, second):
+    def kernel(x):
+        a = nl.ndarray((nl.par_dim(128), 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=first))
+        b = nl.ndarray((nl.par_dim(128), 64), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=second))
+        zeros = nl.ndarray((nl.par_dim(128), 1), nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=4096))
+        zeros[...] = 0.0
+        a[...] = nl.load(x)
+        b[...] = nisa.activation(np.square, a, bias=zeros)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.add(a, b))
+        return out
+    return kernel
+
+
+def test_addresses_collide(on):
+    np.testing.assert_array_equal(run(on, nki.jit(at(0, 256)), X), X + X * X)
+    with pytest.raises(AddressesCollide) as error:
+        run(on, nki.jit(at(0, 128)), X)
+    assert error.value.headline == "a and b have addresses that overlap in SBUF, and a is still used when b is"
+    assert error.value.at is not None and error.value.at.line == at.__code__.co_firstlineno + 3
