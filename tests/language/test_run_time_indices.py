@@ -301,3 +301,22 @@ def test_what_is_refused(on, name):
         run(on, kernel, X)
 
 
+
+
+@pytest.mark.parametrize(("rank", "axes"), [(2, None), (2, (1, 0)), (3, (2, 1, 0)), (3, None), (4, (3, 1, 2, 0))])
+@pytest.mark.parametrize("memory", ["hbm", "sbuf"])
+def test_transposed_rows(on, memory, rank, axes):
+    """``dma_transpose`` of rows that an index tile names: gathered, then transposed."""
+    x = numbers(16, *(3, 2, 4)[4 - rank:])
+    rows = np.array([5, 0, 5, 15, 2, 9, 1, 3])
+
+    @nki.jit
+    def kernel(x, index):
+        source = x if memory == "hbm" else nl.load(x)
+        part = [axis(k, rank, n) for k, n in enumerate(x.shape)][1:]
+        turned = nisa.dma_transpose(source[(nl.load(index)[axis(0, 2, 8), 0], *part)], axes=axes)
+        made = out(turned.shape)
+        nl.store(made, turned)
+        return made
+    permutation = axes or {2: (1, 0), 3: (2, 1, 0)}[rank]
+    check(on, kernel, x[rows].transpose(permutation), x, rows[:, None].astype(np.int32))

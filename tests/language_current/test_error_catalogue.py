@@ -30,6 +30,10 @@ def tile(*shape, dtype=nl.float32, **more):
     return nl.ndarray(shape, dtype, **more)
 
 
+def used(view):
+    nisa.dma_copy(view, view)
+
+
 def hbm(*shape, dtype=nl.float32):
     return tile(*shape, dtype=dtype, buffer=nl.private_hbm)
 
@@ -61,8 +65,8 @@ for name, calls, kind, words in [
                 lambda: tile(4, 8)[:, nl.ds(6, 4)]], IndexError, OUTSIDE),
     ("beyond by name", [lambda: tile(4, 8).select(1, 9), lambda: tile(4, 8).slice(1, 3, 20)], REFUSED, OUTSIDE),
     ("nested", [lambda: tile(4, 8)[(0, 1), 0]], REFUSED, "nested tuple/list indexes not supported"),
-    ("overflow", [lambda: tile(4, 8).ap([[8, 4], [1, 9]]), lambda: tile(4, 8).ap([[8, 5], [1, 8]]),
-                  lambda: hbm(4, 8).ap([[8, 4], [1, 8]], offset=1)], IndexError, "index overflow"),
+    ("overflow", [lambda: used(tile(4, 8).ap([[8, 4], [1, 9]])), lambda: used(tile(4, 8).ap([[8, 5], [1, 8]])),
+                  lambda: used(hbm(4, 8).ap([[8, 4], [1, 8]], offset=1))], IndexError, "index overflow"),
     ("step", [lambda: tile(4, 8)[:, ::0], lambda: tile(4, 8)[:, ::-1]], REFUSED,
      "slice step cannot be zero or negative"),
     ("scalar_offset", [lambda o=o: tile(4, 8).ap([[8, 4], [1, 1]], scalar_offset=o, indirect_dim=1)
@@ -156,7 +160,7 @@ def test_documented_error(launch, name):
     assert words in f"{error.headline} {error}"
     assert isinstance(error, AssertionError) == (not isinstance(error, TypeError))
     lines, first = inspect.getsourcelines(call)
-    helpers = [f.__code__.co_firstlineno for f in (tile, hbm, psum, register)]
+    helpers = [f.__code__.co_firstlineno for f in (tile, used, hbm, psum, register)]
     assert error.at.file == __file__
     assert first <= error.at.line < first + len(lines) or error.at.line - 1 in helpers
 

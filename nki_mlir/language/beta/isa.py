@@ -183,7 +183,7 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
                   ) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.ADDRESSED):
-        raise IndirectNotSupported(op="dma_transpose").located(core.user_location())
+        src = indirect.gather(src)
     return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
 
 

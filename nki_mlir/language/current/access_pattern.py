@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.language.current.calls import dtype_argument
-from nki_mlir.language.current.errors import out_of_range, require, whole
+from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor, one_index
 
@@ -50,15 +50,17 @@ def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
     return [(whole(step, f"{what} pattern"), whole(count, f"{what} pattern")) for step, count in items]
 
 
-def check_reach(tensor: NkiTensor) -> None:
+def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     """The elements of a tensor that is used are inside the storage, on chip inside its partitions and their rows."""
+    if not tensor.size:
+        invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty")
     row, start = tensor.storage.row(tensor.dtype), tensor.offset
     steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"
     if tensor.on_chip:
         (step, count), *steps = steps
         rows, before = tensor.storage.buffer.shape[0], start // row
         last = before + (count - 1) * step // row
-        if not 0 <= before <= last < rows:
+        if not free_only and not 0 <= before <= last < rows:
             out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
                          f"{rows}")
         start, place = start % row, "a partition"
@@ -71,5 +73,4 @@ def check_reach(tensor: NkiTensor) -> None:
 def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:
     one_index(value, "scalar_offset")
     require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
-    require(not (tensor.on_chip and dim == 0), "indirect_dim 0 of an on-chip tensor is its partition")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)

@@ -26,6 +26,8 @@ def assign(target: NkiTensor, value: Any) -> None:
     if not isinstance(value, NkiTensor):
         require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}")
         fill(target, float(value))
+    elif not target.size and not value.size:
+        return
     elif target.on_chip and value.on_chip:
         copy_on_chip(target, value)
     else:
@@ -34,6 +36,8 @@ def assign(target: NkiTensor, value: Any) -> None:
 
 def fill(target: NkiTensor, value: float) -> None:
     """target = a number; HBM is filled from a tile."""
+    if not target.size:
+        return
     if target.on_chip:
         with low.writing(target, "memset") as out:
             creation.memset(low.core_view(out), value)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts: integers, slices, ``...`` and ``nl.ds``; a register picks one element at run time."""
+"""Subscripts: integers, slices, ``...`` and ``nl.ds``, at run time a register or a tile.
+
+One integer picks an element, a tile of several a row for each of them.
+"""
 
 import operator
 from dataclasses import dataclass
@@ -10,20 +13,21 @@ import numpy as np
 from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
-from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 
 @dataclass(frozen=True)
 class DynamicSlice:
     """``ds(register, size)``."""
 
-    start: VirtualRegister
+    start: VirtualRegister | NkiTensor
     size: int
 
 
 def ds(start: Any, size: int) -> Any:
     """The slice ``start : start + size``."""
-    if isinstance(start, VirtualRegister):
+    if isinstance(start, (VirtualRegister, NkiTensor)):
+        one_index(start, "ds start")
         return DynamicSlice(start, whole(size, "ds size"))
     first = whole(start, "ds start")
     return slice(first, first + whole(size, "ds size"), 1)
@@ -40,8 +44,13 @@ def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
     full: list[Any] = [slice(None)] * (tensor.ndim - given)
     items = (*items[:at], *full, *items[at + 1:])
-    view, dropped = tensor, []
+    view = tensor
+    dropped: list[int] = []
     for dim, item in enumerate(items):
+        if isinstance(item, NkiTensor) and item.size > 1:
+            require(dropped == list(range(dim)), f"a tensor of {item.size} indices is for the first dimension that is "
+                                                 f"no integer, not for dimension {dim}")
+            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices picks partitions")
         view, drop = _pick(view, dim, item)
         if drop:
             dropped.append(dim)
@@ -65,7 +74,7 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
             if item == slice(None):
                 return view, False
             start, stop, step = _bounds(item, extent)
-            return view.slice(dim, start, stop, step), False
+            return view.part(dim, start, stop, step), False
         case VirtualRegister():
             return _dynamic(view, dim, item, 1), True
         case DynamicSlice():
@@ -81,7 +90,8 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
         case tuple() | list():
             invalid("nested tuple/list indexes not supported")
         case NkiTensor():
-            invalid("a tensor is no index; use .select, .vector_select or .ap(scalar_offset=..., vector_offset=...)")
+            require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none")
+            return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
     invalid(f"a {type(item).__name__} is no index")
 
 
@@ -92,14 +102,22 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
     step = 1 if item.step is None else whole(item.step, "slice step")
     if step < 1:
         invalid("slice step cannot be zero or negative")
-    if start < 0 or stop > extent or start >= stop:
+    if start < 0 or stop > extent or start > stop:
         out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension")
     return start, stop, step
 
 
-def _dynamic(view: NkiTensor, dim: int, register: VirtualRegister, size: int) -> NkiTensor:
-    require(view.indirection is None, "only one register in an index")
-    require(not (view.on_chip and dim == 0), "the partition dimension cannot be indexed by a register")
-    found = Indirection("scalar", register, view.strides[dim], view.shape[dim] - size + 1, dim)
+def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size: int) -> NkiTensor:
+    require(view.indirection is None, "only one index of the run time in a subscript")
+    require(view.strides[dim] != 0, "a broadcast dimension cannot be indexed at run time")
+    found = Indirection("scalar", index, view.strides[dim], view.shape[dim] - size + 1, dim)
     shape = (*view.shape[:dim], size, *view.shape[dim + 1:])
     return view.like(shape=shape, indirection=found)
+
+
+def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
+    """One row of the dimension for each index."""
+    require(view.indirection is None, "only one index of the run time in a subscript")
+    require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none")
+    found = Indirection("vector", index, view.strides[dim], view.shape[dim])
+    return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=found)

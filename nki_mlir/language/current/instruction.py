@@ -10,6 +10,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.regions import machine
+from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.scalar.tokens import alu_token, token_name
 
@@ -48,11 +49,23 @@ def instruction(function: Callable) -> Any:
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
         name = arguments[place] if len(arguments) > place else keywords.get("name")
-        function(*arguments, **keywords)
+        if not writes_nothing(kind, arguments, keywords):
+            function(*arguments, **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
     return bound(issue, table_name(function), CURRENT)
+
+
+def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> bool:
+    """Whether the destination is an empty part of a tensor, and so is all that the instruction would read."""
+    dst = keywords.get("dst", arguments[0] if arguments else None)
+    if not isinstance(dst, NkiTensor) or dst.size:
+        return False
+    for value in (*arguments, *keywords.values()):
+        if isinstance(value, NkiTensor) and value.size > value.shape[0]:
+            invalid(f"{kind} dst of shape {list(dst.shape)} is empty, an operand of shape {list(value.shape)} is not")
+    return True
 
 
 def generation_from(least: int, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF
-from nki_mlir.dialects.nisa import dynamic_access, movement
+from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, Dim, View
@@ -141,6 +141,23 @@ def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
             "scale": found.scale, "extent": found.extent}
 
 
+def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
+    """Where the elements of an on-chip tensor lie that are in partitions of the run time, over all its partitions."""
+    check_reach(tensor, free_only=True)
+    shape = tuple(tensor.shape)
+    steps = [0 if n == 1 or (k == 0 and found.kind == "vector") else s
+             for k, (s, n) in enumerate(zip(tensor.strides, shape))]
+    none = Index().spread(shape)
+    return {"position": Index(tensor.offset, {}, tuple(steps), shape), "first": none, "second": none,
+            "scales": (found.scale,), "extents": (found.extent,)}
+
+
+def every_partition(tensor: NkiTensor) -> View:
+    """All memory of an on-chip tensor."""
+    dims = Dim(1, 0, tensor.storage.buffer.shape[0]), Dim(0, 1, tensor.storage.row(tensor.dtype))
+    return View(tensor.storage.buffer, Index(), Index(), dims, tensor.dtype)
+
+
 def group_size(op: str) -> int:
     return 32 if op.startswith("nc_matmul") else 16
 
@@ -153,6 +170,10 @@ def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int =
         index = core_view(reading(found.index))
         emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(found.source), "index": index},
                  group=group)
+        return
+    if tensor.on_chip and found.picks_rows:
+        emit(run_time_index.DmaDynamicReadOp, {"dst": dst, "src": every_partition(tensor), "offset": index_view(found)},
+             mode=mode, **partition_attributes(tensor, found))
         return
     emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
              **pattern_attributes(tensor, found))
@@ -168,6 +189,10 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
                  group=group)
         return
     written.mark(tensor.storage, View.whole(tensor.storage.buffer))
+    if tensor.on_chip and found.picks_rows:
+        views = {"dst": every_partition(tensor), "src": src, "offset": index_view(found)}
+        emit(run_time_index.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
+        return
     emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
              mode=mode,
              rmw=rmw, **pattern_attributes(tensor, found))

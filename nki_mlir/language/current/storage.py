@@ -52,3 +52,8 @@ class Indirection:
     extent: int = 0                     # values below this are in bounds
     dim: int = 0
     source: Any = None                  # columns: the tensor that is picked from
+
+    @property
+    def picks_rows(self) -> bool:
+        """Whether it moves along dimension 0: on chip from partition to partition, which DMA does."""
+        return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)

@@ -119,6 +119,10 @@ class NkiTensor:
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension")
         require(step >= 1, "slice step cannot be zero or negative")
+        return self.part(dim, start, end, step)
+
+    def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
+        """A slice in its bounds, which may be empty."""
         self._not_indirect_dim(dim, "a slice")
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[dim]
@@ -138,9 +142,10 @@ class NkiTensor:
             return picked if self.on_chip and dim == 0 else picked._dropped(dim)
         self._not_indirect(f"select({dim}, ...)")
         one_index(index, "select")
-        require(not (self.on_chip and dim == 0), "the partition dimension cannot be selected at run time")
         require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time")
         found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
+        if self.on_chip and dim == 0:
+            return self.like(shape=(1, *self.shape[1:]), indirection=found)
         shape = [n for k, n in enumerate(self.shape) if k != dim]
         strides = [s for k, s in enumerate(self.strides) if k != dim]
         if self.on_chip and len(shape) < 2:
