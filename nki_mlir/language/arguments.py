@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A kernel's arguments: which are tensors, and which are constants.
 
-Tensors may be nested in tuples, lists, dicts, named tuples and dataclasses. Everything else is a compile-time constant.
+Tensors may be nested in tuples, lists, dicts, named tuples, dataclasses and objects of ``NKIObject``. Everything else
+is a compile-time constant.
 """
 
+import copy
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Any
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.wrapping import name_of
+from nki_mlir.language.objects import NKIObject
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -42,9 +45,10 @@ class Bound:
     tensors: list[Any] = field(default_factory=list)
 
     def with_tensors(self, replacements: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """(positional, keyword) arguments with the tensor leaves replaced, in order."""
-        left = iter(replacements)
-        values = {name: map_leaves(value, self.is_tensor, lambda _: next(left)) for name, value in self.values.items()}
+        """(positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies only."""
+        left, apart = iter(replacements), dict[int, Any]()
+        values = {name: map_leaves(value, self.is_tensor, lambda _: next(left), apart)
+                  for name, value in self.values.items()}
         return self.call(values)
 
     is_tensor: Callable[[Any], bool] = lambda value: False
@@ -61,41 +65,77 @@ class Bound:
         return [map_leaves(value, self.is_tensor, lambda _: None) for value in self.values.values()]
 
 
-def map_leaves(value: Any, is_leaf: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
-    """``value`` with its leaves changed; containers without leaves stay the same objects."""
+def map_leaves(value: Any, is_leaf: Callable[[Any], bool], change: Callable[[Any], Any],
+               apart: dict[int, Any] | None = None) -> Any:
+    """``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same ones.
+
+    With ``apart``, where the copies are kept, they are copied, too, so that nothing of ``value`` can be changed.
+    """
     if is_leaf(value):
         return change(value)
-    if not _holds_leaf(value, is_leaf):
-        return value
+    inside = lambda part: map_leaves(part, is_leaf, change, apart)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_leaves(v, is_leaf, change) for v in value))
+        return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
-        return type(value)(map_leaves(v, is_leaf, change) for v in value)
+        return type(value)(map(inside, value))
     if isinstance(value, dict):
-        return {k: map_leaves(v, is_leaf, change) for k, v in value.items()}
-    return dataclasses.replace(value, **{f.name: map_leaves(getattr(value, f.name), is_leaf, change)
-                                         for f in dataclasses.fields(value) if f.init})
+        items = {k: inside(v) for k, v in value.items()}
+        if type(value) is dict:
+            return items
+        made = copy.copy(value)
+        made.update(items)
+        return made
+    names = attribute_names(value)
+    if not names:
+        return value
+    if not leaves_of(value, is_leaf):
+        if apart is None or is_frozen(value):
+            return value
+        if id(value) not in apart:
+            apart[id(value)] = copy.copy(value)
+            set_attributes(apart[id(value)], {n: inside(getattr(value, n)) for n in names})
+        return apart[id(value)]
+    made = copy.copy(value)
+    set_attributes(made, {n: inside(getattr(value, n)) for n in names})
+    return made
 
 
-def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
-    """(path, leaf) pairs in order."""
+def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "", around: tuple[Any, ...] = ()
+              ) -> list[tuple[str, Any]]:
+    """(path, leaf) pairs in order. An object that holds itself is looked into once."""
     if is_leaf(value):
         return [(path, value)]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}")]
+        return [x for n, v in zip(value._fields, value) for x in leaves_of(v, is_leaf, f"{path}.{n}", around)]
     if isinstance(value, (tuple, list)):
-        return [x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}")]
+        return [x for k, v in enumerate(value) for x in leaves_of(v, is_leaf, f"{path}_{k}", around)]
     if isinstance(value, dict):
-        return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}")]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [x for f in dataclasses.fields(value)
-                for x in leaves_of(getattr(value, f.name), is_leaf, f"{path}.{f.name}")]
-    return []
+        return [x for k, v in value.items() for x in leaves_of(v, is_leaf, f"{path}_{k}", around)]
+    names = attribute_names(value)
+    if not names or any([value is v for v in around]):
+        return []
+    return [x for n in names for x in leaves_of(getattr(value, n), is_leaf, f"{path}.{n}", (*around, value))]
 
 
-def _holds_leaf(value: Any, is_leaf: Callable[[Any], bool]) -> bool:
-    return isinstance(value, (tuple, list, dict)) or (dataclasses.is_dataclass(value) and not isinstance(
-        value, type) and bool(leaves_of(value, is_leaf)))
+def attribute_names(value: Any) -> list[str]:
+    """The fields of a dataclass, the attributes of an ``NKIObject``; nothing of what is neither."""
+    if isinstance(value, type):
+        return []
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
+        return [*names, *(n for n in getattr(value, "__dict__", ()) if n not in names)]
+    return list(vars(value)) if isinstance(value, NKIObject) else []
+
+
+def is_frozen(value: Any) -> bool:
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen
+
+
+def set_attributes(value: Any, attributes: dict[str, Any]) -> None:
+    """Frozen dataclasses included."""
+    for name, attribute in attributes.items():
+        object.__setattr__(value, name, attribute)
 
 
 @cache

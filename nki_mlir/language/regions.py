@@ -20,6 +20,10 @@ class MemoryRegion(str):
         made.space, made.shared = space or name, shared
         return made
 
+    def __reduce__(self) -> str:
+        """Copies are the memory itself."""
+        return str(self)
+
 
 sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
 hbm = private_hbm = MemoryRegion(HBM)

@@ -58,7 +58,7 @@ class DType:
             return self is other
         try:
             return dtype_of(other) is self
-        except TypeError:
+        except (TypeError, ValueError):         # ValueError: of what NumPy takes for a list of fields
             return False
 
     def __hash__(self) -> int:
@@ -68,6 +68,13 @@ class DType:
         return self.name
 
     __str__ = __repr__
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Copies and pickles of an element type are the type itself."""
+        return dtype_of, (self.name,)
+
+
+del DType.__dataclass_fields__          # to ``dataclasses.asdict`` it is a value, not a record
 
 
 def _tfloat32() -> np.dtype:

@@ -26,10 +26,10 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import is_shape, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
-from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.objects import NKIObject
 from nki_mlir.scalar.dtypes import UINT32
 
 

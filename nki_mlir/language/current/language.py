@@ -101,7 +101,6 @@ from nki_mlir.language.current.functions import (
 )
 from nki_mlir.language.current.indexing import ds
 from nki_mlir.language.current.kernel import num_programs, program_id, program_ndim
-from nki_mlir.language.current.objects import NKIObject
 from nki_mlir.language.current.regions import (
     MemoryRegion,
     hbm,
@@ -116,6 +115,7 @@ from nki_mlir.language.current.regions import (
     tile_size,
 )
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.objects import NKIObject
 from nki_mlir.scalar import dtypes
 
 DType = str
@@ -142,6 +142,10 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"nl.{self.nki_token}"
+
+    def __reduce__(self) -> str:
+        """Copies are the operator itself."""
+        return self.nki_token
 
 
 average, prelu, bypass = Operator("average"), Operator("prelu"), Operator("bypass")

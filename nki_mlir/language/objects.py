@@ -19,6 +19,8 @@ class NKIObject:
         for name, value in keywords.items():
             if name not in names:
                 raise TypeError(f"unexpected keyword argument '{name}'")
+            if name in given:
+                raise TypeError(f"got multiple values for argument '{name}'")
             given[name] = value
         for name in names:
             setattr(self, name, given[name] if name in given else getattr(type(self), name, None))
