@@ -30,6 +30,30 @@ def test_tensor_tensor_of_integers_is_exact(on):
           np.rint((x.astype(np.float32) + y.astype(np.float32)).astype(np.float64)).astype(np.int32), x, y)
 
 
+@pytest.mark.parametrize("dst, a, b", [(np.uint8, np.uint8, np.uint32), (np.int32, np.int8, np.int32), (np.float32, np.int32, np.int32),
+                                       (np.float16, np.uint32, np.uint32), (np.int16, np.int32, np.int32),
+                                       (np.int32, np.int32, np.uint32)])
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
+def test_other_integers_are_computed_with_in_float32(on, name, dst, a, b):
+    """Exact is what has operands of one type of 32 bits and a destination of as many: 1 - 3 to uint8 is 0, not 255."""
+    x, y = (np.resize(np.array(v), (4, 8)).astype(t) for v, t in (([1, 0, 7, 100, 0, 2], a), ([3, 1, 2**24 + 1, 5, 0, 2**30 + 1], b)))
+    op, wide = getattr(nl, name), getattr(np, name)(x.astype(np.float32), y.astype(np.float32))
+    limits = None if np.dtype(dst).kind == "f" else np.iinfo(dst)
+    with np.errstate(over="ignore"):
+        expected = wide.astype(dst) if limits is None else np.clip(np.rint(wide.astype(np.float64)), limits.min, limits.max).astype(dst)
+    check(on, lambda d, s, t: nisa.tensor_tensor(d, s, t, op), expected, x, y)
+    check(on, lambda d, s, t: nisa.tensor_copy(d, op(s, t, dtype=d.dtype)), expected, x, y)
+
+
+def test_whole_numbers_beside_32_bit_integers_are_exact(on):
+    x = np.array([[2**31 - 1, -2**31, 2**24 + 1, 0]], np.int32)
+    with np.errstate(over="ignore"):
+        check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.add, 1, op1=nl.multiply, operand1=3), (x + 1) * 3, x)
+    check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.subtract, 1), (x.astype(np.float32) - 1).astype(np.float32), x, dtype=np.float32)
+    none = np.zeros((1, 4), np.uint32)
+    check(on, lambda d, t: nisa.tensor_copy(d, nl.subtract(t, 1, dtype=nl.float16)), np.full((1, 4), -1, np.float16), none)
+
+
 def test_one_instruction_in_place_and_on_parts(on):
     x = numbers(64, 32)
 

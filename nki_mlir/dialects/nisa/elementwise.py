@@ -4,7 +4,7 @@
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.nki.elementwise import EXACT_INTEGER, alu_compute, select_compute
+from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import VECTOR_HAS_NOT
@@ -51,7 +51,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
             return Engine(self.engine)
         if self.op == "power":
             return GPSIMD
-        integers = self.op in EXACT_INTEGER and alu_compute(self.op, self.lhs.dtype, self.rhs.dtype) is not FLOAT32
+        integers = exact_integer(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
         in_sbuf = all(t.space != PSUM for _, t in self.operands())
         return GPSIMD if in_sbuf and integers else VECTOR
 
@@ -59,7 +59,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
     def compute(self) -> DType:
         if self.runs_on is VECTOR and ALU[self.op].group not in BITS:
             return FLOAT32
-        return alu_compute(self.op, self.lhs.dtype, self.rhs.dtype)
+        return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
 
     def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
         return s.alu(self.op, lhs, rhs)
@@ -110,9 +110,12 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         """Whether this is integer arithmetic on GpSimd."""
         steps = [(self.op0, self.operand0, self.imm0)]
         steps += [] if self.op1 == "bypass" else [(self.op1, self.operand1, self.imm1)]
-        return self.src.dtype.is_integer and self.src.dtype.bits >= 32 and all(
-            op in EXACT_INTEGER and (tile.dtype.is_integer if tile is not None else float(number).is_integer())
-            for op, tile, number in steps)
+        kind = self.src.dtype
+        return all(exact_integer(op, self.dst.dtype, kind, tile.dtype if tile is not None else self.number(imm))
+                   for op, tile, imm in steps)
+
+    def number(self, imm: float) -> DType:
+        return number_dtype(imm, self.src.dtype) if float(imm).is_integer() else FLOAT32
 
     @property
     def runs_on(self) -> Engine:

@@ -15,19 +15,25 @@ from nki_mlir.scalar.promotion import operand_dtype, promote
 EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
 
 
-def exact_integer(*dtypes: DType) -> DType | None:
-    """The type in which 32-bit integers and others are computed with exactly; None where none holds them all."""
+def holding_integer(*dtypes: DType) -> DType | None:
+    """The integer type that holds 32-bit integers and others; None where there is none, or float32 holds them."""
     if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
         return None
     kind = reduce(promote, dtypes)
     return kind if kind.is_integer else None
 
 
-def alu_compute(op: str, *dtypes: DType) -> DType:
+def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
+    """Whether this is integer arithmetic: of operands of one type of 32 bits, to a destination of as many."""
+    wide = all(d.is_integer and d.bits >= 32 for d in (dst, *dtypes))
+    return op in EXACT_INTEGER and wide and all(d is dtypes[0] for d in dtypes)
+
+
+def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
     """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
     if ALU[op].group in ("bitwise", "shift"):
         return max(dtypes, key=lambda d: d.bits) if all(d.is_integer for d in dtypes) else INT32
-    return (exact_integer(*dtypes) if op in EXACT_INTEGER else None) or FLOAT32
+    return dtypes[0] if exact_integer(op, dst, *dtypes) else FLOAT32
 
 
 def number_dtype(number: float, beside: DType) -> DType:
@@ -39,7 +45,7 @@ def number_dtype(number: float, beside: DType) -> DType:
 
 def select_compute(condition: DType, *values: DType) -> DType:
     """The dtype a selection passes values through: float32, but an integer type where that would change them."""
-    kind = exact_integer(*values) if condition.is_integer else None
+    kind = holding_integer(*values) if condition.is_integer else None
     if kind is UINT32 and condition.kind is Kind.SIGNED:
         return INT64                            # a negative condition holds, too
     return kind or FLOAT32
@@ -61,7 +67,7 @@ class BinaryOp(NkiOp, Elementwise, name="binary"):
 
     @property
     def compute(self) -> DType:
-        return alu_compute(self.op, self.lhs.dtype, self.rhs.dtype)
+        return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
 
     def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
         return s.alu(self.op, lhs, rhs)
@@ -86,7 +92,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     def compute(self) -> DType:
         exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
         number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
-        return alu_compute(self.op, self.src.dtype, number) if (
+        return alu_compute(self.op, self.dst.dtype, self.src.dtype, number) if (
             exact or ALU[self.op].group not in ("bitwise", "shift")) else self.src.dtype
 
     def body(self, s: Any, src: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import DType
 from ..memory import PSUM
 from .enums import engine, reduce_cmd
 from .operands import (
@@ -33,19 +34,29 @@ def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = engin
     """4.3: dst = op(data1, data2)."""
     if is_bitwise(op):
         return put(dst, combine_bits(op, rows(data1), rows(data2)))
-    if exact(engine, op, dst, data1, data2):
-        return put(dst, combine(op, rows(data1).astype(np.int64), rows(data2).astype(np.int64)), wrap=True)
+    if dst.space != PSUM and exact(engine, op, dst.dtype, data1, data2):
+        return put(dst, wrapped(combine(op, rows(data1).astype(np.int64), rows(data2).astype(np.int64)), data1.dtype))
     return put(dst, combine(op, floats(data1), floats(data2)))
 
 
-def exact(chosen: Any, op: Any, *operands: Any) -> bool:
-    """4.3: 32-bit integers are added, subtracted, multiplied as integers, which wrap (open 14, 16); on GpSimd.
+def exact(chosen: Any, op: Any, dst: DType, data: NkiTensor, *others: Any) -> bool:
+    """4.3, open 16: add, subtract, multiply of one type of 32-bit integers to 32 bits are integer arithmetic, of GpSimd.
 
-    GpSimd has no access to PSUM, and a kernel may choose another engine, which computes in float32.
+    Numbers are whole and of the type. GpSimd has no access to PSUM; a kernel may choose an engine that has float32 only.
     """
-    integers = all(t.dtype.name in ("int32", "uint32") if isinstance(t, NkiTensor) else isinstance(t, int) for t in operands)
-    near = not any(isinstance(t, NkiTensor) and t.space == PSUM for t in operands)
-    return integers and near and chosen in (engine.unknown, engine.gpsimd) and operator(op) in ("add", "subtract", "multiply")
+    def of_the_type(x: Any) -> bool:
+        if isinstance(x, NkiTensor):
+            return x.dtype == data.dtype and x.space != PSUM
+        limits = np.iinfo(data.dtype.numpy)
+        return float(x).is_integer() and limits.min <= x <= limits.max
+    wide = {dst.name, data.dtype.name} <= {"int32", "uint32"} and data.space != PSUM
+    return (operator(op) in ("add", "subtract", "multiply") and chosen.name in ("unknown", "gpsimd") and wide
+            and all(map(of_the_type, others)))
+
+
+def wrapped(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """int64 as integers of the type, modulo 2 ** 32 (open 14)."""
+    return values.astype(np.uint32).view(dtype.numpy)
 
 
 def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
@@ -61,11 +72,11 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: bool =
         for op, number, reverse in steps:
             value = combine_bits(op, value, numbers(number, value.dtype), reverse)
         return put(dst, value)
-    if all(exact(engine, op, dst, data, number) for op, number, _ in steps):
+    if dst.space != PSUM and all(exact(engine, op, dst.dtype, data, number) for op, number, _ in steps):
         value = rows(data).astype(np.int64)
         for op, number, reverse in steps:
-            value = combine(op, value, numbers(number, np.dtype(np.int64)), reverse)
-        return put(dst, value, wrap=True)
+            value = wrapped(combine(op, value, numbers(number, np.dtype(np.int64)), reverse), data.dtype).astype(np.int64)
+        return put(dst, value)
     value = floats(data)
     for op, number, reverse in steps:
         value = combine(op, value, operand(number), reverse)

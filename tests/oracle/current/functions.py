@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import arithmetic
 from ..dtypes import FLOAT32, DType, convert, dtype_of, promote
-from .elementwise import exact
+from .elementwise import exact, wrapped
 from .enums import engine
 from .language import copy, ndarray
 from .operands import activate, combine, combine_bits, fold, is_bitwise
@@ -18,14 +18,12 @@ from .tensor import NkiTensor
 Tile = NkiTensor
 
 
-def result(values: np.ndarray, dtype: DType, compared: bool = False, wrap: bool = False) -> Tile:
+def result(values: np.ndarray, dtype: DType, compared: bool = False) -> Tile:
     """A new tile; on chip it has two dimensions at least."""
     if values.ndim < 2:
         values = values.reshape(values.shape[0], 1)
     made = ndarray(values.shape, dtype)
     made.compared = compared
-    if wrap:
-        values = values.astype(np.int64).astype(np.dtype(f"u{dtype.itemsize}")).view(dtype.numpy)
     made.write(values)
     return made
 
@@ -55,9 +53,10 @@ def binary(name: str) -> Callable[..., Tile]:
         kind = type_of(x, y, dtype)
         if is_bitwise(name):
             return bits(name, x, y, dtype)
-        if kind.name in ("int32", "uint32") and exact(engine.unknown, name, x, y):
-            a, b = aligned(*(np.asarray(v.read() if isinstance(v, NkiTensor) else v, np.int64) for v in (x, y)))
-            return result(combine(name, a, b), kind, wrap=True)
+        data, other = (x, y) if isinstance(x, NkiTensor) else (y, x)
+        if exact(engine.unknown, name, kind, data, other):
+            a, b = aligned(*(np.asarray(v.read() if isinstance(v, NkiTensor) else v).astype(np.int64) for v in (x, y)))
+            return result(wrapped(combine(name, a, b), data.dtype), kind)
         a, b = aligned(*(np.asarray(v.read() if isinstance(v, NkiTensor) else v).astype(np.float32) for v in (x, y)))
         if name == "divide" and dtype is None and kind.kind != "float":
             kind = FLOAT32
