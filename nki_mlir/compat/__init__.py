@@ -97,7 +97,7 @@ def lazy_names(module: str) -> Callable[[str], Any]:
     """The ``__getattr__`` of a module with lazy names."""
     def find(name: str) -> Any:
         if name not in LAZY[module]:
-            raise AttributeError(f"module {module} has no attribute {name!r}")
+            return getattr(importlib.import_module(str(NAMES[module])), name)
         return getattr(importlib.import_module(LAZY[module][name]), name)
     return find
 

@@ -200,7 +200,8 @@ class Kernel:
     # -- specialising --------------------------------------------------------------------------------------------------
     @property
     def platform(self) -> str:
-        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT_TARGET
+        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or self.options.get(
+            "platform_target") or DEFAULT_TARGET
 
     def bind(self, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
              describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:

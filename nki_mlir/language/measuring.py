@@ -6,6 +6,7 @@ The kernel is also run once, so that its outputs are well defined.
 
 import json
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,4 +152,15 @@ class ProfiledKernel(MeasuredKernel):
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:
     """The kernel as a subclass, with a cache of its own."""
     kept = [part.name for part in fields(Kernel) if part.name != "specializations"]
-    return cls(**{name: getattr(kernel, name) for name in kept}, **settings)
+    generated: Any = of_generation
+    return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in kept}, **settings)
+
+
+@cache
+def of_generation(cls: Any, base: Any) -> Any:
+    """A class of this module for kernels of a subclass of ``Kernel``."""
+    own: Any = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
+    if issubclass(cls, own):
+        return cls
+    made: Any = type(cls.__name__, (cls, own), {"__doc__": cls.__doc__, "__module__": __name__})
+    return dataclass(eq=False)(made)

@@ -7,7 +7,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.beta.nki import UnknownMode
+from nki_mlir.language.launching import UnknownMode
 
 from .running import check, compare, numbers, output_of
 

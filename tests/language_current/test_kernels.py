@@ -31,10 +31,7 @@ def test_decorators():
     for kernel in (bare, called, nki.simulate(doubled), nki.simulate(bare[1]), nki.simulate(bare)[1],
                    nki.cpu_simulate(bare)[1]):
         np.testing.assert_array_equal(kernel(x), x * 2)
-    with pytest.raises(TypeError, match="platform_target"):
-        nki.jit(platform_target="trn2")
-    with pytest.warns(UserWarning, match="mode"):
-        np.testing.assert_array_equal(nki.simulate(nki.jit(mode="anything")(doubled))(x), x * 2)
+    np.testing.assert_array_equal(nki.simulate(nki.jit(mode="anything")(doubled))(x), x * 2)
 
 
 def test_outputs_that_are_not_asked_for_are_none(on):

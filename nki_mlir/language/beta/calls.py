@@ -5,7 +5,8 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -90,6 +91,20 @@ def written(parameter: inspect.Parameter) -> str:
         return parameter.name
     default = parameter.default
     return f"{parameter.name}={getattr(default, '__name__', None) or default!s}"
+
+
+# Names that public code has and no release: what is meant.
+INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] one", "compile": "decorate the kernel "
+            "with nki.jit and call it", "kernel": "decorate the kernel with nki.jit"}
+
+
+def missing_from(owner: str, names: dict[str, Any]) -> Callable[[str], NoReturn]:
+    """The ``__getattr__`` of a module: the error of a name that it does not have, with the one that was meant."""
+    def missing(name: str) -> NoReturn:
+        near = [] if name.startswith("_") else get_close_matches(name, [n for n in names if n[0] != "_"], 1)
+        fix = INVENTED.get(name) or (f"did you mean {near[0]}?" if near else "")
+        raise AttributeError(f"{owner} has no attribute '{name}'" + (f"; {fix}" if fix else ""))
+    return missing
 
 
 def of_class(function: Callable) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
-from nki_mlir.language.beta.calls import BETA, bind_module
+from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
@@ -280,3 +280,4 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Any:
 BETA.values.enumerations |= {e.__name__: e for e in (_engine, _reduce_cmd, dge_mode, oob_mode)}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
 bind_module(globals(), "nki.isa")
+__getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

@@ -16,7 +16,7 @@ from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, loops, special, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
-from nki_mlir.language.beta.calls import bind_module
+from nki_mlir.language.beta.calls import bind_module, missing_from
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim
 from nki_mlir.language.creation import constant as shared_constant
@@ -321,3 +321,4 @@ all.nki_token = "logical_and"                                   # type: ignore[a
 
 bind_module(globals(), "nki.language", ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim",
                                         "rms_norm", "shared_constant", "softmax", "static_cast", "var"))
+__getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

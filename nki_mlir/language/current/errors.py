@@ -83,7 +83,6 @@ INSTEAD = {             # names of the beta generation
     "atomic_rmw": "use nisa.dma_compute with .ap(vector_offset=...)",
     "spmd_dim": "launch the kernel on cores: kernel[2](...)",
     "all_reduce": "use all_reduce of nki.collectives",
-    "simulate_kernel": "use nki.simulate(kernel)(...)",
 }
 INSTEAD |= {            # methods of arrays
     "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
@@ -91,7 +90,6 @@ INSTEAD |= {            # methods of arrays
     "broadcast_to": "t.broadcast(dim, size) repeats a free dimension of size 1; nl.broadcast_to copies",
 }
 INSTEAD |= dict.fromkeys(("mgrid",), INSTEAD["arange"]) | dict.fromkeys(("nc",), INSTEAD["spmd_dim"])
-INSTEAD |= dict.fromkeys(("baremetal", "benchmark", "profile", "trace"), "decorate the kernel with nki.jit and call it")
 
 
 def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:

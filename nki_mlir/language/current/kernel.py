@@ -23,6 +23,7 @@ from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import Specialization, capturing
+from nki_mlir.language.launching import MODES, Decorators
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -58,7 +59,8 @@ class Kernel(CoreKernel):
 
     @property
     def simulation_target(self) -> str:
-        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or regions.DEFAULT_TARGET
+        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or self.options.get(
+            "platform_target") or regions.DEFAULT_TARGET
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if not capturing() and os.environ.get("NKI_SIMULATOR") == "1":
@@ -149,26 +151,35 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
     return output_view(made, at)
 
 
-def jit(fn: Callable | None = None, **kwargs: Any) -> Any:
+def kernel_of(function: Any) -> Kernel:
+    """The kernel in whatever decorators are around it; a plain function becomes one."""
+    if isinstance(function, Kernel):
+        return function
+    if isinstance(function, CoreKernel):
+        return Kernel(function.func)
+    if not callable(function):
+        raise NkiTypeError(f"{function!r} is no function").located(user_location())
+    return Kernel(function)
+
+
+_decorators = Decorators(kernel_of, "eager")
+trace, baremetal, benchmark, profile, simulate_kernel = (
+    _decorators.trace, _decorators.baremetal, _decorators.benchmark, _decorators.profile, _decorators.simulate_kernel)
+
+
+def jit(fn: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """A kernel of this function. Usable bare, with keywords, and on a kernel.
+
+    ``platform_target=`` is its target where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none; ``mode="simulation"`` runs
+    it in the simulator.
 
     >>> @jit
     ... def kernel(x): ...
     """
-    if "platform_target" in kwargs:
-        raise NkiTypeError("nki.jit takes no platform_target; set NEURON_PLATFORM_TARGET_OVERRIDE").located(
-            user_location())
-    for name in kwargs:
-        warn(f"nki.jit({name}=...) has no effect")
-    if fn is None:
-        return jit
-    if isinstance(fn, Kernel):
+    fn = kwargs.pop("func", fn)
+    if isinstance(fn, Kernel) and mode == "auto" and not kwargs:
         return fn
-    if isinstance(fn, CoreKernel):
-        return Kernel(fn.func)
-    if not callable(fn):
-        raise NkiTypeError(f"{fn!r} is no function").located(user_location())
-    return Kernel(fn)
+    return _decorators.jit(fn, mode if mode in MODES else "auto", **kwargs)         # newer releases have no modes
 
 
 class Simulation:

@@ -4,11 +4,22 @@
 from typing import NoReturn
 
 from nki_mlir.language.current.errors import unknown_name
-from nki_mlir.language.current.kernel import Kernel, cpu_simulate, jit, simulate
+from nki_mlir.language.current.kernel import (
+    Kernel,
+    baremetal,
+    benchmark,
+    cpu_simulate,
+    jit,
+    profile,
+    simulate,
+    simulate_kernel,
+    trace,
+)
 from nki_mlir.language.current.meta import tensor
 from nki_mlir.scalar.dtypes import DType as dtype
 
-__all__ = ["Kernel", "cpu_simulate", "dtype", "jit", "simulate", "tensor"]
+__all__ = ["Kernel", "baremetal", "benchmark", "cpu_simulate", "dtype", "jit", "profile", "simulate", "simulate_kernel",
+           "tensor", "trace"]
 
 
 def __getattr__(name: str) -> NoReturn:

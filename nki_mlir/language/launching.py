@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Decorators and launchers of kernels, for both packages: what ``jit``, ``benchmark`` and their kin make of a function.
+
+Options that public code passes and that concern the vendor's compiler alone (``debug_kernel``, ``show_compiler_tb``,
+``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are kept on the kernel.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.kernel import is_array
+
+
+class SimulationArgument(KernelError, TypeError):
+    code = "NKI-SIMULATE-ARGUMENT"
+    message = "simulate_kernel takes NumPy arrays, got a {kind}"
+    fix = "convert it first, for example with x.numpy()"
+
+
+class UnknownMode(KernelError, ValueError):
+    code = "NKI-JIT-MODE"
+    message = "nki.jit has no mode {mode!r}"
+    fix = "give one of {modes}"
+
+
+class TraceWithoutProgram(KernelError, ValueError):
+    code = "NKI-TRACE-NAME"
+    message = "with save_trace_name, save_neff_name must be 'file.neff', got {found!r}"
+    fix = "pass save_neff_name='file.neff'"
+
+
+class ProfileDirectory(KernelError, ValueError):
+    code = "NKI-PROFILE-DIRECTORY"
+    message = "nki.profile needs working_directory, an absolute path, got {found!r}"
+    fix = "pass working_directory='/absolute/path'"
+
+
+MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
+FILES = ("save_neff_name", "save_trace_name", "artifacts_dir")
+
+
+def changes_of(mode: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What the options of a decorator change on a kernel."""
+    if mode not in MODES:
+        raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
+    changes: dict[str, Any] = {"mode": mode, "options": options}
+    if options.get("kernel_return") is False:
+        changes["by_reference"] = True
+    return changes
+
+
+class Decorators:
+    """The decorators of a package: ``kernel_of`` makes its kernel of a function, ``simulator`` is its executor."""
+
+    def __init__(self, kernel_of: Callable[[Any], Any], simulator: str) -> None:
+        self.kernel_of, self.simulator = kernel_of, simulator
+
+    def decorated(self, kernel: Any, changes: dict[str, Any]) -> Any:
+        if kernel is None:
+            return lambda function: self.decorated(function, changes)
+        made = self.kernel_of(kernel)
+        return replace(made, **changes | {"options": made.options | changes["options"]}, specializations={})
+
+    def jit(self, func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+        """A kernel of this function. Usable bare, with keywords, and on a kernel. ``mode``: one of ``MODES``.
+
+        ``platform_target`` is its target where the environment names none; with ``kernel_return=False`` its outputs are
+        the parameters that it writes.
+        """
+        func = kwargs.pop("fn", func)
+        changes = changes_of(mode, kwargs)
+        if mode in ("baremetal", "benchmark"):
+            return getattr(self, mode)(func, **kwargs)
+        if mode == "simulation":
+            changes["executor"] = self.simulator
+        return self.decorated(func, changes)
+
+    def trace(self, func: Callable | None = None, **kwargs: Any) -> Any:
+        """A kernel that writes output parameters, or one that other kernels call."""
+        return self.decorated(func, changes_of("trace", kwargs))
+
+    def measured(self, kernel: Any, cls: str, mode: str, options: dict[str, Any]) -> Any:
+        """The kernel as a class of ``measuring``, with the names of the files that its calls leave."""
+        names = {name: options[name] for name in FILES if options.get(name) is not None}
+        program = names.get("save_neff_name", "file.neff")
+        if "save_trace_name" in names and program != "file.neff":
+            raise TraceWithoutProgram(found=program).located(user_location())
+        from nki_mlir.language import measuring
+        chosen = self.decorated(kernel, changes_of(mode, options))
+        return measuring.copy_as(chosen, getattr(measuring, cls), **names)
+
+    def baremetal(self, kernel: Callable | None = None, **kwargs: Any) -> Any:
+        """A kernel on NumPy arrays, which leaves the program in files where names are given for them."""
+        if kernel is None:
+            return lambda function: self.baremetal(function, **kwargs)
+        if any(kwargs.get(name) for name in FILES):
+            return self.measured(kernel, "MeasuredKernel", "baremetal", kwargs)
+        return self.decorated(kernel, changes_of("baremetal", kwargs))
+
+    def benchmark(self, kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
+        """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``, and baremetal's files."""
+        if kernel is None:
+            return lambda function: self.benchmark(function, warmup, iters, **kwargs)
+        return self.measured(kernel, "BenchmarkedKernel", "benchmark", kwargs)
+
+    def profile(self, func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
+                save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
+                profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
+        """A kernel whose calls write the program and a summary of its estimated costs into ``working_directory``."""
+        if working_directory is None or not Path(working_directory).is_absolute():
+            raise ProfileDirectory(found=working_directory).located(user_location())
+        options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
+                   "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
+        if func is None:
+            return lambda function: self.profile(function, **options)
+        from nki_mlir.language.measuring import ProfiledKernel, copy_as
+        return copy_as(self.kernel_of(func), ProfiledKernel, **options)
+
+    def simulate_kernel(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run on NumPy arrays in the simulator; output parameters are updated in place and returned."""
+        for value in (*args, *kwargs.values()):
+            kind = type(value)
+            if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
+                raise SimulationArgument(kind=kind.__name__).located(user_location())
+        chosen = self.kernel_of(kernel)
+        return chosen.run(args, kwargs, chosen.executor or self.simulator)
