@@ -216,7 +216,7 @@ def test_names_that_are_meant():
     with pytest.raises(AttributeError, match=r"astype.*nl\.copy"):
         nki.simulate(missing)(np.zeros((2, 2), np.float32))
     for use, text in ((lambda: nl.arange, "slice the tensor"), (lambda: nl.expp, "did you mean exp?"),
-                      (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmark, "nki.jit")):
+                      (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmarks, "did you mean benchmark")):
         with pytest.raises(AttributeError, match=text):
             use()
     assert not hasattr(nl, "mgrid")
