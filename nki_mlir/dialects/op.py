@@ -98,6 +98,7 @@ class Op:
     since: ClassVar[int] = 2                    # the generation of the machine that it came with
     queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
+    addressed_by_data: ClassVar[tuple[str, ...]] = ()   # tiles of which data decide the elements that are meant
 
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
                           opcode: int = 0, since: int = 2, **kw: Any) -> None:

@@ -6,6 +6,7 @@ the operation is the builder's.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.on_chip_memory import OnChipMemory
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
+from nki_mlir.frontend.touches import LoopRun, Touches
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
 
@@ -58,6 +60,7 @@ class Builder:
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
         self.private: dict[Buffer, tuple] = {}      # tensors in private HBM: what tells each from the others
         self.private_at: dict[tuple, int] = {}      # how many each place in the kernel has made
+        self.touches = Touches(math.prod(grid) > 1, user_location)
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
@@ -105,11 +108,17 @@ class Builder:
         self.private_at[at] = number = self.private_at.get(at, -1) + 1
         return *at, number
 
-    def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
+    def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
         """The numbers of an unrolled loop, each for an iteration."""
-        for number in span:
-            self.iteration(site)
-            yield number
+        outside, loop = self.touches.turn, LoopRun(parallel, name)
+        try:
+            for number in span:
+                self.iteration(site)
+                self.touches.enter(loop, number)
+                yield number
+                self.touches.turn = outside
+        finally:
+            self.touches.turn = outside
 
     def enter_branch(self) -> None:
         """What follows is in a branch whose condition is known."""

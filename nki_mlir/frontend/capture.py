@@ -8,17 +8,20 @@ swallow exceptions. Each attempt fixes at least one more loop or grid axis, so i
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.frontend.attempt import UnrollPlan
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.errors import UnrollLimit
+from nki_mlir.frontend.hazards import Program, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.frontend.index import NeedsValue
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
+from nki_mlir.frontend.mlir_builder import MlirBuilder
+from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.tracing import Runtime
 from nki_mlir.frontend.wrapping import name_of, wrap
@@ -54,6 +57,7 @@ class Captured:
     variants: dict[tuple[tuple[int, int], ...], Variant]
     attempts: int
     reasons: dict[tuple, str]
+    verdict: Verdict = field(default_factory=Verdict)       # on its iterations and programs
 
     @property
     def unproved(self) -> int:
@@ -83,24 +87,28 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
         variants: dict[tuple, Variant] = {}
         texts: dict[str, Variant] = {}
+        programs: list[Program] = []
+        verdict = Verdict()
         for ids in itertools.product(*(range(grid[axis]) for axis in axes)):
             fixed = tuple(zip(axes, ids))
             attempts += 1
             try:
-                made = _attempt(wrapped, body, grid, plan, dict(fixed), target)
+                made = _attempt(wrapped, body, grid, plan, dict(fixed), target, verdict)
             except UnrollLimit as error:
                 raise failure or error from None
-            if not isinstance(made, Variant):
+            if isinstance(made, Again):
                 plan.reasons.update(made.requests)
                 failure = made.error or failure
                 break
             # Programs with equal text share one module, so that it is compiled once.
-            variants[fixed] = texts.setdefault(str(made.module), made) if axes else made
+            variants[fixed] = texts.setdefault(str(made[0].module), made[0]) if axes else made[0]
+            programs.append(replace(made[1], identity=id(variants[fixed])))
         else:
             left = frozenset[int]().union(*(v.open for v in variants.values())).difference(
                 *(v.certain for v in variants.values()))
             if all(("written", n) in plan.reasons for n in left):
-                return Captured(variants, attempts, plan.reasons)
+                judge_programs(programs, len(grid), verdict)
+                return Captured(variants, attempts, plan.reasons, verdict)
             plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in left})
 
 
@@ -113,7 +121,7 @@ class Again:
 
 
 def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
-             target: str) -> Variant | Again:
+             target: str, verdict: Verdict) -> tuple[Variant, Program] | Again:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)
         token = current.set(builder)
@@ -121,8 +129,8 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
             outputs, structure = body(builder, wrapped)
             if requests := builder.requests | builder.left_open():
                 return Again(requests)
-            if builder.violation is not None:
-                raise builder.violation
+            if (violation := builder.dependences.violation(ignored_axes(builder))) is not None:
+                raise violation
             module = builder.finish(outputs)
         except NeedsValue:
             return Again(builder.requests)
@@ -135,4 +143,6 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
         finally:
             current.reset(token)
         made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input") for b in outputs]
-        return Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
+        judge_loops(builder.touches, builder.programs.values(), verdict)
+        variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
+        return variant, program_of(builder)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes that iterations of a parallel loop, or programs of a grid, would make to the same place.
+"""Writes whose index lacks the variable of a parallel loop or a program id, which the documents call an error.
 
-Such iterations and programs are independent of each other: what one writes must lie elsewhere than what another does,
-unless it is accumulated, or a condition on the loop variable picks the iteration that writes.
+Iterations and programs are independent of each other: what one writes must lie elsewhere than what another does, unless
+it is accumulated, or a condition on the loop variable picks the iteration that writes. ``hazards`` judges the others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,39 @@ from typing import Any
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import View
+
+
+class Dependences:
+    """Those of one capture, until it is clear that its loops stay rolled: a place in a Python variable is no index."""
+
+    def __init__(self) -> None:
+        self.of_loops: UnexpectedOutputDependencies | None = None
+        self.of_programs: list[UnexpectedOutputDependencies] = []
+
+    def check(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: Sequence[Any],
+              programs: Sequence[tuple[int, Symbol | None]]) -> None:
+        found = dependence(op, views, symbols, scopes, programs) if self.of_loops is None else None
+        if found is not None and found.located(user_location()):
+            if found.programs:
+                self.of_programs.append(found)
+            else:
+                self.of_loops = found
+
+    def violation(self, ignored: Iterable[int]) -> UnexpectedOutputDependencies | None:
+        """The error, if there is one. Programs whose ids the kernel ignores write the same, which is none."""
+        if self.of_loops is not None:
+            return self.of_loops
+        return next((e for e in self.of_programs if not set(e.programs) <= set(ignored)), None)
 
 
 def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: Sequence[Any],
                programs: Sequence[tuple[int, Symbol | None]]) -> UnexpectedOutputDependencies | None:
     """The error of an operation that writes what other iterations write, too.
 
-    ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel has asked for them. The
-    caller keeps the error until it is clear that the loop stays rolled: a place kept in a Python variable is no index.
+    ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel has asked for them.
     """
     for (field, _), view in zip(op.operands(), views):
         if not field.writes or (field.reads and field.name in {name for name, _ in op.sources()}):
@@ -33,9 +56,12 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
         used |= origins(symbols[p] for c in (*op.mask, *op.limits) for p, _ in c.form.symbols)
         used |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
         missing = [s.symbol.name for s in reversed(inner) if s.parallel and s.symbol not in used]
-        missing += [f"program_id({axis})" for axis, symbol in shared if symbol is None or symbol not in used]
-        if missing:
-            return UnexpectedOutputDependencies(missing=", ".join(missing), name=buffer.name)
+        axes = tuple(axis for axis, symbol in shared if symbol is None or symbol not in used)
+        if missing or axes:
+            names = [*missing, *(f"program_id({axis})" for axis in axes)]
+            found = UnexpectedOutputDependencies(missing=", ".join(names), name=buffer.name)
+            found.programs = () if missing else axes
+            return found
     return None
 
 

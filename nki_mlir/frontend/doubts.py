@@ -13,9 +13,11 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, UnknownLevel
 from nki_mlir.frontend.tensor import View
 
-REFUSALS = OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule
+REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule, IterationsMeet, ProgramsMeet,
+            UnknownLevel)
 
 
 @dataclass(eq=False)

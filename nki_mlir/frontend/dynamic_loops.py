@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
+from nki_mlir.frontend.attempt import Scope
+from nki_mlir.frontend.mlir_builder import MlirBuilder
 from nki_mlir.frontend.tensor import View
 
 PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi

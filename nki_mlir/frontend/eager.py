@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -14,8 +14,10 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.doubts import Doubts, Loop, Scopes
+from nki_mlir.frontend.hazards import Program, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import compile_op
@@ -48,12 +50,18 @@ class EagerBuilder(Builder):
         self.scopes = Scopes(self.doubts, self)
         self.considering = False            # the operation that is emitted is to be checked only
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
+        self.deeds = 0                      # equal for programs that do the same
 
     def program_id(self, axis: int) -> int:
         return self.point[axis]
 
     def parameter(self, array: np.ndarray, dtype: DType, name: str, role: str = "input") -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", name, handle=array, role=role)
+
+    def program(self) -> Program:
+        """What this program did to the memory of all."""
+        shared: dict[Hashable, Any] = {id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
+        return Program(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
@@ -67,7 +75,7 @@ class EagerBuilder(Builder):
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
-                        scope=self.scopes.innermost(), role="output" if shared else "local")
+                        scope=self.scopes.innermost(), role="output" if shared else "local", turn=self.touches.turn)
         # Programs of one grid meet in the shared buffers: the n-th one of each is the same memory.
         if shared and self.taken < len(self.shared):
             buffer.handle = self.shared[self.taken]
@@ -124,11 +132,11 @@ class EagerBuilder(Builder):
         uses.perform(act, arrays, (), user_location())
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
-    def iterations(self, span: Iterable[int], site: Site, parallel: bool) -> Iterator[int]:
+    def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
         depth, branches, loop = len(self.scopes.open), len(self.branches), Loop(parallel)
         several = not isinstance(span, range) or len(span) > 1
         try:
-            for number in span:
+            for number in super().iterations(span, site, parallel, name):
                 if several:
                     self.scopes.enter(loop)
                 yield number
@@ -162,6 +170,7 @@ class EagerBuilder(Builder):
             run = known["run"] = compile_op(op)
         arrays = [tile.handle for _, tile in operands]
         self.tracking(op, arrays, known, lambda: run(arrays, ()))
+        self.note(op, operands, views)
         if not self.doubts.found:
             several = self.independent_programs and prod(self.grid) > 1
             if not self.accumulating:
@@ -169,3 +178,19 @@ class EagerBuilder(Builder):
             else:
                 for view in views:
                     self.scopes.used(view)
+
+    def note(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
+        """What an operation touches, for the verdict on races."""
+        self.touches.performed(op, views, (), self.accumulating, ())
+        if self.touches.several:
+            self.deeds = hash((self.deeds, op.outline(), op.mask, *[tile.access for _, tile in operands]))
+
+
+def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
+    """The races of a run: of its programs' iterations, and between the programs."""
+    verdict = Verdict()
+    for program in programs:
+        judge_loops(program.touches, (), verdict)
+    if len(programs) > 1:
+        judge_programs([program.program() for program in programs], len(programs[0].grid), verdict)
+    return verdict

@@ -2,18 +2,18 @@
 """Emits nki-level MLIR. Requests for numbers are recorded here; ``capture`` reads them after an attempt."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.attempt import Argument, Scope, UnrollPlan
 from nki_mlir.frontend.builder import Builder, Operands, Site
-from nki_mlir.frontend.dependences import dependence
+from nki_mlir.frontend.dependences import Dependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.frontend.initialization import FirstUses
@@ -21,44 +21,10 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.outputs import OutputWrites
 from nki_mlir.frontend.replay import Block, Trace
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 SGE, EQ = 5, 0                      # predicates of arith.cmpi
-
-
-@dataclass(eq=False)
-class Scope:
-    """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
-
-    block: Any
-    op: Any = None
-    symbol: Symbol | None = None
-    facts: tuple[Index, ...] = ()
-    condition: tuple[Index, ...] = ()   # what an enclosing if depends on
-    parallel: bool = False
-    began: int | None = None            # of a loop: its number among the operations
-    may_skip: bool = False              # a run may pass it without an iteration
-    holds: Mask | None = None           # the condition of a branch
-    end: Any = field(init=False)        # where the next operation goes
-
-    def __post_init__(self) -> None:
-        self.end = ir.InsertionPoint(self.block)
-
-
-@dataclass
-class UnrollPlan:
-    """What earlier attempts asked for: places to capture with numbers, each with the reason; and the options."""
-
-    reasons: dict[tuple, str] = field(default_factory=dict)
-    limit: int = 50_000
-    replay: bool = True
-
-
-@dataclass
-class Argument:
-    """One argument of the captured function: its attribute dictionary."""
-
-    marks: dict[str, Any]
 
 
 class MlirBuilder(Builder):
@@ -75,7 +41,7 @@ class MlirBuilder(Builder):
         self.abandoned: dict[tuple, str] = {}       # requests to make should it succeed
         self.unrolled, self.counted, self.replaying = 0, 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
-        self.violation: KernelError | None = None   # raised if the attempt stands
+        self.dependences = Dependences()
         self.trace = Trace()
         self.first_uses = FirstUses()
         self.programs: dict[int, Symbol] = {}
@@ -144,7 +110,9 @@ class MlirBuilder(Builder):
         """A buffer that comes from outside: function arguments stay first, in order of creation."""
         value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
         self.arguments.append(Argument({"nki.name": name, **marks}))
-        return Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
+        buffer = Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
+        self.touches.shared.append(buffer)
+        return buffer
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
@@ -153,7 +121,7 @@ class MlirBuilder(Builder):
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
-        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1])
+        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1], turn=self.touches.turn)
         if private is not None:
             self.private[buffer] = private
         named = self.plain_allocation
@@ -225,10 +193,10 @@ class MlirBuilder(Builder):
                 raise NeedsValue
             if view.buffer.scope not in self.scopes:
                 self.out_of_scope(view.buffer)
-        if (len(self.scopes) > 1 or self.grid) and not self.accumulating and self.violation is None:
-            self.violation = dependence(op, views, symbols, self.scopes, self.open_programs())
-            if self.violation is not None:
-                self.violation.located(user_location())
+        if (len(self.scopes) > 1 or self.grid) and not self.accumulating:
+            self.dependences.check(op, views, symbols, self.scopes, self.open_programs())
+        if not self.replaying:
+            self.touches.performed(op, views, symbols, self.accumulating, self.scopes)
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, operands, views, self.scopes)
         attributes = known.get("attributes")
@@ -288,6 +256,7 @@ class MlirBuilder(Builder):
         symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
         self.scopes.append(Scope(block, op, symbol, parallel=parallel, began=self.memory.begin()))
+        self.touches.enter(LoopRun(parallel, symbol.name, symbol), None)
         self.last = None
         return Index(0, {symbol: 1})
 
@@ -320,6 +289,7 @@ class MlirBuilder(Builder):
         symbol = self.scopes[-1].symbol
         assert symbol is not None
         symbol.is_open = False
+        self.touches.leave()
         self._terminate()
 
     def _terminate(self) -> None:

@@ -59,6 +59,7 @@ class Buffer:
     place: Any = None           # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
+    turn: Any = None            # the iteration it was created in
 
     @property
     def on_chip(self) -> bool:
@@ -67,10 +68,8 @@ class Buffer:
     @property
     def physical_shape(self) -> tuple[int, ...]:
         """Partitions first; block dimensions (those before the partition) become free ones."""
-        if not self.on_chip or self.partition_dim == 0:
-            return self.shape
-        k = self.partition_dim
-        return (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
+        k = self.partition_dim if self.on_chip else 0
+        return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
 class View:

@@ -139,7 +139,7 @@ def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, tar
         yield from span
         return
     if not builder.symbolic or site in builder.plan.reasons or len(span) < 2 or span.step < 0:
-        yield from builder.iterations(span, site, parallel)
+        yield from builder.iterations(span, site, parallel, target)
         return
     index = builder.open_loop(span, site, parallel, target)
     depth = len(builder.scopes)

@@ -15,8 +15,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.doubts import REFUSALS, Doubts
-from nki_mlir.frontend.eager import EagerBuilder, PrivateResult
+from nki_mlir.frontend.eager import EagerBuilder, PrivateResult, verdict_on
 from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.races import Verdict, report
 from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates
@@ -48,9 +49,11 @@ def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Conta
     doubts = Doubts()
     function = wrap(kernel.func, True, Runtime) if kernel.rolls else kernel.func
     points = list(np.ndindex(*kernel.grid))
+    builders: dict[int, EagerBuilder] = {}
 
     def program(number: int) -> Traced:
-        builder = EagerBuilder(kernel.grid, points[number], shared, kernel.platform, doubts=doubts, results=results)
+        builder = builders[number] = EagerBuilder(kernel.grid, points[number], shared, kernel.platform, doubts=doubts,
+                                                  results=results)
         parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
         token = current.set(builder)
         try:
@@ -64,9 +67,9 @@ def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Conta
     try:
         programs = run_programs(program, len(points))
     except NkiMlirError:
-        ask_capture(kernel, bound, doubts)
+        ask_capture(kernel, bound, doubts, Verdict())
         raise
-    ask_capture(kernel, bound, doubts)
+    ask_capture(kernel, bound, doubts, verdict_on([builders[number] for number in range(len(points))]))
     check_written(programs, kernel.location)
     places = {id(array): k for k, array in enumerate(inputs)}
     handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
@@ -77,16 +80,21 @@ def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Conta
     return assemble(structure, [given(bound, places, h) for h in handles])
 
 
-def ask_capture(kernel: Any, bound: Bound, doubts: Doubts) -> None:
-    """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt."""
-    if not doubts.found:
+def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, verdict: Verdict) -> None:
+    """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
+
+    It reports races, too; what it does not see, because it cannot take the kernel, is the ``verdict`` on the run.
+    """
+    if not (doubts.found or verdict.races or verdict.undecided):
         return
     try:
-        kernel.specialize(bound)
+        if kernel.specialize(bound).captured.verdict.races:
+            return
     except REFUSALS as error:
         raise error from None
     except Exception:           # what else keeps the kernel from being compiled is no matter of this run
         pass
+    report(verdict.races)
 
 
 def given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.races import report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
@@ -216,6 +217,7 @@ class Kernel:
             if seen.leave_out_changes():
                 key = *key[:-1], Surroundings(self.func, bound.constants).key
             self.specializations[key] = made
+        report(self.specializations[key].captured.verdict.races)
         return self.specializations[key]
 
     def _capture(self, bound: Bound) -> Specialization:

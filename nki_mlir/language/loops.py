@@ -24,6 +24,10 @@ class LoopReduction:
 
     def write(self, target: View) -> None:
         """target = value in the first iteration, op(target, value) in the others."""
+        with active().touches.combining():
+            self.decided(target)
+
+    def decided(self, target: View) -> None:
         decide(self.first, lambda: assignment.assign(target, self.value, self.mask),
                lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
 

@@ -93,7 +93,7 @@ def test_refused_alike(function):
 
 def test_programs_that_write_one_place():
     def kernel(x: nt.mutable_tensor):
-        nl.store(x[0], nl.load(x[1]))
+        nl.store(x[0], nl.load(x[1 + nl.program_id(0)]))
         return x
     for on in ("interpreter", "eager"):
         with pytest.raises(errors.UnexpectedOutputDependencies, match=r"program_id\(0\)"):

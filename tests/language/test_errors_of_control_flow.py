@@ -122,7 +122,7 @@ def sum_that_is_no_accumulation(x):
       grid=2)
 def programs_that_write_one_place(x):
     out = output()
-    nl.store(out, nl.load(x))                               # here
+    nl.store(out, nl.load(x) + nl.program_id(0))            # here
     return out
 
 

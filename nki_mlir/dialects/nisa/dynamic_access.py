@@ -29,6 +29,7 @@ class PatternAddressed(NisaOp):
     is_loop_nest = False
 
     table, moved = "src", "dst"
+    addressed_by_data = ("src",)
     start: int
     steps: tuple
     scale: int
@@ -115,6 +116,7 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
     index: In
     rmw: str = "bypass"
     table, moved = "dst", "src"
+    addressed_by_data = ("dst",)
 
     def verify(self, check: Any) -> None:
         super().verify(check)
@@ -149,6 +151,7 @@ class ColumnsAddressed(NisaOp):
     """Base of gathering and scattering columns of a tile by offsets that ``group`` partitions share."""
 
     is_loop_nest = False
+    addressed_by_data = ("src",)
 
     @property
     def compute(self) -> DType | None:
@@ -199,6 +202,7 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
     src: In
     index: In
     group: int = 16
+    addressed_by_data = ("dst",)
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         made = dst.reshape(dst.shape[0], -1).copy()

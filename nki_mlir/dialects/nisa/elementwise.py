@@ -248,6 +248,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     src: In
     predicate: In
     reverse_pred: bool = False
+    addressed_by_data = ("dst",)
 
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src", "predicate")

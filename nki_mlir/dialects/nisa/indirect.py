@@ -41,6 +41,7 @@ class RowAddressed(NisaOp):
     rows_apart = True
 
     table_field = "src"
+    addressed_by_data = ("src",)
 
     @property
     def compute(self) -> DType | None:
@@ -110,6 +111,7 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
     mode: str = "error"
     rmw: str = "bypass"
     table_field = "dst"
+    addressed_by_data = ("dst",)
 
     def verify(self, check: Any) -> None:
         check.one_of("mode", MODES)

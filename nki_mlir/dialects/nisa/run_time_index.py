@@ -29,6 +29,7 @@ class RunTimeIndexed(NisaOp):
     is_loop_nest = False
 
     piece, table = "dst", "src"
+    addressed_by_data = ("src",)
     position: Linear
     first: Linear
     second: Linear = Linear()
@@ -123,6 +124,7 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
     src: In
     offset: In
     piece, table = "src", "dst"
+    addressed_by_data = ("dst",)
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = dst.reshape(dst.shape[0], -1).copy()
@@ -180,6 +182,7 @@ class DmaDynamicWriteOp(Transfer, name="dma_dynamic_write", engines=(Engine.GPSI
     offset: In
     rmw: str = "bypass"
     piece, table = "src", "dst"
+    addressed_by_data = ("dst",)
 
     def verify(self, check: Any) -> None:
         check.one_of("rmw", ("bypass", "add"))

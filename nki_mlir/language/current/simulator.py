@@ -19,9 +19,10 @@ from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands, current
-from nki_mlir.frontend.eager import EagerBuilder
+from nki_mlir.frontend.eager import EagerBuilder, verdict_on
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
+from nki_mlir.frontend.races import report
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.current.errors import invalid, of_core, warn
@@ -74,6 +75,7 @@ class UnroundedCore(Core):
             step = known["step"] = Step(op, operands)
         arrays = [tile.handle for _, tile in operands]
         self.tracking(op, arrays, known, lambda: self.exact.perform(step, arrays))
+        self.note(op, operands, views)
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------
@@ -147,6 +149,7 @@ def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Cal
     cores = [core(point=point, common=common) for point in np.ndindex(*kernel.grid)]
     programs = run_programs(lambda number: _run(kernel, cores[number], bound, arrays), len(cores))
     check_written(programs[0].buffers, cores, kernel.location)
+    report(verdict_on(cores).races)
     structure, buffers = programs[0].structure, programs[0].buffers
     if structure is not None:
         return structure, [b.handle for b in buffers]

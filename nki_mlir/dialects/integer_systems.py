@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whether linear equations and inequalities have a solution in integers of given ranges.
+
+Access patterns have few variables with coefficients of mixed radix (a row's length, a tile's width, 1): those that run
+through one interval together become one variable, bounds and common divisors settle nearly all others. What is left is
+searched, up to a number of steps.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import gcd
+from typing import NamedTuple
+
+STEPS = 400                     # of a search before it is given up
+
+Span = tuple[int, int]          # least and greatest value
+
+
+class Row(NamedTuple):
+    """``const + sum(c * variable) >= 0`` or, with ``equal``, ``== 0``; variables by position, each once."""
+
+    const: int
+    terms: tuple[tuple[int, int], ...]
+    equal: bool = False
+
+
+class GivenUp(Exception):
+    """The search took too many steps."""
+
+
+@lru_cache(1 << 14)
+def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS) -> tuple[int, ...] | None:
+    """Values of the variables for which all rows hold, None if there are none; raises ``GivenUp``."""
+    if any(low > high for low, high in spans):
+        return None
+    joined = Joined(spans, rows)
+    found = Search(joined.rows, steps).run(joined.spans)
+    return None if found is None else joined.split(found)
+
+
+class Joined:
+    """The system with variables joined that all rows see together.
+
+    ``x + k * y`` takes every value between its ends where x has as many values as k; such a pair is one variable.
+    """
+
+    def __init__(self, spans: Sequence[Span], rows: Sequence[Row]) -> None:
+        columns: dict[int, list[tuple[int, int]]] = {}
+        for place, row in enumerate(rows):
+            for variable, c in row.terms:
+                if c:
+                    columns.setdefault(variable, []).append((place, c))
+        self.given = spans
+        families: dict[tuple, list[tuple[int, int]]] = {}       # direction of a column -> (multiple, variable)
+        for variable, column in columns.items():
+            unit = gcd(*(c for _, c in column)) * (1 if column[0][1] > 0 else -1)
+            families.setdefault(tuple([(p, c // unit) for p, c in column]), []).append((unit, variable))
+        self.groups: list[list[tuple[int, int]]] = []           # (multiple, variable) of each joined one
+        self.spans: list[Span] = []
+        terms: list[list[tuple[int, int]]] = [[] for _ in rows]
+        for direction, members in families.items():
+            for group in self.grouped(sorted(members, key=lambda m: abs(m[0]))):
+                scale = abs(group[0][0])
+                for place, c in direction:
+                    terms[place].append((len(self.spans), c * scale))
+                self.groups.append([(m // scale, v) for m, v in group])
+                self.spans.append(self.reach(self.groups[-1]))
+        self.rows = [Row(row.const, tuple(t), row.equal) for row, t in zip(rows, terms)]
+
+    def grouped(self, members: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        """Members, by rising multiples, in groups that take every multiple of their first one's between their ends."""
+        groups: list[list[tuple[int, int]]] = []
+        for multiple, variable in members:
+            for group in groups:
+                scale = abs(group[0][0])
+                low, high = self.reach([(m // scale, v) for m, v in group])
+                if multiple % scale == 0 and abs(multiple) // scale <= high - low + 1:
+                    group.append((multiple, variable))
+                    break
+            else:
+                groups.append([(multiple, variable)])
+        return groups
+
+    def reach(self, group: Sequence[tuple[int, int]]) -> Span:
+        low = high = 0
+        for multiple, variable in group:
+            a, b = self.given[variable]
+            low += multiple * (a if multiple > 0 else b)
+            high += multiple * (b if multiple > 0 else a)
+        return low, high
+
+    def split(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Values of the given variables that add up to those of the joined ones."""
+        made = [low for low, _ in self.given]
+        for group, value in zip(self.groups, values):
+            for k in range(len(group) - 1, -1, -1):
+                multiple, variable = group[k]
+                below, _ = self.reach(group[:k])
+                size = abs(multiple)
+                first, last = sorted(multiple * b for b in self.given[variable])
+                taken = max(min((value - below) // size * size, last), first)
+                made[variable] = taken // multiple
+                value -= taken
+        return tuple(made)
+
+
+class Search:
+    """Narrows ranges by the rows, and tries what is left of one variable after the other."""
+
+    def __init__(self, rows: Sequence[Row], steps: int) -> None:
+        self.rows, self.left = rows, steps
+
+    def run(self, spans: Sequence[Span]) -> list[int] | None:
+        low, high = [s[0] for s in spans], [s[1] for s in spans]
+        if not self.narrowed(low, high):
+            return None
+        open_ones = [v for v in range(len(low)) if low[v] < high[v]]
+        if not open_ones:
+            return low
+        bound = {v for row in self.rows if row.equal for v, _ in row.terms}
+        chosen = min(open_ones, key=lambda v: (v not in bound, high[v] - low[v]))
+        for first, last in parts(low[chosen], high[chosen]):
+            self.left -= 1
+            if self.left < 0:
+                raise GivenUp
+            tried = [*zip(low, high)]
+            tried[chosen] = first, last
+            found = self.run(tried)
+            if found is not None:
+                return found
+        return None
+
+    def narrowed(self, low: list[int], high: list[int]) -> bool:
+        """Take from the ranges what a row excludes; False where nothing is left."""
+        changed, rounds = True, 0
+        while changed and rounds < 30:
+            changed, rounds = False, rounds + 1
+            for const, terms, equal in self.rows:
+                least = most = const
+                for v, c in terms:
+                    least += c * (low[v] if c > 0 else high[v])
+                    most += c * (high[v] if c > 0 else low[v])
+                if most < 0 or (equal and least > 0):
+                    return False
+                if least >= 0 and not equal:
+                    continue
+                for v, c in terms:
+                    if low[v] == high[v]:
+                        continue
+                    own_most, own_least = (high[v], low[v]) if c > 0 else (low[v], high[v])
+                    ends = bounded(c, most - c * own_most, least - c * own_least, equal)
+                    if ends[0] is not None and ends[0] > low[v]:
+                        low[v], changed = ends[0], True
+                    if ends[1] is not None and ends[1] < high[v]:
+                        high[v], changed = ends[1], True
+                    if low[v] > high[v]:
+                        return False
+                    if changed:
+                        least = const + sum([k * (low[w] if k > 0 else high[w]) for w, k in terms])
+                        most = const + sum([k * (high[w] if k > 0 else low[w]) for w, k in terms])
+            if not changed:
+                for row in self.rows:
+                    if row.equal:
+                        fits, moved = on_lattice(row, low, high)
+                        if not fits:
+                            return False
+                        changed |= moved
+        return True
+
+
+def parts(low: int, high: int) -> list[Span]:
+    """A range in pieces to try: its values, or two halves where these are many."""
+    if high - low < 8:
+        return [(n, n) for n in range(low, high + 1)]
+    middle = (low + high) // 2
+    return [(low, middle), (middle + 1, high)]
+
+
+def bounded(c: int, most: int, least: int, equal: bool) -> tuple[int | None, int | None]:
+    """Bounds of x where ``c * x + rest >= 0`` (``== 0``) and the rest lies between ``least`` and ``most``."""
+    # c * x >= -most, and for an equation c * x <= -least
+    if c > 0:
+        return -(most // c), -least // c if equal else None
+    return -(least // c) if equal else None, most // -c
+
+
+def on_lattice(row: Row, low: list[int], high: list[int]) -> tuple[bool, bool]:
+    """Bounds of an equation's variables moved to values that the divisors of the others' coefficients allow.
+
+    (whether any are left, whether a bound moved)
+    """
+    fixed = row.const + sum([c * low[v] for v, c in row.terms if low[v] == high[v]])
+    free = [(v, c) for v, c in row.terms if low[v] < high[v]]
+    if not free:
+        return fixed == 0, False
+    before, behind = [0], [0]
+    for _, c in free:
+        before.append(gcd(before[-1], c))
+    for _, c in reversed(free):
+        behind.append(gcd(behind[-1], c))
+    if fixed % before[-1]:
+        return False, False
+    moved = False
+    for k, (v, c) in enumerate(free):
+        others = gcd(before[k], behind[len(free) - 1 - k])
+        if others == 0:                         # c * v + fixed == 0
+            if fixed % c or not low[v] <= -fixed // c <= high[v]:
+                return False, False
+            low[v] = high[v] = -fixed // c
+            return True, True
+        step = others // gcd(others, c)
+        if step == 1:
+            continue
+        shared = gcd(others, c)
+        residue = -fixed // shared * pow(c // shared, -1, step) % step
+        first, last = low[v] + (residue - low[v]) % step, high[v] - (high[v] - residue) % step
+        if first > last:
+            return False, False
+        if (first, last) != (low[v], high[v]):
+            low[v], high[v], moved = first, last, True
+            return True, True
+    return True, moved

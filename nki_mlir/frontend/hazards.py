@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Judges what iterations of parallel loops, and programs of a grid, do to the same memory.
+
+Each pair of touches of which one writes is proved apart, a race (with an element at which they meet), or not decided,
+because data choose the elements, or because it takes too long: that is checked when the kernel runs.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nki_mlir.frontend.overlaps import Apart, GivenUp, element, meeting
+from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooMany
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.touches import LoopRun, Touch, Touches
+
+MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
+
+
+class Clash(NamedTuple):
+    """Two touches that meet in an element, and the numbers of the iterations or programs they belong to."""
+
+    one: Touch
+    other: Touch
+    element: tuple[int, ...]
+    first: Any
+    second: Any
+
+    def texts(self, buffer: Buffer) -> dict[str, Any]:
+        """Values of the templates of ``races``."""
+        return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
+                "place": self.other.at}
+
+
+def done(touch: Touch) -> str:
+    return ("added to" if touch.accumulates else "written") if touch.writes else "read"
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) -> None:
+    """What iterations of the parallel loops of a program do to each other's memory."""
+    for loop in touches.loops:
+        for buffer, listed in loop.touches.items():
+            if any(t.writes for t in listed):
+                found = iterations_that_meet(loop, buffer, listed, set(programs), verdict)
+                if found is not None:
+                    verdict.found(IterationsMeet(loop=loop.name, first=found.first, second=found.second,
+                                                 **found.texts(buffer)), found.one.at)
+
+
+def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch], programs: set[Symbol],
+                         verdict: Verdict) -> Clash | None:
+    shared = frozenset(programs | symbols_around(listed[0], loop))
+    if loop.symbol is not None:
+        symbol = loop.symbol
+        apart = Apart(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
+        return first_pair(buffer, listed, apart, lambda a, b: True, verdict)
+    if any(root in shared for touch in listed for root in roots_of(touch)):
+        def differ(a: Touch, b: Touch) -> bool:
+            return a.number_in(loop) != b.number_in(loop)
+        found = first_pair(buffer, listed, Apart(None, 2, shared), differ, verdict)
+        return None if found is None else found._replace(first=found.one.number_in(loop),
+                                                         second=found.other.number_in(loop))
+    return first_element(buffer, [(t, t.number_in(loop)) for t in listed], verdict)
+
+
+def symbols_around(touch: Touch, loop: LoopRun) -> set[Symbol]:
+    """The loop variables outside of a loop that the touch is in."""
+    found, turn, passed = set(), touch.turn, False
+    while turn is not None:
+        if passed and turn.loop.symbol is not None:
+            found.add(turn.loop.symbol)
+        passed |= turn.loop is loop
+        turn = turn.outside
+    return found
+
+
+def roots_of(touch: Touch) -> set[Symbol]:
+    """The loop variables and program ids that decide where, and whether, it happens."""
+    symbols = [*touch.view.partition.symbols, *touch.view.free.symbols, *touch.symbols,
+               *(s for c in touch.conditions for e, _ in c.terms for s in e.symbols)]
+    return {root for symbol in symbols for root in symbol.roots()}
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+@dataclass
+class Program:
+    """What a captured (or executed) program does to the memory of all: by parameter or output.
+
+    ``point`` is its text; ``axes`` are the grid's axes along which it stands for several programs: their extents and
+    symbols, None for one that nothing of it depends on. Programs of equal ``identity`` do the same.
+    """
+
+    point: str
+    identity: Hashable
+    touches: dict[Hashable, tuple[Buffer, list[Touch]]]
+    axes: dict[int, tuple[int, Symbol | None]]
+
+
+def ignored_axes(builder: Any) -> list[int]:
+    """The axes of the grid that nothing of a captured program depends on."""
+    return [axis for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point
+            and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
+
+
+def program_of(builder: Any) -> Program:
+    """What a captured program does to the memory of all."""
+    ignored = ignored_axes(builder)
+    axes = {axis: (extent, None if axis in ignored else builder.programs[axis])
+            for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point}
+    return Program(point_text(builder.point, len(builder.grid)), None, shared_touches(builder.touches), axes)
+
+
+def point_text(point: dict[int, int], dimensions: int) -> str:
+    """How messages call a program, by those of its ids that are fixed."""
+    if dimensions == 1 and point:
+        return f"program {point[0]}"
+    return "the program with " + " and ".join(f"program_id({axis}) {number}" for axis, number in point.items())
+
+
+def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]]]:
+    """Those of the memory of all programs, which is known by the order it was made in."""
+    counts: dict[str, int] = {}
+    found: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
+    for buffer in touches.shared:
+        counts[buffer.role] = counts.get(buffer.role, 0) + 1
+        if buffer in touches.programs:
+            found[buffer.role, counts[buffer.role]] = buffer, touches.programs[buffer]
+    return found
+
+
+def judge_programs(programs: Sequence[Program], dimensions: int, verdict: Verdict) -> None:
+    """What the programs of a grid do to each other's memory."""
+    kinds: dict[Hashable, list[Program]] = {}
+    for program in programs:
+        kinds.setdefault(program.identity, []).append(program)
+    for same in kinds.values():
+        for axis, (extent, symbol) in same[0].axes.items():
+            judge_axis(same[0], axis, extent, symbol, dimensions, verdict)
+        if len(same) > 1:
+            judge_repeated(same[0], len(same), "its program id", [same[0].point, same[1].point], verdict)
+    if len(kinds) > 1:
+        judge_different([same[0] for same in kinds.values()], verdict)
+
+
+def judge_axis(program: Program, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
+               ) -> None:
+    """Programs that differ in one id, all of which the capture stands for."""
+    along = f" along axis {axis}" if dimensions > 1 else ""
+    if symbol is None:
+        names = [f"program {n}{along}" for n in range(2)]
+        judge_repeated(program, extent, f"program_id({axis})", names, verdict)
+        return
+    for buffer, listed in program.touches.values():
+        if any(t.writes for t in listed):
+            found = first_pair(buffer, listed, Apart(symbol, extent), unordered, verdict)
+            if found is not None:
+                names = [f"program {n}{along}" for n in (found.first, found.second)]
+                programs_meet(found, buffer, names, verdict)
+
+
+def judge_repeated(program: Program, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
+    """Programs that do the same: a race only where one reads what another may have changed already."""
+    for buffer, listed in program.touches.values():
+        writes = [t for t in listed if t.writes]
+        if not writes:
+            continue
+        inputs = exposed(listed)
+        pairs = {id(t) for t in writes}, {id(t) for t in inputs}
+
+        def compared(a: Touch, b: Touch, pairs: Any = pairs) -> bool:
+            return id(a) in pairs[0] and id(b) in pairs[1] and unordered(a, b)
+        found = first_pair(buffer, [*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
+        if found is not None:
+            programs_meet(found, buffer, names, verdict)
+            continue
+        repeated = next((t for t in writes if not t.accumulates), None)
+        if repeated is not None and not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
+            verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=what), repeated.at)
+
+
+def exposed(listed: Sequence[Touch]) -> list[Touch]:
+    """The reads of what the program has not itself written before."""
+    own: set[Hashable] = set()
+    found = []
+    for touch in listed:
+        place = place_of(touch)
+        if touch.writes:
+            own.add(place)
+        elif place not in own and not touch.accumulates:
+            found.append(touch)
+    return found
+
+
+def place_of(touch: Touch) -> Hashable:
+    view = touch.view
+    return view.partition.key, view.free.key, view.dims, view.dtype
+
+
+def judge_different(programs: Sequence[Program], verdict: Verdict) -> None:
+    """Programs that were captured, or ran, one by one."""
+    keys = dict.fromkeys(key for program in programs for key in program.touches)
+    for key in keys:
+        listed = [(t, number) for number, p in enumerate(programs) if key in p.touches for t in p.touches[key][1]]
+        buffer = next(p.touches[key][0] for p in programs if key in p.touches)
+        if not any(t.writes for t, _ in listed):
+            continue
+        for epoch in sorted({t.epoch for t, _ in listed}):
+            found = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not meets(t)], verdict)
+            if found is not None:
+                names = programs[found.first].point, programs[found.second].point
+                programs_meet(found, buffer, names, verdict)
+                break
+        inside = [t for t, _ in listed if meets(t)]
+        if inside:
+            verdict.undecided.append((inside[0], inside[0]))
+
+
+def programs_meet(found: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
+    verdict.found(ProgramsMeet(first=names[0], second=names[1], **found.texts(buffer)), found.one.at)
+
+
+def unordered(a: Touch, b: Touch) -> bool:
+    """Whether nothing that the programs do together lies between the two."""
+    return a.epoch == b.epoch or meets(a) or meets(b)
+
+
+def meets(touch: Touch) -> bool:
+    """Whether it is in a rolled loop in which programs meet, so that its number of meetings is not known."""
+    turn = touch.turn
+    while turn is not None and not turn.loop.meets:
+        turn = turn.outside
+    return turn is not None
+
+
+# -- pairs and elements ------------------------------------------------------------------------------------------------
+def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool],
+               verdict: Verdict) -> Clash | None:
+    """The first two touches that meet, by comparing each that writes with all."""
+    touches = distinct(listed)
+    writers = sum(t.writes for t in touches)
+    if writers * len(touches) > MOST_PAIRS:
+        verdict.undecided.append((touches[0], touches[-1]))
+        return None
+    known: set[Hashable] = set()                # differences of plain patterns that are apart
+    forms = [form_of(t) for t in touches]
+    for i, a in enumerate(touches):
+        for j, b in enumerate(touches) if a.writes else ():
+            if (b.writes and j < i) or (a.accumulates and b.accumulates) or not compared(a, b):
+                continue
+            key = None
+            if forms[i] is not None and forms[j] is not None:
+                key = (forms[i], forms[j], a.view.partition.const - b.view.partition.const,
+                       a.view.free.const - b.view.free.const)
+                if key in known:
+                    continue
+            try:
+                met = meeting(a, b, apart)
+            except GivenUp:
+                verdict.undecided.append((a, b))
+                continue
+            if met is None:
+                known.add(key)
+            elif not (a.exact and b.exact) or meets(a) or meets(b):
+                verdict.undecided.append((a, b))
+            else:
+                return Clash(a, b, met.element, met.first, met.second)
+    return None
+
+
+def distinct(listed: Sequence[Touch]) -> list[Touch]:
+    """Touches of which no two are the same in all that decides whether they meet others."""
+    found: dict[Hashable, Touch] = {}
+    for touch in listed:
+        key: Hashable = touch
+        if touch.restriction is None and not touch.conditions:
+            key = place_of(touch), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn
+        found.setdefault(key, touch)
+    return list(found.values())
+
+
+def form_of(touch: Touch) -> Hashable:
+    """Equal for touches that differ in their start only; None where conditions make each its own."""
+    if touch.restriction is not None or touch.conditions:
+        return None
+    view = touch.view
+    return (view.dims, view.dtype.itemsize, tuple(view.partition.symbols.items()), tuple(view.free.symbols.items()))
+
+
+def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, Any]], verdict: Verdict) -> Clash | None:
+    """The first element that two different ones touch, by going through the elements of each."""
+    exact = [(t, n) for t, n in listed if t.exact]
+    try:
+        found = by_elements(buffer, exact)
+        vague = next((t for t, _ in listed if not t.exact), None)
+        if found is None and vague is not None and by_elements(buffer, listed) is not None:
+            verdict.undecided.append((vague, vague))
+        return found
+    except TooMany:
+        verdict.undecided.append((listed[0][0], listed[-1][0]))
+        return None
+
+
+def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, Any]]) -> Clash | None:
+    numbers = {number: k for k, number in enumerate(dict.fromkeys(n for _, n in listed))}
+    owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
+    if owners.size > MOST_ELEMENTS:
+        raise TooMany
+    for place, (touch, number) in enumerate(listed):
+        clash = owners.touch(place)
+        if clash is not None:
+            at, (earlier, by) = clash[0], listed[clash[1]]
+            return Clash(earlier, touch, element(buffer, *owners.element(at)), by, number)
+    return None

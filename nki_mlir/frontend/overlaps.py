@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whether what two iterations of a loop, or two programs of a grid, touch can be the same element: the exact test.
+
+Both addresses are affine in loop variables, program ids and the operands' axes; masks, conditions and the definitions
+of quotients and remainders are further rows. ``integer_systems`` solves them together.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.integer_systems import GivenUp, Row, Span, solution
+from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.touches import Touch
+
+MOST_CASES = 16                         # pairs of alternatives of two conditions
+
+Form = tuple[int, dict[int, int]]       # a constant, and coefficients of variables
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """An element that both touch: where it is in its tensor, and the values of the symbol that tells them apart."""
+
+    element: tuple[int, ...]
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two points that differ: the symbol whose values do (None: a grid axis that nothing asks for, of that extent).
+
+    ``shared`` symbols have one value at both points.
+    """
+
+    symbol: Symbol | None
+    extent: int
+    shared: frozenset[Symbol] = frozenset()
+
+
+def meeting(a: Touch, b: Touch, apart: Apart) -> Meeting | None:
+    """Where the two meet, None if nowhere; raises ``GivenUp`` where that is not decided."""
+    cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
+    if len(cases) > MOST_CASES:
+        raise GivenUp
+    for first, second in cases:
+        for one, other in ((a, b), (b, a))[:1 if a is b else 2]:
+            system = System(apart)
+            found = system.solved(one, other, first if one is a else second, second if one is a else first)
+            if found is not None:
+                return found if one is a else Meeting(found.element, found.second, found.first)
+    return None
+
+
+def alternatives(touch: Touch) -> Iterator[list[tuple[Index, bool]]]:
+    """The conjunctions of conditions under which an operation runs: a condition may be a negation."""
+    pieces = [condition.pieces() if condition.negated else [condition] for condition in touch.conditions]
+    for chosen in itertools.product(*pieces):
+        yield [term for mask in chosen for term in mask.terms]
+
+
+class System:
+    """The rows of two touches at points that differ. Variables are made as symbols and axes are met."""
+
+    def __init__(self, apart: Apart) -> None:
+        self.apart = apart
+        self.spans: list[Span] = []
+        self.rows: list[Row] = []
+        self.symbols: dict[tuple[int, Symbol], Form] = {}
+        self.start, self.more = self.variable(0, apart.extent - 1), self.variable(1, apart.extent - 1)
+        self.row((apart.extent - 1, {self.start: -1, self.more: -1}), False)
+
+    def variable(self, low: int, high: int) -> int:
+        self.spans.append((low, high))
+        return len(self.spans) - 1
+
+    def row(self, form: Form, equal: bool) -> None:
+        const, terms = form
+        self.rows.append(Row(const, tuple(sorted((v, c) for v, c in terms.items() if c)), equal))
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+    def symbol(self, side: int, symbol: Symbol) -> Form:
+        """A symbol at one of the points."""
+        key = side, symbol
+        if key not in self.symbols:
+            self.symbols[key] = self.new_symbol(side, symbol)
+        return self.symbols[key]
+
+    def new_symbol(self, side: int, symbol: Symbol) -> Form:
+        if symbol.formula is not None:
+            return self.derived(side, symbol)
+        if symbol is self.apart.symbol:
+            terms = {self.start: symbol.step}
+            return symbol.first, terms if side == 0 else terms | {self.more: symbol.step}
+        if side and symbol in self.apart.shared:
+            return self.symbol(0, symbol)
+        return symbol.first, {self.variable(0, (symbol.last - symbol.first) // symbol.step): symbol.step}
+
+    def derived(self, side: int, symbol: Symbol) -> Form:
+        """``index == by * quotient + remainder``, of which the symbol is one."""
+        assert symbol.formula is not None
+        index, kind, by = symbol.formula
+        low, high = index.interval()
+        quotient, remainder = self.variable(low // by, high // by), self.variable(0, by - 1)
+        self.row(plus(self.form(side, index, ()), (0, {quotient: -by, remainder: -1})), True)
+        return 0, {quotient if kind == "floordiv" else remainder: 1}
+
+    def form(self, side: int, index: Index, axes: Sequence[int]) -> Form:
+        """An index at one of the points; ``axes`` are the variables of its axes."""
+        total: Form = index.const, {}
+        for symbol, c in index.symbols.items():
+            total = plus(total, self.symbol(side, symbol), c)
+        for variable, c in zip(axes, index.axes):
+            if c:
+                total = plus(total, (0, {variable: c}))
+        return total
+
+    # -- the two sides -------------------------------------------------------------------------------------------------
+    def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Index, bool]], when_b: Sequence[tuple[Index, bool]]
+               ) -> Meeting | None:
+        """The first at the point that comes first; both under their conditions."""
+        size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
+        unit = size_a if size_a == size_b else 1
+        (partition, free), other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))
+        self.row(plus(partition, other[0], -1), True)
+        self.row(plus(free, other[1], -1), True)
+        for side, terms in enumerate((when_a, when_b)):
+            for index, equal in terms:
+                self.row(self.form(side, index, ()), equal)
+        values = solution(tuple(self.spans), tuple(self.rows))
+        if values is None:
+            return None
+        values = self.nearest(values)
+        numbers = values[self.start], values[self.start] + values[self.more]
+        if self.apart.symbol is not None:
+            numbers = tuple(self.apart.symbol.first + n * self.apart.symbol.step for n in numbers)  # type: ignore[assignment]
+        place = [const + sum(c * values[v] for v, c in terms.items()) for const, terms in (partition, free)]
+        return Meeting(element(a.view.buffer, place[0], place[1] * unit), *numbers)
+
+    def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        """A solution at neighbours, the first two if possible: it is the easiest to follow."""
+        for start in ((0, 0), self.spans[self.start]):
+            spans = list(self.spans)
+            spans[self.start], spans[self.more] = start, (1, 1)
+            try:
+                found = solution(tuple(spans), tuple(self.rows))
+            except GivenUp:
+                continue
+            if found is not None:
+                return found
+        return values
+
+    def side(self, side: int, touch: Touch, units: int) -> tuple[Form, Form]:
+        """(partition, free offset) of an element of the touch, in units of which its elements have so many."""
+        view, given = touch.view, touch.restriction
+        axes = [self.variable(0, d.count - 1) for d in view.dims]
+        partition, free = self.form(side, view.partition, ()), self.form(side, view.free, ())
+        for variable, dim in zip(axes, view.dims):
+            partition = plus(partition, (0, {variable: dim.partition}))
+            free = plus(free, (0, {variable: dim.free}))
+        free = free[0] * units, {v: c * units for v, c in free[1].items()}
+        if units > 1:
+            free[1][self.variable(0, units - 1)] = 1
+        if given is not None:
+            by_axis = {axis: v for axis, v, d in zip(given.axes, axes, view.dims) if d.count == given.extents[axis]}
+            every = [by_axis[k] if k in by_axis else self.variable(0, n - 1) for k, n in enumerate(given.extents)]
+            for constraint in given.mask:
+                form = constraint.form
+                index = Index(form.const, {touch.symbols[p]: c for p, c in form.symbols})
+                whole = self.form(side, index, ())
+                self.row(plus(whole, (0, {every[axis]: c for axis, c in form.axes})), constraint.equal)
+        return partition, free
+
+
+def plus(a: Form, b: Form, factor: int = 1) -> Form:
+    terms = dict(a[1])
+    for variable, c in b[1].items():
+        terms[variable] = terms.get(variable, 0) + factor * c
+    return a[0] + factor * b[0], terms
+
+
+def element(buffer: Buffer, partition: int, offset: int) -> tuple[int, ...]:
+    """The place of an element in its tensor; ``offset`` is in bytes of a partition, or of all in HBM."""
+    at, shape = offset // buffer.dtype.itemsize, buffer.physical_shape
+    found = []
+    for extent in reversed(shape[1:] if buffer.on_chip else shape):
+        found.append(at % extent)
+        at //= extent
+    if not buffer.on_chip:
+        return tuple(reversed(found))
+    inner = list(reversed(found))
+    return (*inner[:buffer.partition_dim], partition, *inner[buffer.partition_dim:])

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Who has touched each element of a tensor: how iterations and programs that have numbers are told apart.
+
+An unrolled loop, an eager run and programs that were captured one by one have many patterns, each at a known place:
+going through their elements once finds a meeting that comparing them in pairs would take long to find.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from nki_mlir.frontend.conditions import Points
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.overlaps import alternatives
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.touches import Touch
+
+MOST_POINTS = 1 << 22           # of one touch, where a condition chooses among them
+MOST_ELEMENTS = 1 << 27         # of a tensor
+
+AGAINST = {"wrote": ("wrote", "added", "read"), "added": ("wrote", "read"), "read": ("wrote", "added")}
+
+
+class Owners:
+    """Of the elements of one tensor, in units that divide its elements' sizes.
+
+    ``listed`` are the touches that will come, each with the number of who makes it.
+    """
+
+    def __init__(self, buffer: Buffer, listed: Sequence[tuple[Touch, int]]) -> None:
+        self.buffer, self.listed = buffer, listed
+        self.unit = min([buffer.dtype.itemsize, *(t.view.dtype.itemsize for t, _ in listed)])
+        shape = buffer.physical_shape
+        self.row = (prod(shape[1:]) if buffer.on_chip else prod(shape)) * buffer.dtype.itemsize // self.unit
+        self.size = self.row * (shape[0] if buffer.on_chip else 1)
+        self.by = np.array([number for _, number in listed])
+        self.maps: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def of(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """By which touch each element was written (read, added to) first, and first by another than that: or -1."""
+        if kind not in self.maps:
+            self.maps[kind] = np.full(self.size, -1, np.int32), np.full(self.size, -1, np.int32)
+        return self.maps[kind]
+
+    def touch(self, place: int) -> tuple[int, int] | None:
+        """Note the touch at that place of the list.
+
+        Returns an element that another has touched before, where one of both writes and they do not both add, with the
+        place of that touch.
+        """
+        touch, by = self.listed[place]
+        kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
+        for elements in self.places(touch):
+            for other in AGAINST[kind]:
+                for owners in self.maps.get(other, ()):
+                    held = elements.read(owners)
+                    found = (held >= 0) & (self.by[held] != by)
+                    if found.any():
+                        at = int(np.argmax(found.reshape(-1)))
+                        return elements.element(at), int(held.reshape(-1)[at])
+            first, second = self.of(kind)
+            held = elements.read(first)
+            new, others = held < 0, (held >= 0) & (self.by[held] != by)
+            elements.write(first, np.where(new, place, held))
+            if others.any():
+                held = elements.read(second)
+                elements.write(second, np.where(others & (held < 0), place, held))
+        return None
+
+    def places(self, touch: Touch) -> Iterator["Strided | Chosen"]:
+        """The elements of a touch: a pattern, or flat indices where conditions choose among them."""
+        plain = touch.restriction is None and not touch.conditions
+        roots = [*touch.view.partition.symbols, *touch.view.free.symbols]
+        if plain and all(s.formula is None for s in roots):
+            yield self.pattern(touch)
+            return
+        for terms in alternatives(touch):
+            yield self.chosen(touch, terms)
+
+    def pattern(self, touch: Touch) -> "Strided":
+        view, scale = touch.view, touch.view.dtype.itemsize // self.unit
+        start = view.partition.const * self.row + view.free.const * scale
+        dims = [(d.partition * self.row + d.free * scale, d.count) for d in view.dims]
+        for symbol in dict.fromkeys([*view.partition.symbols, *view.free.symbols]):
+            step = (view.partition.symbols.get(symbol, 0) * self.row + view.free.symbols.get(symbol, 0) * scale)
+            start += step * symbol.first
+            dims.append((step * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
+        return Strided(start, [*dims, (1, scale)])
+
+    def chosen(self, touch: Touch, terms: Sequence[tuple[Index, bool]]) -> "Chosen":
+        """The elements of a touch under conditions, by trying every point."""
+        view, given, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
+        masks, axes, extents = [Mask(((e, equal),)) for e, equal in terms], list(range(len(view.dims))), []
+        if given is None:
+            extents = [d.count for d in view.dims]
+        else:
+            extents, axes = list(given.extents), list(given.axes)
+            for k, d in enumerate(view.dims):
+                if d.count != extents[axes[k]]:
+                    axes[k] = len(extents)
+                    extents.append(d.count)
+            for constraint in given.mask:
+                own = dict(constraint.form.axes)
+                index = Index(constraint.form.const, {touch.symbols[p]: c for p, c in constraint.form.symbols})
+                masks.append(Mask(((index.with_axes([own.get(a, 0) for a in range(len(extents))], tuple(extents)),
+                                    constraint.equal),)))
+        indices = [view.partition, view.free, *(e for m in masks for e, _ in m.terms)]
+        roots: list[Symbol] = list(dict.fromkeys(r for i in indices for s in i.symbols for r in s.roots()))
+        spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
+        if prod(map(len, spans)) > MOST_POINTS:
+            raise TooMany
+        points = Points(roots, len(extents), spans)
+        holds: Any = np.ones((1,) * len(spans), np.bool_)
+        for mask in masks:
+            holds = holds & points.truth(mask)
+        flat = points.of(view.partition) * self.row + points.of(view.free) * scale
+        for axis, d in zip(axes, view.dims):
+            flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
+        holds, flat = np.broadcast_arrays(holds, flat)
+        found = np.unique(flat[holds])
+        return Chosen((found[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else found)
+
+    def element(self, at: int) -> tuple[int, int]:
+        """(partition, byte in it) of an element by its flat index."""
+        if not self.buffer.on_chip:
+            return 0, at * self.unit
+        return at // self.row, at % self.row * self.unit
+
+
+class TooMany(Exception):
+    """A condition chooses among more points than are tried."""
+
+
+class Chosen:
+    """Flat elements, one by one."""
+
+    def __init__(self, elements: np.ndarray) -> None:
+        self.elements = elements
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        return array[self.elements]
+
+    def write(self, array: np.ndarray, values: Any) -> None:
+        array[self.elements] = values
+
+    def element(self, at: int) -> int:
+        return int(self.elements[at])
+
+
+class Strided:
+    """A pattern of flat elements: a start, and (step, count) pairs."""
+
+    def __init__(self, start: int, dims: Sequence[tuple[int, int]]) -> None:
+        self.dims = [(step, n) for step, n in dims if n > 1 and step]
+        self.start = start
+
+    def read(self, array: np.ndarray) -> np.ndarray:
+        """The elements of a flat array, as a view."""
+        low = self.start + sum(min(0, step * (n - 1)) for step, n in self.dims)
+        high = self.start + sum(max(0, step * (n - 1)) for step, n in self.dims)
+        if low < 0 or high >= len(array):
+            raise TooMany               # what leaves its tensor is reported by whoever runs it
+        size = array.itemsize
+        return as_strided(array[self.start:], [n for _, n in self.dims], [step * size for step, _ in self.dims])
+
+    def write(self, array: np.ndarray, values: Any) -> None:
+        self.read(array)[...] = values
+
+    def element(self, at: int) -> int:
+        """The flat element of a position in the view."""
+        shape = [n for _, n in self.dims]
+        places = np.unravel_index(at, shape) if shape else ()
+        return self.start + sum(int(k) * step for k, (step, _) in zip(places, self.dims))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races between iterations of parallel loops, and between programs of a grid: their texts, and what becomes of them."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.frontend.touches import Touch
+
+VARIABLE = "NKI_MLIR_RACES"
+LEVELS = "off", "warn", "error"
+
+
+class IterationsMeet(KernelError):
+    code = "NKI-RACE-ITERATIONS"
+    message = ("{tensor}{element} is {done} by iteration {first} of the loop over {loop} here, and {also} by iteration "
+               "{second} at {place}")
+    why = "iterations of nl.affine_range run in any order, or at the same time"
+    fix = "keep what they write apart, accumulate with +=, or make the loop an nl.sequential_range"
+
+
+class ProgramsMeet(KernelError):
+    code = "NKI-RACE-PROGRAMS"
+    message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {place}"
+    why = "programs of a grid run in any order, or at the same time"
+    fix = "let each program write a part of its own, or order them with a barrier"
+
+
+class ProgramsRepeat(KernelError):
+    code = "NKI-SAME-WRITES"
+    message = "{count} programs do the same: each of them writes {tensor} here"
+    why = "the kernel does not ask for {what}"
+    fix = "divide the work by {what}, or launch the kernel on one program"
+
+
+class UnknownLevel(NkiMlirError, ValueError):
+    code = "NKI-RACES"
+    message = "NKI_MLIR_RACES is '{found}'"
+    fix = "set it to off, warn or error; unset, races are warnings"
+
+
+class RaceWarning(UserWarning):
+    """Iterations of a parallel loop, or programs of a grid, that touch the same element."""
+
+
+_shown: dict[Any, Any] = {}
+
+
+def report(found: Sequence[KernelError]) -> None:
+    """Warn of races, once a line, or raise the first, as the environment asks; repeated work is only warned of."""
+    if not found:
+        return
+    level = os.environ.get(VARIABLE) or "warn"
+    if level not in LEVELS:
+        raise UnknownLevel(found=level)
+    for error in found if level != "off" else ():
+        if level == "error" and not isinstance(error, ProgramsRepeat):
+            raise type(error)(**error.values).located(error.at)
+        where = error.at or Location("<unknown>", 0, 0)
+        text = f"{error.headline} [{error.code}]; {error.advice[1]}"
+        warnings.warn_explicit(text, RaceWarning, where.file, where.line, registry=_shown)
+
+
+@dataclass
+class Verdict:
+    """``races`` are those that were found, ``undecided`` the pairs that only a run can tell."""
+
+    races: list[KernelError] = field(default_factory=list)
+    undecided: list[tuple[Touch, Touch]] = field(default_factory=list)
+
+    def found(self, error: KernelError, at: Location) -> None:
+        """A race at that place; of several there, the first is enough."""
+        error.located(at)
+        if all((e.at, type(e), e.values.get("place")) != (error.at, type(error), error.values.get("place"))
+               for e in self.races):
+            self.races.append(error)

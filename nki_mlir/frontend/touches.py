@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What operations read and write of memory that iterations of a parallel loop, or programs of a grid, share.
+
+Both builders note it while the kernel's Python runs; ``races`` decides afterwards which of it can meet.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import Mask as Constraints
+from nki_mlir.dialects.access import same_place
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.nisa.dma_compute import DmaComputeOp
+from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
+from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.frontend.mask import Mask
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import Buffer, View
+
+
+@dataclass(eq=False)
+class LoopRun:
+    """One run of a loop. ``symbol`` stands for all its iterations at once, where it stays rolled."""
+
+    parallel: bool
+    name: str
+    symbol: Symbol | None = None
+    meets: bool = False                 # programs meet inside of it
+    touches: dict[Buffer, list["Touch"]] = field(default_factory=dict)      # of what its iterations share
+
+
+@dataclass(eq=False)
+class Turn:
+    """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops."""
+
+    loop: LoopRun
+    number: int | None
+    outside: "Turn | None"
+    parallels: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parallels = self.loop.parallel + (self.outside.parallels if self.outside is not None else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """The mask of an operation: over its axes, of which ``axes`` are those of the operand's dimensions."""
+
+    mask: Constraints
+    axes: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Touch:
+    """An operand: which elements an operation reads, writes or adds to. ``symbols`` are those that its mask counts.
+
+    Where data decide which of the elements are meant, it is not ``exact``.
+    """
+
+    view: View
+    writes: bool
+    accumulates: bool
+    exact: bool
+    symbols: Sequence[Symbol]
+    restriction: Restriction | None
+    conditions: tuple[Mask, ...]
+    turn: Turn | None
+    at: Location
+    epoch: int
+
+    def number_in(self, loop: LoopRun) -> int | None:
+        """Which iteration of an enclosing loop it belongs to."""
+        turn = self.turn
+        while turn is not None and turn.loop is not loop:
+            turn = turn.outside
+        return None if turn is None else turn.number
+
+
+class Touches:
+    """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one."""
+
+    def __init__(self, several: bool, place: Callable[[], Location]) -> None:
+        self.several, self.place = several, place
+        self.turn: Turn | None = None
+        self.epoch = 0                  # how often the programs have met
+        self.loops: list[LoopRun] = []
+        self.shared: list[Buffer] = []  # the memory of all programs, in the order it was made in
+        self.programs: dict[Buffer, list[Touch]] = {}
+        self.reducing = False           # operations of a loop_reduce, whose iterations combine
+
+    def enter(self, loop: LoopRun, number: int | None) -> None:
+        self.turn = Turn(loop, number, self.turn)
+
+    def leave(self) -> None:
+        assert self.turn is not None
+        self.turn = self.turn.outside
+
+    @contextmanager
+    def combining(self) -> Iterator[None]:
+        """Operations inside reduce over a loop: its iterations combine."""
+        outside, self.reducing = self.reducing, True
+        try:
+            yield
+        finally:
+            self.reducing = outside
+
+    def performed(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], accumulating: bool,
+                  scopes: Sequence[Any]) -> None:
+        """An operation on these operands. Of the scopes it stands in, those of branches have a condition that holds."""
+        if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
+            return                      # it moves nothing
+        turn = self.turn
+        inside = turn is not None and turn.parallels > 0
+        if not inside and not self.several:
+            return
+        at: Location | None = None
+        targets: list[View] = []
+        for (kind, _), view in zip(op.operands(), views):
+            buffer = view.buffer
+            made: Turn | None = buffer.turn
+            shared = self.several and buffer.role != "local"
+            if not shared and (not inside or turn.parallels == (made.parallels if made is not None else 0)):     # type: ignore[union-attr]
+                continue
+            if at is None:
+                at, held = self.place(), tuple([s.holds for s in scopes if s.holds is not None])
+                sure = not any([s.may_skip for s in scopes])
+                targets = [v for (k, _), v in zip(op.operands(), views) if k.writes]
+                adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
+            touch = self.of(op, kind, view, symbols, adds, sure, targets, held, at)
+            if shared:
+                self.programs.setdefault(buffer, []).append(touch)
+            around = turn
+            while around is not None and around is not made:
+                if around.loop.parallel:
+                    if not around.loop.touches:
+                        self.loops.append(around.loop)
+                    around.loop.touches.setdefault(buffer, []).append(touch)
+                around = around.outside
+
+    def of(self, op: Op, kind: TileField, view: View, symbols: Sequence[Symbol], adds: bool, sure: bool,
+           targets: Sequence[View], conditions: tuple[Mask, ...], at: Location) -> Touch:
+        """The touch of one operand; ``adds``: the operation combines with what its destinations hold, ``sure``: it
+        runs."""
+        fixed, restriction = kind.name not in op.addressed_by_data, None
+        if op.mask:
+            iteration = op.iteration()
+            restriction = Restriction(op.mask, iteration.axes[kind.name], iteration.extents)
+        if kind.writes:
+            adds |= fixed and kind.reads and kind.name in [name for name, _ in op.sources()]
+        else:
+            adds &= any(view.same_place(target) for target in targets)
+        epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
+        counted = tuple(symbols) if restriction is not None else ()
+        return Touch(view, kind.writes, adds, sure and fixed, counted, restriction, conditions, self.turn, at, epoch)
+
+    def met(self, op: Op) -> bool:
+        """Whether programs meet at an operation: what comes behind it comes after what they did before it."""
+        if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
+            return False
+        self.epoch += 1
+        turn, rolled = self.turn, False
+        while turn is not None:
+            rolled |= turn.loop.symbol is not None
+            turn.loop.meets |= rolled
+            turn = turn.outside
+        return True
+
+
+def adds_up(op: Op) -> bool:
+    """Whether a transfer adds to what its destination holds."""
+    return isinstance(op, DmaComputeOp) and (same_place(op.dst, op.lhs) or same_place(op.dst, op.rhs))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The test of two touches against the enumeration of every element at every pair of points."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.frontend.hazards import first_element
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.overlaps import Apart, meeting
+from nki_mlir.frontend.races import Verdict
+from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.touches import LoopRun, Touch, Turn
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+
+SIZE = 4096
+HERE = Location("kernel.py", 1, 0)
+WITH_STEPS = st.integers(-2, 3).flatmap(lambda first: st.tuples(st.just(first), st.integers(2, 4), st.integers(1, 3)))
+
+
+def symbol(name, span):
+    first, count, step = span
+    return Symbol(name, first, first + (count - 1) * step, (name,), None, step=step)
+
+
+def derived(index, kind, by):
+    low, high = index.interval()
+    ends = (low // by, high // by) if kind == "floordiv" else (0, by - 1)
+    return Symbol(kind, *ends, (), None, parents=tuple(index.symbols), formula=(index, kind, by))
+
+
+def touch(buffer, dtype, free, dims, writes, conditions=(), turn=None):
+    view = View(buffer, Index(), free, tuple(Dim(0, step, n) for step, n in dims), dtype)
+    return Touch(view, writes, False, True, (), None, tuple(conditions), turn, HERE, 0)
+
+
+def numbers(s):
+    return range(s.first, s.last + 1, s.step)
+
+
+def value(index, point):
+    total = index.const
+    for s, c in index.symbols.items():
+        if s.formula is not None:
+            inner, kind, by = s.formula
+            number = value(inner, point)
+            total += c * (number // by if kind == "floordiv" else number % by)
+        else:
+            total += c * point[s]
+    return total
+
+
+def bytes_of(touch, point):
+    for mask in touch.conditions:
+        holds = all(value(e, point) == 0 if equal else value(e, point) >= 0 for e, equal in mask.terms)
+        if holds == mask.negated:
+            return set()
+    size, start = touch.view.dtype.itemsize, value(touch.view.free, point)
+    places = [start + sum(step * k for (_, step, _), k in zip(touch.view.dims, at))
+              for at in itertools.product(*(range(d.count) for d in touch.view.dims))]
+    return {place * size + byte for place in places for byte in range(size)}
+
+
+@st.composite
+def cases(draw):
+    outer, loop, inner = (symbol(name, draw(WITH_STEPS)) for name in ("o", "k", "j"))
+    basis = [outer, loop, inner]
+    if draw(st.booleans()):
+        index = Index(draw(st.integers(-3, 3)), {loop: draw(st.integers(1, 3))})
+        basis.append(derived(index, draw(st.sampled_from(("floordiv", "mod"))), draw(st.integers(2, 3))))
+    buffer = Buffer((SIZE,), FLOAT32, "hbm", "t")
+    same = draw(st.booleans())
+    dtypes = FLOAT32, FLOAT32 if same else BFLOAT16
+
+    def index(largest):
+        chosen = draw(st.sets(st.integers(0, len(basis) - 1)))
+        return Index(draw(st.integers(-largest, largest)), {basis[k]: draw(st.integers(-largest, largest).filter(bool))
+                                                             for k in sorted(chosen)})
+
+    def condition():
+        terms = tuple((index(3), draw(st.integers(0, 3)) == 0) for _ in range(draw(st.integers(1, 2))))
+        return Mask(terms, draw(st.booleans()))
+    made = []
+    for writes, dtype in zip((True, draw(st.booleans())), dtypes):
+        free = index(12)
+        dims = [(draw(st.sampled_from((0, 1, 1, 2, 3, 5, 12, -1))), draw(st.integers(1, 4)))
+                for _ in range(draw(st.integers(1, 3)))]
+        made.append(touch(buffer, dtype, free + 512, dims, writes, [condition() for _ in range(draw(st.integers(0, 2)) // 2)]))
+    return outer, loop, inner, made
+
+
+@settings(max_examples=600, deadline=None)
+@given(cases())
+def test_pairs_of_touches(case):
+    outer, loop, inner, (a, b) = case
+    met = set()
+    for o in numbers(outer):
+        sets = {k: [set().union(*(bytes_of(t, {outer: o, loop: k, inner: j}) for j in numbers(inner))) for t in (a, b)]
+                for k in numbers(loop)}
+        met |= {(k, l, byte // 4) for k in sets for l in sets if k != l for byte in sets[k][0] & sets[l][1]}
+    found = meeting(a, b, Apart(loop, len(numbers(loop)), frozenset({outer})))
+    assert (found is not None) == bool(met)
+    if found is not None:
+        assert (found.first, found.second, *found.element) in met
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_elements_of_numbered_iterations(case):
+    """An unrolled loop: the numbers of its variable in the places, what is inside of it still symbols."""
+    outer, loop, inner, pair = case
+    run, listed, sets = LoopRun(True, "k"), [], {}
+    for k in numbers(loop):
+        for t in pair:
+            symbols = {s: c for s, c in t.view.free.symbols.items() if s is inner}
+            free = Index(t.view.free.const + k * t.view.free.symbols.get(loop, 0), symbols)
+            made = touch(t.view.buffer, t.view.dtype, free, [d[1:] for d in t.view.dims], t.writes, (), Turn(run, k, None))
+            listed.append((made, k))
+            touched = set().union(*(bytes_of(made, {inner: j}) for j in numbers(inner)))
+            sets.setdefault(k, []).append(touched)
+    met = {(frozenset((k, l)), byte // 4) for k in sets for l in sets if k != l
+           for m, n in ((0, 0), (0, 1), (1, 1)) if pair[m].writes or pair[n].writes for byte in sets[k][m] & sets[l][n]}
+    verdict = Verdict()
+    found = first_element(pair[0].view.buffer, listed, verdict)
+    assert not verdict.undecided
+    assert (found is not None) == bool(met)
+    if found is not None:
+        assert (frozenset((found.first, found.second)), *found.element) in met

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Verdicts on the two cores of a launch, for accesses whose sets of elements are enumerated here."""
+
+import itertools
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from nki_mlir.frontend.races import ProgramsMeet, RaceWarning
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.language.kernel import describe_array, is_array
+
+from .running import numbers, run
+
+ROWS, COLUMNS = 32, 64
+X = numbers(ROWS, COLUMNS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Columns of core i in its iteration k, from ``start + by_core * i + by_turn * k`` on, every ``step``-th."""
+
+    start: int
+    by_core: int
+    by_turn: int
+    columns: int
+    step: int = 1
+
+    def of(self, i, k):
+        first = self.start + self.by_core * i + self.by_turn * k
+        return slice(first, first + (self.columns - 1) * self.step + 1, self.step)
+
+    def elements(self, i, turns):
+        return {c for k in range(turns) for c in range(*self.of(i, k).indices(COLUMNS))}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Each core writes to one place and reads (writes, ``twice``) another; a barrier may be between."""
+
+    write: Place
+    other: Place | None = None
+    twice: bool = False
+    turns: int = 2
+    barrier: bool = False
+
+    def meet(self):
+        """The columns of the shared tensor where the cores meet."""
+        writes = [self.write.elements(i, self.turns) for i in range(2)]
+        others = [self.other.elements(i, self.turns) if self.other is not None else set() for i in range(2)]
+        between = others if self.twice else [set(), set()]
+        if self.barrier:
+            return writes[0] & writes[1] | between[0] & between[1]
+        return ((writes[0] | between[0]) & (writes[1] | others[1])) | ((writes[0] | others[0]) & (writes[1] | between[1]))
+
+    def kernel(self, x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        held = nl.ndarray((ROWS, COLUMNS), x.dtype, buffer=nl.shared_hbm, name="held")
+        i = nl.program_id(0)
+        if i == 0:
+            nisa.dma_copy(held, x)
+        nisa.core_barrier(held, (0, 1))
+        tile = nl.ndarray((ROWS, COLUMNS), x.dtype)
+        nisa.memset(tile, 1.0)
+        for k in nl.affine_range(self.turns):
+            nisa.dma_copy(held[:, self.write.of(i, k)], tile[:, :self.write.columns])
+        if self.barrier:
+            nisa.core_barrier(held, (0, 1))
+        for k in nl.affine_range(self.turns if self.other is not None else 0):
+            there, here = held[:, self.other.of(i, k)], tile[:, :self.other.columns]
+            nisa.dma_copy(there, here) if self.twice else nisa.dma_copy(here, there)
+        half = slice(i * 16, i * 16 + 16)
+        nisa.dma_copy(out[half], tile[half])
+        return out
+
+
+CASES = [Case(Place(0, by_core, by_turn, columns, step))
+         for by_core, by_turn, columns, step in itertools.product((1, 8, 16, 17), (0, 8, 16), (1, 8, 9), (1, 2))]
+CASES += [Case(Place(0, 16, 8, 8), Place(start, by_core, 8, columns), twice, barrier=barrier)
+          for start, by_core, columns, twice, barrier in itertools.product(
+              (0, 16, 32), (0, 16, -16), (1, 8), (False, True), (False, True)) if start + by_core >= 0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cores(case):
+    kernel, met = nki.jit(case.kernel)[2], case.meet()
+    with warnings.catch_warnings(record=True) as captured:
+        warnings.simplefilter("always")
+        spec = kernel.specialize(kernel.bind((X.copy(),), {}, is_array, describe_array))
+    verdict = spec.captured.verdict
+    assert not verdict.undecided and bool(verdict.races) == bool(met)
+    for race in verdict.races:
+        assert isinstance(race, ProgramsMeet) and race.values["tensor"] == "held"
+        assert race.values["element"][1] in met
+    with warnings.catch_warnings(record=True) as simulated:
+        warnings.simplefilter("always")
+        run("eager", case.kernel, X, cores=2)
+    kept = [[str(w.message) for w in seen if w.category is RaceWarning] for seen in (captured, simulated)]
+    assert kept[0] == kept[1]
+
+
+def test_there_are_100_cases_of_both_verdicts():
+    met = [bool(case.meet()) for case in CASES]
+    assert len(met) >= 100 and met.count(True) >= 30 and met.count(False) >= 30
+
+
+def test_a_race_is_a_warning_or_an_error(on, monkeypatch):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        i, tile = nl.program_id(0), nl.load(x)
+        nisa.dma_copy(out[:, 24 * i:24 * i + 40], tile[:, 24 * i:24 * i + 40])
+        return out
+    text = (rf"out\[0, 24\] is written by program 0 here, and written by program 1 at {__file__}:\d+:9")
+    with pytest.warns(RaceWarning, match=text):
+        np.testing.assert_array_equal(run(on, kernel, X, cores=2), X)
+    monkeypatch.setenv("NKI_MLIR_RACES", "error")
+    with pytest.raises(ProgramsMeet, match=text):
+        run(on, kernel, X, cores=2)
+
+
+def test_cores_that_do_the_same_run_with_a_warning(on, monkeypatch):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        nisa.dma_copy(out, x)
+        return out
+    monkeypatch.setenv("NKI_MLIR_RACES", "error")
+    with pytest.warns(RaceWarning, match="2 programs do the same: each of them writes out here"):
+        np.testing.assert_array_equal(run(on, kernel, X, cores=2), X)
+
+
+def test_cores_that_do_the_same_in_place_race(on):
+    def kernel(x):
+        nl.store(x, nl.add(nl.load(x), 1.0))
+        return x
+    with pytest.warns(RaceWarning, match=r"x\[0, 0\] is written by program 0 here, and read by program 1"):
+        run(on, kernel, X, cores=2)
+
+
+def test_cores_that_add_to_one_place(on):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        if nl.program_id(0) == 0:
+            nisa.dma_copy(out, x)
+        nisa.core_barrier(out, (0, 1))
+        tile = nl.load(x)
+        nisa.dma_compute(out, [out, tile], nl.add)
+        return out
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RaceWarning)
+        np.testing.assert_array_equal(run(on, kernel, X, cores=2), 3 * X)
