@@ -77,7 +77,8 @@ for name, calls, kind, words in [
         [[8, 4], [1, 8]], scalar_offset=tile(1, 1, dtype=nl.int32))], REFUSED, "already indexed"),
     ("reshape too large", [lambda: tile(4, 8).reshape((4, 16))], REFUSED,
      "shape has size 256 (bytes), which is too large for buffer of size 128 (bytes)"),
-    ("reshape count", [lambda: tile(4, 8).reshape((4, 4))], REFUSED, "cannot reshape [4, 8] with 32 elements"),
+    ("reshape count", [lambda: tile(4, 8).reshape((4, 9)), lambda: hbm(4, 8).reshape((4, 4))], REFUSED,
+     "cannot reshape [4, 8] with 32 elements"),
     ("reshape complex", [lambda: tile(4, 8, 4).permute((0, 2, 1)).reshape((4, 32))], REFUSED,
      "cannot reshape a complex access pattern"),
     ("partition stride", [lambda: tile(16, 32).ap([[64, 8], [1, 32]])], REFUSED, "partition stride 64"),
@@ -146,8 +147,10 @@ for name, calls, kind, words in [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_documented_error(launch, name):
+def test_documented_error(launch, name, monkeypatch):
     call, kind, words = CASES[name]
+    if words == OPERATORS:                  # of the newest release; older ones have most
+        monkeypatch.setenv("NKI_MLIR_STRICT", "1")
 
     def kernel(x):
         call()

@@ -212,8 +212,8 @@ def test_values_are_named_as_they_are_written():
 def test_names_that_are_meant():
     def missing(x):
         assert getattr(nl.load(x), "T", None) is None and not hasattr(nl.load(x), "assert_shape")
-        return nl.load(x).astype
-    with pytest.raises(AttributeError, match=r"astype.*nl\.copy"):
+        return nl.load(x).T
+    with pytest.raises(AttributeError, match=r"T.*nl\.transpose"):
         nki.simulate(missing)(np.zeros((2, 2), np.float32))
     for use, text in ((lambda: nl.arange, "slice the tensor"), (lambda: nl.expp, "did you mean exp?"),
                       (lambda: nisa.tensor_tensr, "did you mean tensor_tensor"), (lambda: nki.benchmarks, "did you mean benchmark")):

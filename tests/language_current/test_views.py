@@ -139,12 +139,6 @@ def test_the_reach_of_a_pattern_is_checked_where_it_is_used(name):
             looked_at(lambda use=use: look(use))
 
 
-def test_operators_on_tensors_are_errors():
-    for use in (lambda a: a + a, lambda a: -a, lambda a: 2 * a, lambda a: a < a, lambda a: a == a.reshape((4, 8))):
-        with pytest.raises(TypeError, match=r"binary operators on tensors not supported\. Use nki\.isa directly\."):
-            looked_at(lambda use=use: use(nl.ndarray((4, 8), nl.float32)))
-
-
 # -- elements ----------------------------------------------------------------------------------------------------------
 def test_reading_bits_as_another_type(on):
     x = numbers(128, 256, dtype=np.int32)

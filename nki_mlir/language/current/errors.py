@@ -86,8 +86,6 @@ INSTEAD = {             # names of the beta generation
 }
 INSTEAD |= {            # methods of arrays
     "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
-    "astype": INSTEAD["static_cast"],
-    "broadcast_to": "t.broadcast(dim, size) repeats a free dimension of size 1; nl.broadcast_to copies",
 }
 INSTEAD |= dict.fromkeys(("mgrid",), INSTEAD["arange"]) | dict.fromkeys(("nc",), INSTEAD["spmd_dim"])
 

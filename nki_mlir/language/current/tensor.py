@@ -11,22 +11,21 @@ from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, unknown_name, user_location, whole
+from nki_mlir.language.current.errors import invalid, older, require, unknown_name, whole
+from nki_mlir.language.current.operators import Operators, leading_part
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.scalar.dtypes import DType
 
 
-class NkiTensor:
+class NkiTensor(Operators):
     """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
 
     On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
     """
 
     __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
-    __array_ufunc__ = None
-    __hash__ = object.__hash__
 
     def __init__(self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType,
                  base: Sequence[int] | None = None, indirection: Indirection | None = None) -> None:
@@ -235,13 +234,20 @@ class NkiTensor:
                          strides=(*self.strides[:a], self.strides[b], *self.strides[b + 1:]))
 
     @reported
-    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None) -> "NkiTensor":
-        """Another shape of the same elements."""
+    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None, dtype: Any = None, name: str = ""
+                ) -> "NkiTensor":
+        """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
+        partition."""
+        if dtype is not None:
+            return self.view(dtype, shape if new_shape is None else new_shape)
         wanted = new_shape if shape is None else shape
         wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
         require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}")
         extents = layout.known_extents(wanted, self.size)
         if extents is None:
+            if (part := leading_part(self, wanted)) is not None:
+                older(f"reshape of {list(self.shape)} to fewer elements: {list(wanted)}")
+                return part
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
             why = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
             invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
@@ -283,8 +289,10 @@ class NkiTensor:
         return view
 
     @reported
-    def view(self, dtype: Any) -> "NkiTensor":
-        """The same bits as another dtype; the last dimension scales with the item sizes."""
+    def view(self, dtype: Any, shape: Any = None) -> "NkiTensor":
+        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        if shape is not None:
+            return self.view(dtype).reshape(shape)
         to = dtype_argument(dtype)
         old, new = self.dtype.itemsize, to.itemsize
         if old == new:
@@ -331,18 +339,9 @@ class NkiTensor:
     def __setitem__(self, key: Any, value: Any) -> None:
         from nki_mlir.language.current.assignment import assign
         older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
-        assign(self[key], value)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise unknown_name("a tensor", name, dir(type(self)))
-
-    # -- Python's operators --------------------------------------------------------------------------------------------
-    def __bool__(self) -> bool:
-        """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
-        return not self.storage.verdict or self.sim_value is None or bool(self.sim_value.all())
-
-    def __len__(self) -> int:
-        return self.shape[0]
+        target = self[key]
+        if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
+            assign(target, value)
 
     def __copy__(self) -> "NkiTensor":
         return self
@@ -351,33 +350,18 @@ class NkiTensor:
         """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
         return self
 
-    def __eq__(self, other: Any) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, (NkiTensor, int, float, np.number)):
-            self._no_operator(other)
-        return False
-
-    def __ne__(self, other: Any) -> bool:
-        return not self == other
+    def same_place(self, other: "NkiTensor") -> bool:
+        """Whether it is a view of the same elements in the same order."""
+        return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
+                and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))
 
     def __repr__(self) -> str:
         header = f"{self.name}{list(self.shape)} {self.dtype} in {self.buffer.value}"
         value = self.sim_value
         return header if value is None else f"{header}\n{value}"
 
-    def _no_operator(self, *others: Any) -> NoReturn:
-        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
-                           why="a tensor has no value while Python runs; what it holds is known on the device",
-                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
-                               user_location())
-
-    def _no_number(self) -> NoReturn:
-        raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
-                           fix="read one into a register with nisa.register_load, or pass the number to the kernel"
-                           ).located(user_location())
-
-    __int__ = __index__ = __float__ = _no_number
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown_name("a tensor", name, dir(type(self)))
 
 
 def one_index(value: Any, what: str) -> None:
@@ -389,10 +373,4 @@ def one_index(value: Any, what: str) -> None:
         require(value.dtype.is_integer, f"{what} requires an integer, got {value.dtype}")
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift",
-              "rshift"):
-    setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
-    setattr(NkiTensor, f"__r{_name}__", NkiTensor._no_operator)
-for _name in ("lt", "le", "gt", "ge", "neg", "invert", "abs"):
-    setattr(NkiTensor, f"__{_name}__", NkiTensor._no_operator)
 CURRENT.values.tiles = (NkiTensor,)

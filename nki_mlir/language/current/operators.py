@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Python's operators on tensors, and the methods that tensors had in older releases.
+
+``a + b`` is ``nl.add(a, b)``, and so on; ``t += v`` writes in place. The newest release has no operators: with
+``NKI_MLIR_STRICT`` they are the error that it gives. Comparisons are always one: a tensor has no truth of its own.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nki_mlir.language.current.errors import NkiTypeError, require, user_location, whole
+from nki_mlir.scalar.dtypes import FLOAT32
+
+BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
+          "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+          "lshift": "left_shift", "rshift": "right_shift"}
+UNARY = {"neg": "negative", "abs": "abs", "invert": "invert"}
+
+
+class Operators:
+    """Base of tensors."""
+
+    __slots__ = ()
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+    shape: Any
+    strides: Any
+    dtype: Any
+    on_chip: Any
+    like: Any
+    permute: Any
+    expand_dim: Any
+
+    def __bool__(self) -> bool:
+        """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
+        own: Any = self
+        return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __eq__(self, other: Any) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, (Operators, int, float, np.number)):
+            self._no_operator(other)
+        return False
+
+    def __ne__(self, other: Any) -> bool:
+        return not self == other
+
+    def _no_operator(self, *others: Any) -> NoReturn:
+        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
+                           why="a tensor has no value while Python runs; what it holds is known on the device",
+                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
+                               user_location())
+
+    def _no_number(self) -> NoReturn:
+        raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
+                           fix="read one into a register with nisa.register_load, or pass the number to the kernel"
+                           ).located(user_location())
+
+    __int__ = __index__ = __float__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
+
+    # -- methods of older releases -------------------------------------------------------------------------------------
+    @property
+    def pattern(self) -> list[list[int]]:
+        """``[stride, count]`` for each dimension."""
+        return [[s, n] for s, n in zip(self.strides, self.shape)]
+
+    def as_tile(self) -> "Operators":
+        return self
+
+    def astype(self, dtype: Any) -> Any:
+        """A copy in another dtype."""
+        from nki_mlir.language.current.functions import copy
+        return copy(self, dtype)
+
+    def transpose(self, *axes: Any) -> Any:
+        """The dimensions in another order: reversed unless it is given."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
+
+    def expand_dims(self, axis: Any) -> Any:
+        """Dimensions of 1 put in, at these places of the result."""
+        axes = [whole(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
+        rank, made = len(self.shape) + len(axes), self
+        for place in sorted(a + rank if a < 0 else a for a in axes):
+            made = made.expand_dim(place)
+        return made
+
+    def broadcast_to(self, *shape: Any) -> Any:
+        """Dimensions of 1 repeated."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
+                f"shape {list(self.shape)} does not broadcast to {list(wanted)}")
+        return self.like(shape=wanted, strides=[s if n == w else 0 for s, n, w in
+                                                zip(self.strides, self.shape, wanted)])
+
+
+def leading_part(tensor: Any, shape: Sequence[int]) -> Any:
+    """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
+    least = tensor.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == tensor.shape[0]
+    count = prod(shape[1:])
+    if not least or count >= tensor.size // tensor.shape[0] or tensor.indirection is not None:
+        return None
+    row = tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
+    return row.part(1, 0, count).reshape(shape)
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+def computed(name: str, left: Any, right: Any) -> Any:
+    """The tile that an operator gives."""
+    from nki_mlir.language.current import functions
+    if name != "floor_divide":
+        return getattr(functions, name)(left, right)
+    quotient = functions.divide(left, right, dtype=FLOAT32)
+    return functions.floor(quotient, dtype=functions.result_type(None, left, right))
+
+
+def _operator(name: str, swapped: bool) -> Callable:
+    def operate(self: Operators, other: Any) -> Any:
+        refuse_if_strict(self)
+        if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
+            return NotImplemented
+        return computed(name, *((other, self) if swapped else (self, other)))
+    return operate
+
+
+def _in_place(name: str) -> Callable:
+    def operate(self: Operators, other: Any) -> Any:
+        from nki_mlir.language.current.assignment import assign
+        refuse_if_strict(self)
+        if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
+            return NotImplemented
+        assign(self, computed(name, self, other))                           # type: ignore[arg-type]
+        return self
+    return operate
+
+
+def _unary(name: str) -> Callable:
+    def operate(self: Operators) -> Any:
+        from nki_mlir.language.current import functions
+        refuse_if_strict(self)
+        return getattr(functions, name)(self)
+    return operate
+
+
+def refuse_if_strict(tensor: Operators) -> None:
+    if os.environ.get("NKI_MLIR_STRICT"):
+        tensor._no_operator()
+
+
+for _method, _name in BINARY.items():
+    setattr(Operators, f"__{_method}__", _operator(_name, False))
+    setattr(Operators, f"__r{_method}__", _operator(_name, True))
+    setattr(Operators, f"__i{_method}__", _in_place(_name))
+for _method, _name in UNARY.items():
+    setattr(Operators, f"__{_method}__", _unary(_name))
