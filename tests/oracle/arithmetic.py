@@ -116,7 +116,8 @@ class Operand:
 def binary(name: str, a: Operand, b: Operand) -> Array:
     """``a (name) b``, not yet rounded to the type of its destination.
 
-    Sums, differences and products of integers whose common type is one are exact (decisions: 32-bit integers).
+    Sums, differences and products of integers whose common type is one are exact, of 32 bits (decisions: 32-bit
+    integers); what is beyond these begins anew.
     """
     with np.errstate(all="ignore"):
         if name in BITS:
@@ -125,7 +126,8 @@ def binary(name: str, a: Operand, b: Operand) -> Array:
             x, y = (o.values.astype(np.int64) for o in (a, b))
             return wrapped(on_bits(name, x, y, 8 * common.itemsize), common)
         if name in EXACT and promote(a.dtype, b.dtype).kind != "float":
-            return EXACT[name](a.values.astype(np.int64), b.values.astype(np.int64))
+            total = EXACT[name](a.values.astype(np.uint64), b.values.astype(np.uint64))
+            return total.astype(np.uint32 if promote(a.dtype, b.dtype) == UINT32 else np.int32)
         if name == "bypass":
             return a.values
         return BINARY[name](widened(a.values), widened(b.values))

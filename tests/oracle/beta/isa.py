@@ -45,7 +45,7 @@ class engine(Enum):
 
 
 class reduce_cmd(Enum):
-    idle, reset, reduce, reset_reduce = 0, 1, 2, 3
+    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 
 
 class dge_mode(Enum):

@@ -178,13 +178,16 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
     grid = program.run.grid
     members = [n for n, ids in enumerate(np.ndindex(*grid)) if all(
         i == j for k, (i, j) in enumerate(zip(ids, program.ids)) if k not in axes)]
-    brought = program.meet("all_reduce", members, a)
-    name, total = arithmetic.operator(op), brought[members[0]].values
-    for member in members[1:]:
+    brought = program.meet("all_reduce", members, (a, np.ones(a.values.shape, bool) if active is None else active))
+    name, total, begun = arithmetic.operator(op), a.values, np.zeros(a.values.shape, bool)
+    for member in members:
+        b, left = brought[member]
         if name in ("maximum", "minimum") and a.dtype.kind != "float":      # no engine computes it: decisions
-            total = {"maximum": np.maximum, "minimum": np.minimum}[name](total, brought[member].values)
+            both = {"maximum": np.maximum, "minimum": np.minimum}[name](total, b.values)
         else:
-            total = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), brought[member])
+            both = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), b)
+        total = np.where(left, np.where(begun, both, b.values), total).astype(both.dtype)
+        begun = begun | left
     return result(total, a.dtype, active, dtype)
 
 

@@ -84,17 +84,19 @@ def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None,
 
 def nc_match_replace8(*, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
                       **_: Any) -> Any:
-    """A copy in which, for one value after the other, the first element that is it becomes ``imm``."""
+    """A copy in which, for one value after the other, the first element that is it and has not been replaced yet
+    becomes ``imm``."""
     active, (a,), shape = operands((data,), mask)
     rows, left = rows_of(data, mask)
     sought = widened(vals.read()).reshape(left.shape[0], 8)
     made, places = widened(rows.values).copy(), np.full((left.shape[0], 8), MISSING, np.int64)
     for p, here in enumerate(left):
         where = np.flatnonzero(here)
-        for j, value in enumerate(sought[p]):
-            found = np.flatnonzero(made[p, where] == value)
+        fresh = np.ones(where.size, bool)
+        for j in range(8):
+            found = np.flatnonzero((made[p, where] == sought[p, j]) & fresh)
             if found.size:
-                made[p, where[found[0]]], places[p, j] = np.float32(imm), found[0]
+                made[p, where[found[0]]], places[p, j], fresh[found[0]] = np.float32(imm), found[0], False
     if dst_idx is not None:
         dst_idx.write(places.reshape(dst_idx.shape), per_row(left, 8).reshape(dst_idx.shape))
     return result(made.reshape(shape), a.dtype, active, dtype)
