@@ -201,8 +201,10 @@ class Builder:
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
         self.last = op
         for field, view in zip(present, used):
-            if field.writes and view.buffer.space == HBM:
-                self.wrote(op, view.buffer, symbols)
+            if field.writes:
+                view.buffer.written = True
+                if view.buffer.space == HBM:
+                    self.wrote(op, view.buffer, symbols)
         return op
 
     def check_device(self, op: Op, known: dict[Any, Any]) -> bool:

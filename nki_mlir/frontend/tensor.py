@@ -60,6 +60,7 @@ class Buffer:
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Any = None            # the iteration it was created in
+    written: bool = False       # an operation has written to it
 
     @property
     def on_chip(self) -> bool:

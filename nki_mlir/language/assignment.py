@@ -103,11 +103,11 @@ def combine(op: str, target: Any, value: Any) -> Any:
 def accumulating() -> Iterator[None]:
     """Operations inside combine with what their destinations hold, so that iterations may share those."""
     builder = active()
-    builder.accumulating = True
+    outside, builder.accumulating = builder.accumulating, True
     try:
         yield
     finally:
-        builder.accumulating = False
+        builder.accumulating = outside
 
 
 def accumulate(target: Any, value: Any) -> Any:

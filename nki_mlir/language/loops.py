@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions over loops: the first iteration writes, the others combine."""
+"""Reductions over loops: a tensor that nothing has written gets the first value, all others are combined with it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment
 from nki_mlir.language import operations as ops
@@ -23,13 +24,13 @@ class LoopReduction:
     mask: Any
 
     def write(self, target: View) -> None:
-        """target = value in the first iteration, op(target, value) in the others."""
-        with active().touches.combining():
-            self.decided(target)
-
-    def decided(self, target: View) -> None:
-        decide(self.first, lambda: assignment.assign(target, self.value, self.mask),
-               lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
+        """target = op(target, value); value in the first iteration where nothing had written to it before the loop."""
+        filled = active().properties.setdefault("filled before a reduction", {})
+        key = target.buffer, user_location()
+        first = False if filled.setdefault(key, target.buffer.written) else self.first
+        with active().touches.combining(), assignment.accumulating():
+            decide(first, lambda: assignment.assign(target, self.value, self.mask),
+                   lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
 
 
 def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:

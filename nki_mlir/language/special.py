@@ -11,7 +11,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation
+from nki_mlir.language import assignment, creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -146,10 +146,11 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
     command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
     if command == "load_reduce":
         tile, number = core.operand(imm1)
-        if tile is None:
-            emit(movement.MemsetOp, {"dst": held}, value=number)
-        else:
-            emit(movement.TensorCopyOp, {"dst": held, "src": tile})
+        with assignment.accumulating():         # registers are each iteration's own
+            if tile is None:
+                emit(movement.MemsetOp, {"dst": held}, value=number)
+            else:
+                emit(movement.TensorCopyOp, {"dst": held, "src": tile})
         command = "reduce"
     tile, number = core.operand(imm0)
     emit(accumulating.TensorScalarCumulativeOp, {"dst": dst, "accumulator": held, "src": src, "operand0": tile}, mask,

@@ -11,11 +11,13 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import as_operand, emit, whole
-from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.language.creation import as_operand, emit, filled, whole
+from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
 
@@ -60,13 +62,25 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
     for axis in axes:
         _check(axis, len(grid))
     source = as_operand(x, "nl.all_reduce")
-    if source.buffer.space != SBUF:
+    if mask is not None:
+        source = neutral_outside(source, alu_token(op), mask)
+    elif source.buffer.space != SBUF:
         source = ops.copy(source)
     made = ops.new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
     numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
     groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
     emit(AllReduceOp, {"dst": made, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
     return made if mask is None else ops.copy(made, mask=mask)
+
+
+def neutral_outside(source: Any, op: Any, mask: Any) -> Any:
+    """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
+    neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
+    if neutral is None:
+        raise UnsupportedMask(what=f"the mask is on 'nl.all_reduce' with {op.name}").located(user_location())
+    held = filled(source.shape, neutral, source.dtype)
+    ops.compute(CopyOp, source.shape, source.dtype, {"src": source}, mask, destination=held)
+    return held
 
 
 class nc:

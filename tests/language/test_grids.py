@@ -231,6 +231,26 @@ def test_all_reduce(on, axes, op):
     check(on, of_all, expected, x, axes, op, grid=(3, 2))
 
 
+@pytest.mark.parametrize("op", [np.add, np.max, np.min], ids=["add", "max", "min"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_all_reduce_under_masks(on, op, dtype):
+    """What a program's mask leaves out is no part of what others get, and is not written where it is."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        held = nl.full((16, 8), 77, x.dtype)
+        held[...] = nl.all_reduce(nl.load(x[i]), op, program_axes=0, mask=nl.arange(16)[:, None] >= 3 * i)
+        nl.store(out[i], held)
+        return out
+    x = numbers(3, 16, 8, dtype=dtype)
+    inside = np.broadcast_to(np.arange(16)[None, :, None] >= 3 * np.arange(3)[:, None, None], x.shape)
+    neutral = {np.add: 0, np.max: -1000, np.min: 1000}[op]
+    fold = {np.add: np.sum}.get(op, op)
+    together = fold(np.where(inside, x, dtype(neutral)), axis=0, keepdims=True).astype(dtype)
+    check(on, kernel, np.where(inside, together, dtype(77)), x, grid=(3,))
+
+
 def test_all_reduce_again_and_again(on):
     """What a step of a loop adds up is what the one before gave to all."""
     @nki.jit

@@ -57,6 +57,23 @@ def test_tensor_scalar_cumulative(executor, command):
     check(executor, kernel, np.cumsum(2 * x, axis=1) + (5 if command == "load_reduce" else 0), x)
 
 
+@pytest.mark.parametrize("loops", ["affine_range", "sequential_range"])
+def test_registers_that_each_iteration_loads(executor, loops):
+    """They belong to the iteration: nothing that iterations of an affine_range share."""
+    @nki.jit
+    def kernel(x):
+        o = out(x.shape)
+        for k in getattr(nl, loops)(2):
+            tile, sums = nl.load(x[:, nl.ds(32 * k, 32)]), nl.ndarray((P, 32), nl.float32)
+            nisa.tensor_scalar_cumulative(src=tile, dst=sums, op0=np.multiply, op1=np.add, imm0=2.0, imm1=tile[:, 0:1],
+                                          reduce_cmd=nisa.reduce_cmd.load_reduce)
+            nl.store(o[:, nl.ds(32 * k, 32)], sums)
+        return o
+    x = np.floor(floats(P, 64) * 8).astype(np.float32)
+    halves = [np.cumsum(2 * h, axis=1) + h[:, :1] for h in (x[:, :32], x[:, 32:])]
+    check(executor, kernel, np.concatenate(halves, 1), x)
+
+
 def test_bn_stats_and_aggregate(executor):
     @nki.jit
     def kernel(x):
@@ -430,6 +447,28 @@ def test_loop_reduce(executor):
         return o
     x = -np.abs(floats(P, 128))
     check(executor, kernel, x.reshape(P, 4, 32).max(1), x)
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_loop_reduce_into_what_was_written_before(executor, written):
+    """The destination is an operand: dst = op(dst, x). Only where nothing wrote it does the first x stand alone."""
+    @nki.jit
+    def kernel(x):
+        o = out((P, 32))
+        best = nl.ndarray((P, 32), nl.float32)
+        if written:
+            best[...] = -1.0
+        for _ in nl.sequential_range(2):
+            for i in nl.affine_range(4):
+                best[...] = nl.loop_reduce(nl.load(x[:, nl.ds(i * 32, 32)]), op=np.maximum, loop_indices=i)
+            best[...] = best - 0.25
+        nl.store(o, best)
+        return o
+    x = -np.abs(floats(P, 128))
+    most = x.reshape(P, 4, 32).max(1)
+    best = np.maximum(most, np.float32(-1)) if written else most
+    best = np.maximum(best - np.float32(0.25), most) if written else most
+    check(executor, kernel, best - np.float32(0.25), x)
 
 
 def test_random_numbers_repeat_with_their_seed(executor):

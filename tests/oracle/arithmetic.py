@@ -217,6 +217,7 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
         for row, here in zip(wide, left):
             result = np.where(here, np.where(begun, function(result, row), row), result).astype(wide.dtype)
             begun = begun | here
+        result = result + 0             # an extreme that is zero is +0, of one element, too
     return wrapped(result, a.dtype) if name in BITS and a.dtype.kind == "int" else result
 
 

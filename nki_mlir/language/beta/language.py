@@ -287,7 +287,7 @@ def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None) -> Ten
 
 
 def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Any:
-    """Assigned to a tensor made before the loops: dst = x in the first iteration, op(dst, x) in the others."""
+    """Assigned to a tensor made before the loops: dst = op(dst, x), x at first where nothing had been written to it."""
     return loops.loop_reduce(x, op, loop_indices, dtype=dtype, mask=mask)
 
 

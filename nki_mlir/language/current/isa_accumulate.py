@@ -9,6 +9,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
+from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
@@ -111,12 +112,13 @@ def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
                 f"{op} has an initial value only with reduce_cmd load_reduce, not with {command.name}")
         return command.name
     held = registers("vector", partitions)
-    if isinstance(init, NkiTensor):
-        emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
-    elif init is None:
-        invalid(f"{op} with load_reduce needs reduce_init")
-    else:
-        emit(movement.MemsetOp, {"dst": held}, value=float(init))
+    with free_order():                  # registers are each iteration's own
+        if isinstance(init, NkiTensor):
+            emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
+        elif init is None:
+            invalid(f"{op} with load_reduce needs reduce_init")
+        else:
+            emit(movement.MemsetOp, {"dst": held}, value=float(init))
     return "reduce"
 
 

@@ -133,12 +133,14 @@ def tensor_scalar_cumulative(*, src: Any, dst: Any, op0: Any, op1: Any, imm0: An
     left = np.ones((P, N), bool) if active is None else active.reshape(P, N)
     command = getattr(reduce_cmd, "name", "reset_reduce")
     begin = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}[name]
-    state = start(imm1 if command == "load_reduce" else begin, P)
+    registers = current().state.setdefault("vector", np.zeros(128, np.float32))
+    state = registers[:P] if command == "reduce" else start(imm1 if command == "load_reduce" else begin, P)
     factor, made = start(imm0, P), np.zeros((P, N), np.float32)
     for i in range(N):
         new = step(op1, step(op0, Operand(x[:, i], FLOAT32), Operand(factor, FLOAT32)), Operand(state, FLOAT32))
         state = np.where(left[:, i], widened(new.values), state)
         made[:, i] = state
+    registers[:P] = state
     dst.write(made.reshape(dst.shape), None if active is None else active.reshape(dst.shape))
 
 

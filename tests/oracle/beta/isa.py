@@ -24,7 +24,6 @@ from .instructions import (
     tensor_tensor,
     tensor_tensor_scan,
 )
-from .memory_functions import dropout
 from .products import dma_transpose, nc_matmul, nc_transpose
 from .reductions import tensor_partition_reduce, tensor_reduce
 from .searches import (
@@ -37,6 +36,9 @@ from .searches import (
     nc_match_replace8,
     nc_stream_shuffle,
     sequence_bounds,
+)
+from .searches import (
+    nisa_dropout as dropout,
 )
 
 

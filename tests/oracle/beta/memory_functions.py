@@ -188,7 +188,7 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
             both = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), b)
         total = np.where(left, np.where(begun, both, b.values), total).astype(both.dtype)
         begun = begun | left
-    return result(total, a.dtype, active, dtype)
+    return result(total + 0 if name in ("maximum", "minimum") else total, a.dtype, active, dtype)
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
@@ -219,6 +219,6 @@ def random_seed(seed: Any, *, mask: Any = None, **_: Any) -> None:
 
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     """0 with that probability, else x (6.3, 7.4)."""
-    active, (a,), shape = operands((x,), mask)
-    keep = chances(shape) >= np.float32(0.5)
+    active, (a, probability), shape = operands((x, rate), mask, x.shape)
+    keep = chances(shape) >= arithmetic.widened(probability.values)
     return result(np.where(keep, a.values, np.zeros((), a.values.dtype)), a.dtype, active, dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from ..arithmetic import Operand, widened
 from ..dtypes import INT32, UINT32, dtype_of
 from ..memory import View
-from .memory_functions import combined_in_order, meeting, skips, without_outside
+from .memory_functions import combined_in_order, dropout, meeting, skips, without_outside
 from .tensors import active_of, operands, result, stretch
 
 
@@ -165,6 +165,11 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
         return combined_in_order(dst, src, dst_rmw_op, active)
     dst.write(src.read(active) if isinstance(src, View) else src, active)
     return None
+
+
+def nisa_dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **_: Any) -> Any:
+    """``nisa.dropout``."""
+    return dropout(data, prob, mask=mask, dtype=dtype)
 
 
 def itemsize(dtype: Any) -> int:
