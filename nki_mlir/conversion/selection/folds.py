@@ -92,9 +92,12 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     flags = masks.touched(selector, nest) if nest.mask else None
     if nest.mask:
-        filled = cover.buffer(element.dtype, everything)
-        cover.assign(element, filled.tile(nest.extents), everything)
-        identity = ALU[fn].identity(element.dtype)
+        given = element
+        if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
+            given = element.value                             # a sum of integers is exact, one of float32 is not
+        filled = cover.buffer(given.dtype, everything)
+        cover.assign(given, filled.tile(nest.extents), everything)
+        identity = ALU[fn].identity(given.dtype)
         assert identity is not None
         src = masks.replaced(selector, nest, filled.tile(nest.extents), float(identity))
     else:

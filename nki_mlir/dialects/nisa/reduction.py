@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
-from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping
+from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
 from nki_mlir.dialects.op import ArrayScalars, In, Iteration, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
@@ -27,7 +27,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
         check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions")
 
     def reference(self, src: np.ndarray) -> np.ndarray:
-        value = reduce_keeping(self.op, src, self.axes)
+        value = reduce_keeping(self.op, src, self.axes, sums_integers(self))
         return -value if self.negate else value
 
     def lower(self, b: Any) -> None:
@@ -62,7 +62,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
         return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset({0}))
 
     def reference(self, src: np.ndarray) -> np.ndarray:
-        return reduce_keeping(self.op, src, (0,))
+        return reduce_keeping(self.op, src, (0,), sums_integers(self))
 
     def lower(self, b: Any) -> None:
         b.reduction(self, self.op)
@@ -84,7 +84,8 @@ class WithRowReduction(NisaOp):
 
     def reference(self, *sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value = np.asarray(self.body(ArrayScalars(self.compute), *sources))             # type: ignore[attr-defined]
-        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)))       # type: ignore[attr-defined]
+        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)),       # type: ignore[attr-defined]
+                              sums_integers(self))
         return value, rows
 
     def lower(self, b: Any) -> None:

@@ -12,23 +12,23 @@ import numpy as np
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
+from nki_mlir.dialects.nki.reduction import sums_integers
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.integer_sums import reduced
 
 COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
 
 
-def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray) -> np.ndarray:
+def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of_integers: bool) -> np.ndarray:
     """The registers after a command, [P, 1...] float32; ``value`` is the instruction's elementwise result."""
     identity = np.float32(ALU[op].identity(FLOAT32) or 0.0)
     start = np.full_like(before, identity) if command in ("reset", "reset_reduce") else before
     if command not in ("reduce", "reset_reduce"):
         return start
-    reduce = ALU[op].reduce
-    assert reduce is not None
-    rows = reduce(value, tuple(range(1, value.ndim))).reshape(before.shape)
+    rows = reduced(op, value, tuple(range(1, value.ndim)), of_integers).reshape(before.shape)
     return ALU[op].numpy(start, rows)
 
 
@@ -38,7 +38,8 @@ class Accumulating(PartitionWise):
     rows_apart = True
 
     def results(self, value: np.ndarray, before: np.ndarray) -> Any:
-        after = accumulated(self.reduce_cmd, self.reduce_op, before, value)         # type: ignore[attr-defined]
+        after = accumulated(self.reduce_cmd, self.reduce_op, before, value,         # type: ignore[attr-defined]
+                            sums_integers(self))
         made = (value, after)
         return (*made, after) if self.reduce_res is not None else made              # type: ignore[attr-defined]
 

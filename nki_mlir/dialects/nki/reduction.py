@@ -8,6 +8,7 @@ import numpy as np
 from nki_mlir.dialects.op import In, Iteration, NkiOp, Op, Out
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.integer_sums import reduced
 
 REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 
@@ -17,11 +18,15 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, .
     return tuple(1 if k in axes else n for k, n in enumerate(shape))
 
 
-def reduce_keeping(op: str, array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def reduce_keeping(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool) -> np.ndarray:
     """The array reduced over ``axes``, which stay with extent 1."""
-    reduce = ALU[op].reduce
-    assert reduce is not None
-    return np.expand_dims(reduce(array, axes), axes)
+    return np.expand_dims(reduced(op, array, axes, of_integers), axes)
+
+
+def sums_integers(op: Op) -> bool:
+    """Whether all that an operation reads is integers, so that its sums are exact."""
+    written = {name for name, _ in op.targets()}
+    return all(tile.dtype.is_integer for name, tile in op.sources() if name not in written)
 
 
 class Reducing(Op):
@@ -53,7 +58,7 @@ class ReduceOp(NkiOp, Reducing, name="reduce"):
     """dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on those axes."""
 
     def reference(self, src: np.ndarray) -> np.ndarray:
-        return reduce_keeping(self.op, src, self.axes)
+        return reduce_keeping(self.op, src, self.axes, sums_integers(self))
 
     def lower(self, b: Any) -> None:
         b.reduction(self, self.op)

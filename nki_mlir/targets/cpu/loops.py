@@ -12,6 +12,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import Body, Point
+from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.nests import Nest
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, identity
@@ -26,6 +27,7 @@ class Loops:
         self.code, self.nest, self.plan = code, nest, plan
         self.body = Body(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
+        self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.level(0, Point(tuple(pointers), {}, dict(self.body.start)), [])
@@ -132,11 +134,14 @@ class Loops:
         if point.lanes > 1:
             vector = self.code.vector
             some = vector.reduction(ir.IntegerType.get_signless(1), vector.CombiningKind.OR, active)
-        branch = self.code.scf.IfOp(some)
+        branch = self.code.scf.IfOp(some, [v.type for v in carried], has_else=bool(carried))
         with ir.InsertionPoint(branch.then_block):
-            self.compute(self.load(len(self.plan.order), replace(point, active=active)), [])
-            self.code.scf.YieldOp([])
-        return []
+            after = self.compute(self.load(len(self.plan.order), replace(point, active=active)), carried)
+            self.code.scf.YieldOp(after)
+        if carried:
+            with ir.InsertionPoint(branch.else_block):
+                self.code.scf.YieldOp(carried)
+        return list(branch.results)
 
     def compute(self, point: Point, carried: Carried) -> Carried:
         """Write the outputs that are not carried; the new values of those that are."""
@@ -147,13 +152,15 @@ class Loops:
             if k not in plan.carried and nest.uses(number):
                 old[number] = self.fetch(len(nest.inputs) + k, point)
         if not plan.folds:
-            old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried)}
+            old |= {nest.first_output + k: value for k, value in zip(plan.carried, carried) if k not in self.sums}
         point = self.body.advance(point.knowing(old))
         for k, result in enumerate(nest.results):
             if k not in plan.carried:
                 self.put(point.known[result], k, point)
         if not plan.folds:
-            return [self.code.spread(point.known[nest.results[k]], point.lanes) for k in plan.carried]
+            return [self.added(old, point.known[self.sums[k]], point) if k in self.sums else
+                    self.code.spread(point.known[nest.results[k]], point.lanes)
+                    for k, old in zip(plan.carried, carried)]
         return [self.collect(fold, value, point) for fold, value in zip(plan.folds, carried)]
 
     # -- folds ---------------------------------------------------------------------------------------------------------
@@ -161,29 +168,59 @@ class Loops:
         """The reduced loops around registers that start from and end in the carried outputs."""
         plan, first = self.plan, len(self.nest.inputs)
         if not plan.folds:
-            start = [self.code.spread(self.fetch(first + k, point), point.lanes) for k in plan.carried]
+            start = [self.zero(point.lanes) if k in self.sums else
+                     self.code.spread(self.fetch(first + k, point), point.lanes) for k in plan.carried]
             for k, value in zip(plan.carried, self.descend(depth, point, start)):
-                self.put(value, k, point)
+                self.put(self.rounded(value, self.fetch(first + k, point)) if k in self.sums else value, k, point)
             return
-        start = [self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
+        start = [self.zero(plan.lanes) if f.output in self.sums else
+                 self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
                                     identity(self.nest, f)) for f in plan.folds]
         parts = self.descend(depth, point, start * plan.unroll)
         for k, fold in enumerate(plan.folds):
             total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
             old = self.fetch(first + fold.output, point)
+            if fold.output in self.sums:
+                self.put(self.rounded(total, old), fold.output, point)
+                continue
             given = {v: total if v == fold.value else old for v in fold.step.operands}
             self.put(self.body.step(fold.step, given, point), fold.output, point)
 
     def collect(self, fold: Any, total: Value, point: Point) -> Value:
         """A partial result with one more vector; lanes that do not count add nothing."""
+        if fold.output in self.sums:
+            return self.added(total, point.known[fold.value], point)
         value = self.code.spread(point.known[fold.value], point.lanes)
         if point.active is not None:
             value = self.code.select(point.active, value, self.code.const(value, identity(self.nest, fold)))
         return self.combine(fold, total, value)
 
     def combine(self, fold: Any, a: Value, b: Value) -> Value:
+        if fold.output in self.sums:
+            return self.code.add(a, b)
         old = self.nest.first_output + fold.output
         return self.body.step(fold.step, {old: a, fold.value: b}, Point((), {}, {}, self.plan.lanes))
+
+    # -- sums of integers ----------------------------------------------------------------------------------------------
+    def zero(self, lanes: int) -> Value:
+        return self.code.constant(self.code.shaped(ir.F64Type.get(), lanes), 0.0)
+
+    def added(self, total: Value, value: Value, point: Point) -> Value:
+        """A sum in float64 and one more value, or vector of them; lanes that do not count add nothing."""
+        wide = self.code.extf(self.code.spread(value, point.lanes), "f64")
+        if point.active is not None:
+            wide = self.code.select(point.active, wide, self.zero(point.lanes))
+        return self.code.add(total, wide)
+
+    def rounded(self, total: Value, old: Value) -> Value:
+        """What an output becomes: what it held, and the sum, rounded once. A sum of 0 leaves it."""
+        code = self.code
+        old = code.spread(old, self.lanes_of(total))
+        return code.select(code.cmp("oeq", total, 0.0), old, code.add(old, code.truncf(total, "f32")))
+
+    @staticmethod
+    def lanes_of(value: Value) -> int:
+        return value.type.shape[0] if isinstance(value.type, ir.VectorType) else 1
 
     def tree(self, fold: Any, parts: Carried) -> Value:
         while len(parts) > 1:

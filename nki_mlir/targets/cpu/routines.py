@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
+from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.jit import COMPILING, addresses_text, code_context, compile_functions, lower, operations_of
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.limits import Limits
@@ -89,7 +90,7 @@ def _emit(function: Any, routine: Routine) -> None:
 
 def _loops(code: Code, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
     product = product_of(nest)
-    if product is not None:
+    if product is not None and not integer_sums(nest):
         return Contraction(code, nest, product)
     return Loops(code, nest, schedule(nest), symbols)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.nests import Nest, Operand, Step
 
@@ -44,7 +45,7 @@ def schedule(nest: Nest) -> Schedule:
     """The cheapest vector axis, by what its loads and stores cost."""
     parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
     reduced = sorted(nest.reduced)
-    carried = () if nest.mask else tuple(
+    carried = tuple(integer_sums(nest)) if nest.mask else tuple(
         k for k, o in enumerate(nest.outputs) if reduced and not any(o.strides[a] for a in reduced))
     folds = folds_of(nest, carried)
     candidates = [*parallel, *(reduced if folds is not None and not nest.mask else ())]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from nki_mlir.bindings import ir
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.targets.interpreter.scalars import scalar_function
@@ -28,6 +29,7 @@ class Output:
     reads: bool                         # whether the output's value before is used, other than by the fold
     fold: str | None = None
     identity: Any = None
+    of_integers: bool = False           # what is folded in is computed from integers alone
 
 
 class Body:
@@ -48,6 +50,7 @@ class Body:
             place = self.places[op.results[0]] = self.arguments + rank + len(self.program)
             self.program.append((place, scalar_function(op), [self.places[v] for v in op.operands]))
         self.owner = {self.places[op.results[0]]: op for op in operations[:-1]}
+        self.types: dict[int, Any] = {place: value.type for value, place in self.places.items()}
         self.uses: dict[int, int] = {}
         for op in operations:
             for value in op.operands:
@@ -83,7 +86,15 @@ class Body:
         if identity is None:
             return None
         dtype = BY_MLIR[text].numpy
-        return Output(right if left == total else left, False, name, dtype.type(identity))
+        value = right if left == total else left
+        return Output(value, False, name, dtype.type(identity), self.of_integers(value))
+
+    def of_integers(self, place: int) -> bool:
+        """Whether all that a value is computed from is integers and constants."""
+        if isinstance(self.types.get(place), ir.IntegerType | ir.IndexType):
+            return True
+        op = self.owner.get(place)
+        return op is not None and all(self.of_integers(self.places[v]) for v in op.operands)
 
     def product(self, place: int) -> tuple[int, int] | None:
         """The two arguments whose product, after conversions, is the value at ``place``."""

@@ -19,6 +19,7 @@ from nki_mlir.dialects.access import Mask, masked_box
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.places import place_of
 from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.integer_sums import reduced
 from nki_mlir.targets.interpreter.bodies import Body, Output
 from nki_mlir.targets.interpreter.execute import check_limits, holds
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
@@ -163,8 +164,8 @@ class Generic:
             if plan.product:
                 results.append(_multiply(values, plan.product, counts))
             elif output.fold:
-                results.append(ALU[output.fold].reduce(np.broadcast_to(values[output.place], counts),   # type: ignore[misc]
-                                                       self.missing[k]))
+                results.append(reduced(output.fold, np.broadcast_to(values[output.place], counts), self.missing[k],
+                                       output.of_integers))
             else:
                 value = values[output.place]
                 results.append(value.copy() if len(plan.outputs) > 1 and isinstance(value, np.ndarray) else value)
@@ -206,7 +207,7 @@ class Generic:
         positions = np.zeros((self.rank, int(touched.sum())), np.int64)
         positions[kept] = np.argwhere(touched).T + np.array(box[0])[kept][:, None]
         buffer, at = self.targets[k].elements(env, positions)
-        buffer[at] = entry.numpy(buffer[at], entry.reduce(filled, missing)[touched])    # type: ignore[misc]
+        buffer[at] = entry.numpy(buffer[at], reduced(output.fold or "", filled, missing, output.of_integers)[touched])
 
     def _step_by_step(self, env: Env, starts: Sequence[int], counts: Sequence[int], active: np.ndarray | None) -> None:
         """One after the other over the axes that some output does not have, at once over the rest."""

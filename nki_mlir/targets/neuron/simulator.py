@@ -10,6 +10,7 @@ internal HBM start as 0xFF bytes, which are NaN in every float type.
 
 import itertools
 import random
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 
 POISON = 0xFF
+OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
 Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
 
 
@@ -108,7 +110,8 @@ class Core:
         for v in program.of_kind("internal") + program.of_kind("constant"):
             raw = np.zeros(v.nbytes, np.uint8) if v.kind == "internal" else np.frombuffer(v.data, np.uint8).copy()
             array = raw.view(v.dtype.numpy).reshape(v.shape)
-            self.memory[v] = tracked(array, v.name) if v.kind == "internal" else array
+            of_kernel = v.kind == "internal" and not OF_COMPILER.fullmatch(v.name)
+            self.memory[v] = tracked(array, v.name) if of_kernel else array
         self.semaphores = [0] * len(program.semaphores)
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
