@@ -33,6 +33,7 @@ from nki_mlir.frontend.races import report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
+from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates, traced
 from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
@@ -177,7 +178,8 @@ class Kernel:
         adapter = framework_of(arguments, keywords)
         if adapter is not None:
             return adapter.call(self, arguments, keywords)
-        return self.run(arguments, keywords, self.executor or default_executor())
+        with plain_index_errors():
+            return self.run(arguments, keywords, self.executor or default_executor())
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory: Any) -> "Kernel":

@@ -12,6 +12,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import is_array
 
 
@@ -127,4 +128,5 @@ class Decorators:
             if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
                 raise SimulationArgument(kind=kind.__name__).located(user_location())
         chosen = self.kernel_of(kernel)
-        return chosen.run(args, kwargs, chosen.executor or self.simulator)
+        with plain_index_errors():
+            return chosen.run(args, kwargs, chosen.executor or self.simulator)

@@ -153,7 +153,7 @@ def test_bounds_are_those_of_the_dimension(on, name, memory):
         for kernel in (reading, writing):
             with pytest.raises(IndexError, match=r"index -?\d+ is out of bounds") as raised:
                 run(on, kernel, X, np.array([[value]], np.int32))
-            assert isinstance(raised.value, IndirectOutOfBounds)
+            assert isinstance(raised.value.__cause__, IndirectOutOfBounds)
 
 
 def test_rows_and_a_place_of_each(on):

@@ -336,7 +336,7 @@ def test_block_at_run_time__out_of_bounds(executor):
         o, which = out((64, 20)), nl.load(chosen)
         nl.store(o, nl.load(blocks[which[0, 0], nl.arange(64)[:, None], nl.arange(20)[None, :]]))
         return o
-    with pytest.raises(IndexError, match="is out of bounds for size"):
+    with pytest.raises(IndexError, match="is out of bounds for axis 0 with size"):
         run(executor, kernel, floats(5, 64, 20), np.array([[5]], np.int32))
 
 
@@ -389,7 +389,7 @@ def test_rows_out_of_bounds(executor, mode):
         return o
     rows, index = floats(64, 40), (3 * np.arange(64)).astype(np.int32)[:, None]
     if mode == "error":
-        with pytest.raises(IndexError, match="is out of bounds for size"):
+        with pytest.raises(IndexError, match="is out of bounds for axis 0 with size"):
             run(executor, kernel, rows, index)
         return
     expected = np.full((P, 40), -1, np.float32)

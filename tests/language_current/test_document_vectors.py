@@ -225,7 +225,7 @@ def test_gather_by_a_vector(on, indices, skip, expected, kind):
         return out
     arguments = np.arange(12, dtype=np.float32).reshape(4, 3), np.array(indices, kind)[:, None]
     if expected is None:
-        with pytest.raises(IndexError, match="index 27 is out of bounds for size 12"):
+        with pytest.raises(IndexError, match="index 27 is out of bounds for axis 0 with size 12"):
             run(on, kernel, *arguments)
     else:
         assert run(on, kernel, *arguments).tolist() == expected

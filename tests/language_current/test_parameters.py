@@ -135,7 +135,7 @@ def test_the_state_of_each_generator(on, engine):
 
 def test_gathers_stay_in_their_row(on):
     x, places = floats(32, 8), np.full((32, 4), 8, np.uint32)
-    with pytest.raises(IndexError, match="index 8 is out of bounds for size 8"):
+    with pytest.raises(IndexError, match="index 8 is out of bounds for axis 0 with size 8"):
         on_tiles(on, lambda d, t, i: nisa.nc_n_gather(d, t, i), [((32, 4), nl.float32)], x, places)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Indirect movement: rows of a table gathered or scattered by index tiles."""
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,28 @@ MODES = ("error", "skip")
 
 
 class IndirectOutOfBounds(OutOfBounds):
-    message = "index {index} is out of bounds for size {size}"
+    message = "index {index} is out of bounds for axis 0 with size {size}"
     why = "an index tile has a row {row} of a table of {rows} rows"
     fix = "correct the indices, or pass oob_mode.skip to leave such rows untouched"
 
+    def counted_from(self, start: int) -> "IndirectOutOfBounds":
+        """The same error of a table that starts inside of its tensor."""
+        self.values["index"] += start
+        return self
 
-def checked_rows(index: np.ndarray, table: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """(places in the index, rows of the table) that are in bounds; an index outside is an error unless skipped."""
+
+def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """(places in the index, rows of the table) that are in bounds; an index outside is an error unless skipped.
+
+    The error counts elements of the table's tensor, from the table's start.
+    """
     rows = index.reshape(-1).astype(np.int64)
     inside = (rows >= 0) & (rows < table.shape[0])
     if mode == "error" and not inside.all():
         row = int(rows[~inside][0])
-        width = table[0].size
-        raise IndirectOutOfBounds(index=row * width, size=table.size, row=row, rows=table.shape[0])
+        step = math.prod(table.shape[1:]) if table.on_chip else table.access.dims[0][0]
+        size = math.prod(table.shape) if table.on_chip else table.row
+        raise IndirectOutOfBounds(index=row * step, size=size, row=row, rows=table.shape[0])
     places = np.flatnonzero(inside)
     return places, rows[places]
 
@@ -46,6 +57,11 @@ class RowAddressed(NisaOp):
     @property
     def compute(self) -> DType | None:
         return None
+
+    def table_start(self, values: Sequence[int]) -> int:
+        """Where the table starts in its tensor, for these values of the symbols."""
+        table = getattr(self, self.table_field)
+        return 0 if table.on_chip else table.access.free.at(values)
 
     def iteration(self) -> Iteration:
         rows = self.index.shape[0]                                              # type: ignore[attr-defined]
@@ -93,7 +109,7 @@ class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mne
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
-        places, rows = checked_rows(index, src, self.mode)
+        places, rows = checked_rows(index, self.src, self.mode)
         values = convert(src[rows], self.dst.dtype, self.src.dtype)
         if not before:
             return values
@@ -121,7 +137,7 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
         self.verify_rows(check, "src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
-        places, rows = checked_rows(index, dst, self.mode)
+        places, rows = checked_rows(index, self.dst, self.mode)
         made = dst.copy()
         values = convert(src, self.dst.dtype if self.rmw == "bypass" else FLOAT32, self.src.dtype)
         for place, row in zip(places, rows):        # a sum is rounded once

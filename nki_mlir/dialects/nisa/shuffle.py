@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
-from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
 
 QUADRANT, KEEP, GROUP = 32, 255, 16
 
 
-class GatherOutOfBounds(OutOfBounds):
-    message = "index {index} is out of bounds for size {size}"
+class GatherOutOfBounds(IndirectOutOfBounds):
     why = "a gather reads elements of its own partition, which are that many"
     fix = "correct the indices; nisa.local_gather has num_valid_indices for fewer of them"
 

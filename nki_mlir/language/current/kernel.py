@@ -21,6 +21,7 @@ from nki_mlir.language.current.errors import NkiTypeError, of_core, require, use
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import Specialization, capturing
 from nki_mlir.language.launching import MODES, Decorators
@@ -66,7 +67,8 @@ class Kernel(CoreKernel):
         if not capturing() and os.environ.get("NKI_SIMULATOR") == "1":
             leaves = leaves_of((arguments, keywords), simulator.is_array)
             if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
-                return simulator.simulate(self, arguments, keywords, self.simulation_target)
+                with plain_index_errors():
+                    return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().__call__(*arguments, **keywords)
 
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
@@ -192,7 +194,8 @@ class Simulation:
         return Simulation(self.kernel[cores])
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
+        with plain_index_errors():
+            return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
 
 
 def simulate(kernel: Any) -> Simulation:

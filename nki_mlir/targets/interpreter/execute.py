@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds, RowAddressed
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
@@ -55,7 +56,10 @@ def compile_op(op: Op) -> Runner:
             sources.append(convert(view, compute, dtype) if converts else view)     # type: ignore[arg-type]
         for form in forms:
             sources.append(form_values(form, values, origin, counts).astype(counted, copy=False))
-        result = reference(*sources)
+        try:
+            result = reference(*sources)
+        except IndirectOutOfBounds as error:
+            raise error.counted_from(op.table_start(values) if isinstance(op, RowAddressed) else 0) from None
         results = result if isinstance(result, tuple) else (result,)
         for (at, place, dtype), value in zip(store, results):
             if value is None:
