@@ -20,6 +20,7 @@ from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.activation.domain import evaluate
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
@@ -293,4 +294,4 @@ class ArrayScalars:
 
     @staticmethod
     def activation(name: str, value: Any) -> Any:
-        return ACTIVATIONS[name].numpy(value)
+        return evaluate(ACTIVATIONS[name], value)

@@ -20,6 +20,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
@@ -122,7 +123,13 @@ class EagerBuilder(Builder):
         return super().check_device(op, known) and not self.considering
 
     def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
-        """Run an operation, which ``act`` does; reads of memory that nothing has written are reported."""
+        """Run an operation, which ``act`` does.
+
+        Reads of memory that nothing has written are reported, and values that its function has no table for.
+        """
+        if has_domain(op):
+            within_domain(act, user_location())
+            return
         if not any([type(a) is Tracked and a.left for a in arrays]):
             act()
             return

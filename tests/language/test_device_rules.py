@@ -321,3 +321,54 @@ def test_no_such_level(on, monkeypatch):
                                 "  fix: set it to off, warn or error; unset, broken rules are errors and doubtful ones "
                                 "warnings")
     assert isinstance(error.value, NkiMlirError)
+
+
+# -- domains, which the executors that check find when they run --------------------------------------------------------
+CHECKING = ("eager", "interpreter", "isa")
+
+
+def domain_warnings(executor, body, x):
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always", DeviceRuleWarning)
+        made = run(executor, nki.jit(lambda x: output(body(nl.load(x)))), x)
+    return made, [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+
+
+@pytest.mark.parametrize("executor", CHECKING)
+@pytest.mark.parametrize("name, inside, beyond, domain", [
+    ("sin", 3.14, 3.15, "[-3.14159, 3.14159]"), ("arctan", -1.5, 1.6, "[-1.5708, 1.5708]"),
+    ("log", 1.0, 0.0, "[5.42101e-20, 1.84467e+19]"), ("sqrt", 4.0, -1.0, "[1.20371e-35, 3.32307e+35]"),
+    ("rsqrt", 4.0, 0.0, "[6.46235e-27, 1.58456e+29]")])
+def test_domains(executor, name, inside, beyond, domain):
+    x = np.full((8, 8), inside, np.float32)
+    fn = getattr(nl, name)
+    for body in (fn, lambda t: nisa.activation(fn, t)):
+        made, said = domain_warnings(executor, body, x)
+        assert not said
+        np.testing.assert_allclose(made, getattr(np, name)(x) if name != "rsqrt" else x ** -0.5, rtol=1e-6)
+    x[3, 5] = beyond
+    for body in (fn, lambda t: nisa.activation(fn, t)):
+        _, said = domain_warnings(executor, body, x)
+        assert said == [f"{name} of {beyond:g}, which is outside of its domain, {domain} [NKI-DOMAIN]; bring the values "
+                        "into the domain first"]
+
+
+@pytest.mark.parametrize("executor", CHECKING)
+def test_the_domain_is_that_of_what_goes_into_the_function(executor):
+    x = np.full((8, 8), 4.0, np.float32)
+    assert not domain_warnings(executor, lambda t: nisa.activation(nl.sin, t, scale=0.5), x)[1]
+    assert domain_warnings(executor, lambda t: nisa.activation(nl.sin, t, scale=2.0), x)[1]
+    assert not domain_warnings(executor, nl.cos, x)[1]
+    assert not domain_warnings(executor, nisa.reciprocal, x * 0)[1]
+    assert domain_warnings(executor, lambda t: nisa.activation(nl.reciprocal, t), x * 0)[1]
+
+
+@pytest.mark.parametrize("executor", CHECKING)
+def test_a_domain_at_other_levels(executor, monkeypatch):
+    x = np.full((8, 8), 4.0, np.float32)
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
+    assert not domain_warnings(executor, nl.sin, x)[1]
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
+    with pytest.raises(KernelError, match="sin of 4, which is outside of its domain") as error:
+        domain_warnings(executor, nl.sin, x)
+    assert error.value.at is not None and error.value.at.file == __file__

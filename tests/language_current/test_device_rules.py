@@ -133,3 +133,18 @@ def test_tiles_held_at_once(on):
     said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
     assert said[0].startswith("4 tiles that are held at once take 256000 bytes of each partition, SBUF of trn2 has "
                               "212984: t1 64000 (line ")
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])
+def test_domains(executor):
+    x = np.full((8, 8), 4.0, np.float32)
+
+    def said(body):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", DeviceRuleWarning)
+            made, = on_tiles(executor, body, [((8, 8), nl.float32)], x)
+        np.testing.assert_allclose(made, np.sin(x), rtol=1e-6)
+        return [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+    assert not said(lambda d, t: nisa.tensor_copy(d, nl.sin(t)))                    # which reduces its argument
+    found, = said(lambda d, t: nisa.activation(d, nl.sin, t))
+    assert found.startswith("sin of 4, which is outside of its domain, [-3.14159, 3.14159]")

@@ -55,7 +55,7 @@ EXACT = {
     "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "relu": lambda x: np.maximum(x, 0),
     "square": lambda x: x * x,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "exp": np.exp, "log": np.log,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "arctan": np.arctan, "tanh": np.tanh,
+    "sin": np.sin, "sin_reduced": np.sin, "cos": np.cos, "tan": np.tan, "arctan": np.arctan, "tanh": np.tanh,
     "sigmoid": _logistic,
     "silu": lambda x: _above(x) * _logistic(_above(x)),
     "silu_dx": lambda x: _logistic(_inside(x)) * (1 + _inside(x) * _logistic(-_inside(x))),
@@ -125,7 +125,7 @@ LIMITS = {
     "silu": (-0.0, INF, -0.0), "silu_dx": (0, 1, 0.5), "softplus": (0, INF, math.log(2)), "mish": (-0.0, INF, -0.0),
     "gelu": (-0.0, INF, -0.0), "gelu_dx": (0, 1, 0.5), "gelu_apprx_tanh": (-0.0, INF, -0.0),
     "gelu_apprx_sigmoid": (-0.0, INF, -0.0), "gelu_apprx_sigmoid_dx": (0, 1, 0.5),
-    "erf_dx": (0, 0, 2 / math.sqrt(math.pi)), "sin": (NAN, NAN, -0.0), "cos": (NAN, NAN, 1), "tan": (NAN, NAN, -0.0),
+    "erf_dx": (0, 0, 2 / math.sqrt(math.pi)), "sin": (NAN, NAN, -0.0), "sin_reduced": (NAN, NAN, -0.0), "cos": (NAN, NAN, 1), "tan": (NAN, NAN, -0.0),
     "arctan": (-math.pi / 2, math.pi / 2, -0.0), "rsqrt": (NAN, 0, -INF), "reciprocal": (-0.0, 0, -INF),
 }
 
@@ -167,4 +167,4 @@ def test_names_of_the_assembly() -> None:
     assert ACTIVATIONS["identity"].asm == "copy"
     assert ACTIVATIONS["gelu_apprx_sigmoid_dx"].asm == "gelu_apprx_sigmoid_dx"
     composed = {f.name for f in ACTIVATIONS.values() if not f.native}
-    assert composed == {"floor", "ceil", "trunc", "negative", "cos", "tan"}
+    assert composed == {"floor", "ceil", "trunc", "negative", "sin_reduced", "cos", "tan"}

@@ -32,8 +32,8 @@ ALU_OF = {"addf": "add", "subf": "subtract", "mulf": "multiply", "divf": "divide
           "absf": "abs", "powf": "power", "addi": "add", "subi": "subtract", "muli": "multiply", "andi": "bitwise_and",
           "ori": "bitwise_or", "xori": "bitwise_xor", "absi": "abs",
           "shli": "left_shift", "shrui": "right_shift", "shrsi": "arith_shift_right"}
-ACTIVATION_OF = {"atan": "arctan", **{name: name for name in (
-    "exp", "log", "sin", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
+ACTIVATION_OF = {"atan": "arctan", "sin": "sin_reduced", **{name: name for name in (
+    "exp", "log", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
 FLOAT_PREDICATES = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
 NEGATED_PREDICATES = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
 ORDERED_UNEQUAL, ORDERED, UNORDERED_EQUAL, UNORDERED = 6, 7, 8, 14

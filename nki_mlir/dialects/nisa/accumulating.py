@@ -68,7 +68,7 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
             slope = per_row(next(given), src) if self.slope is not None else np.float32(self.alpha)
             value = np.where(value >= 0, value, slope * value)
         else:
-            value = ACTIVATIONS[self.fn].numpy(np.asarray(value))
+            value = s.activation(self.fn, np.asarray(value))
         return self.results(value, accumulator)
 
     def cycles(self, machine: Machine) -> float:

@@ -76,13 +76,17 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
     invalid(f"{op} takes tiles of one shape, got {list(x.shape)} and {list(y.shape)}")
 
 
+EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the domain of the instruction first
+
+
 def _unary(name: str) -> Callable:
     @token(name)
     def operate(x: Any, dtype: Any = None) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt":
             require(x.buffer is not psum, "nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
-        return low.adopt(ops.unary(name, low.core_view(source), dtype=result_type(dtype, x)), name in VERDICTS)
+        made = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
+        return low.adopt(made, name in VERDICTS)
     operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
 

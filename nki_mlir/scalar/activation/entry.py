@@ -43,6 +43,10 @@ class Activation:
         object.__setattr__(self, "asm", self.asm or self.name)
         ACTIVATIONS[self.name] = self
 
+    @property
+    def is_bounded(self) -> bool:
+        return self.valid_range != (-INFINITY, INFINITY)
+
     def in_range(self, x: np.ndarray) -> np.ndarray:
         """Where the hardware's result for ``x`` is good."""
         low, high = self.valid_range

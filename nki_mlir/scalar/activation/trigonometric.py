@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sine, cosine, tangent and arctangent.
+"""Sine, cosine, tangent and arctangent; ``sin`` is the hardware's, ``sin_reduced`` that of all numbers.
 
 The argument is reduced to [-pi/4, pi/4] in float64 with pi/2 in two parts, which is enough up to 2^48. Beyond it, where
 the step between float32 values is far greater than a period, the C library is called.
@@ -73,6 +73,7 @@ def _expand_arctan(e: "Emitter", x: Any) -> Any:
 
 
 Activation("sin", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, valid_range=(-math.pi, math.pi))
+Activation("sin_reduced", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, native=False)
 Activation("cos", np.cos, lambda e, x: _expand_wave(e, "cos", x, 1), ulp=2, native=False)
 Activation("tan", np.tan, _expand_tan, ulp=4, native=False)
 Activation("arctan", np.arctan, _expand_arctan, ulp=2, valid_range=(-math.pi / 2, math.pi / 2))

@@ -11,6 +11,7 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
+from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
 from nki_mlir.targets.interpreter.unwritten import Uses
@@ -89,6 +90,9 @@ class FunctionCompiler:
         tiles = [self.slot(t.handle) for _, t in read.operands()]
         symbols = [self.slot(s) for s in read.symbols]
         if all(t.on_chip for _, t in read.operands()):
+            if has_domain(read):
+                place = place_of(op)
+                return lambda env: within_domain(lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), place)
             return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
         uses = self.known.get(("uses", key))
         if uses is None:

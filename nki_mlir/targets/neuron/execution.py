@@ -18,6 +18,7 @@ from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
+from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
 from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Uses
@@ -69,7 +70,9 @@ class Executors:
         if id(op) not in self.of_op:
             self.of_op[id(op)] = op, *self.compiled(op)
         _, run, uses = self.of_op[id(op)]
-        if uses is None:
+        if has_domain(op):
+            within_domain(lambda: run(arrays, starts), at)
+        elif uses is None:
             run(arrays, starts)
         else:
             uses.perform(lambda: run(arrays, starts), arrays, starts, at)
