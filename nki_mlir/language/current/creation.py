@@ -43,6 +43,8 @@ def ndarray(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address:
     builder = active("nl.ndarray")
     extents = tuple(whole(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
+    if hasattr(buffer, "memory"):                               # a place that the kernel has made
+        return buffer.view(dtype, extents, name)
     place, kind = region(buffer), dtype_argument(dtype)
     if name:
         used = builder.properties.setdefault("tensor_names", set())

@@ -17,6 +17,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
+from nki_mlir.language.current.bare_names import bare_names
 from nki_mlir.language.current.errors import NkiTypeError, of_core, require, user_location, warn, whole
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
@@ -82,7 +83,8 @@ class Kernel(CoreKernel):
         assert builder is not None
         require(not self.has_grid or self.grid == (1,),
                 f"kernel {self.__name__} is called in a kernel with a grid of its own")
-        return self.func(*arguments, **keywords)
+        with bare_names(self.func):
+            return self.func(*arguments, **keywords)
 
     @staticmethod
     def describe(value: Any) -> tuple[tuple[int, ...], DType]:
@@ -105,7 +107,8 @@ class Kernel(CoreKernel):
                 f"{b.name} is read before anything was written to it: zeros here, NaN in the simulator")
         tensors = [NkiTensor.whole(Storage(p, region, p.dtype)) for p in parameters]
         positional, keywords = bound.with_tensors(tensors)
-        made = self.func(*positional, **keywords)
+        with bare_names(self.func):
+            made = self.func(*positional, **keywords)
         known = builder.properties.get("instruction_names", set())
         for edge in self.options.get("schedule", ()):
             for name in edge:

@@ -36,6 +36,11 @@ class MemoryRegion(enum.Enum):
         from nki_mlir.language.current.creation import ndarray
         return ndarray(shape, dtype, self, name)
 
+    def ptr(self, size: Any, offset: Any = None) -> Any:
+        """``nl.sbuf.ptr(size, offset)`` of release 0.2: a place of that many partitions and bytes."""
+        from nki_mlir.language.current.windows import Window
+        return Window.pointed(self, size, offset)
+
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
 hbm = private_hbm = MemoryRegion.private_hbm

@@ -66,8 +66,10 @@ class NkiTensor(Operators):
         return self.storage.buffer.name
 
     @property
-    def address(self) -> tuple[int, int] | None:
-        return self.storage.address
+    def address(self) -> tuple:
+        """(partition, byte) that the kernel chose, else nothing."""
+        from nki_mlir.language.current.windows import Address
+        return Address.of(self)
 
     @property
     def ndim(self) -> int:
