@@ -12,7 +12,7 @@ from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.movement import CopyOp
-from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
@@ -51,8 +51,9 @@ def num_programs(axes: Any = None) -> int:
 
 
 def program_ndim() -> int:
-    """Dimensions of the grid."""
-    return len(active("nl.program_ndim").grid)
+    """Dimensions of the grid; 0 outside of a kernel."""
+    builder = current.get()
+    return 0 if builder is None else len(builder.grid)
 
 
 def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None) -> Any:

@@ -105,7 +105,7 @@ def test_launches_that_do_not_exist(monkeypatch):
         with pytest.raises(AssertionError, match="1 to 2 cores"):
             kernel[cores]
     with pytest.raises(TypeError, match="one number of cores"):
-        kernel[2, 2]
+        kernel[2.5]
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
     with pytest.raises(AssertionError, match="1 to 1 cores"):
         kernel[2]

@@ -13,7 +13,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import require, whole
 from nki_mlir.language.current.instruction import generation_from, instruction
-from nki_mlir.language.current.regions import is_hbm, sbuf
+from nki_mlir.language.current.regions import sbuf, shared_hbm
 
 
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
@@ -29,14 +29,19 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 @instruction
 def core_barrier(data: Any, cores: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
-    """Wait for the other cores; what was written to ``data`` before is seen by all after."""
+    """Wait for the other cores; what was written to ``data`` before is seen by all after.
+
+    A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
+    """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
     given = cores if isinstance(cores, (tuple, list)) else [cores]
     numbers = sorted({whole(c, "core_barrier cores") for c in given})
     if other_cores("core_barrier", numbers):
         low.is_tensor(data, "core_barrier", "data")
-        require(is_hbm(data.buffer), f"core_barrier data must be in HBM, it is in {data.buffer.value}")
-        emit(CoreBarrierOp, {"data": low.core_view(data)}, cores=tuple(numbers), engine=engine)
+        shared = active("core_barrier").properties["shared_tensors"]
+        ordered = [data] if data.buffer is shared_hbm else shared
+        for tensor in ordered:
+            emit(CoreBarrierOp, {"data": low.core_view(tensor)}, cores=tuple(numbers), engine=engine)
 
 
 @instruction

@@ -39,14 +39,13 @@ class Kernel(CoreKernel):
     must_write: ClassVar[bool] = False
 
     def __getitem__(self, cores: Any) -> Any:
-        try:
-            count = operator.index(cores)
-        except TypeError:
-            raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").located(
-                user_location()) from None
+        """One number of cores; several axes are those of the beta generation, of any size."""
+        grid = extents_of(cores)
         limit = 1 if machine_named(self.platform).generation < 3 else 2
-        require(1 <= count <= limit, f"a kernel is launched on 1 to {limit} cores, got {count}")
-        return self.with_changes(grid=(count,), has_grid=True, specializations={})
+        if len(grid) == 1:
+            require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
+        require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
+        return self.with_changes(grid=grid, has_grid=True, specializations={})
 
     def with_schedule(self, edges: Sequence[Any]) -> Any:
         """The kernel with instructions ordered: ``(name, dependency)`` or ``(name, [dependencies])``."""
@@ -99,13 +98,14 @@ class Kernel(CoreKernel):
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> Any:
         """Run the function's Python on a builder, which is current; what it returns."""
         self.check_annotations(bound)
-        region = regions.shared_hbm if builder.grid == (2,) else regions.private_hbm
+        region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
         if builder.symbolic:
             capture: Any = builder
             capture.first_uses.unwritten = lambda b: warn(
                 f"{b.name} is read before anything was written to it: zeros here, NaN in the simulator")
         tensors = [NkiTensor.whole(Storage(p, region, p.dtype)) for p in parameters]
+        builder.properties["shared_tensors"] = list(tensors)
         positional, keywords = bound.with_tensors(tensors)
         with bare_names(self.func):
             made = self.func(*positional, **keywords)
@@ -141,6 +141,17 @@ class Kernel(CoreKernel):
                         f"{list(shapes[name])}")
 
 
+def extents_of(cores: Any) -> tuple[int, ...]:
+    """The extents of a launch grid: numbers, core markers of the beta generation, and sequences of them."""
+    if isinstance(cores, (tuple, list)) and cores:
+        return tuple(n for c in cores for n in extents_of(c))
+    try:
+        return (operator.index(cores),)
+    except TypeError:
+        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").located(
+            user_location()) from None
+
+
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
     """A returned tensor as the core's view of its buffer, or of a copy where it is a part; ``at`` is the kernel."""
     if tensor.indirection is None:
@@ -160,6 +171,8 @@ def kernel_of(function: Any) -> Kernel:
     """The kernel in whatever decorators are around it; a plain function becomes one."""
     if isinstance(function, Kernel):
         return function
+    if isinstance(function, Simulation):
+        return function.kernel
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
@@ -191,9 +204,9 @@ class Simulation:
     """A kernel (or plain function) as a function on arrays that runs in the simulator, on ``[cores]``."""
 
     def __init__(self, kernel: Any) -> None:
-        self.kernel = jit(kernel)
+        self.kernel = kernel_of(kernel)
 
-    def __getitem__(self, cores: int) -> "Simulation":
+    def __getitem__(self, cores: Any) -> "Simulation":
         return Simulation(self.kernel[cores])
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:

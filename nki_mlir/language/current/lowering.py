@@ -46,7 +46,10 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
                               name=name, attributes=attributes)
     if region is MemoryRegion.shared_hbm:
         buffer.place = user_location()
-    return NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
+    made = NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
+    if region is MemoryRegion.shared_hbm:
+        builder.properties.setdefault("shared_tensors", []).append(made)
+    return made
 
 
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
