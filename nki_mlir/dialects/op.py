@@ -9,7 +9,7 @@ MLIR.
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, get_args, get_origin
@@ -99,7 +99,7 @@ class Op:
     since: ClassVar[int] = 2                    # the generation of the machine that it came with
     queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
-    addressed_by_data: ClassVar[tuple[str, ...]] = ()   # tiles of which data decide the elements that are meant
+    addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
 
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
                           opcode: int = 0, since: int = 2, **kw: Any) -> None:
@@ -187,6 +187,13 @@ class Op:
 
     def iteration(self) -> Iteration:
         raise InternalError(f"{self.full_name()} has no loop form")
+
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        """Which elements of the tile ``addressed_by_data`` an operation without a mask reads or writes.
+
+        ``tiles`` are the operands by name, ``forms`` the values of ``index_forms``.
+        """
+        raise InternalError(f"{self.full_name()} has fixed addresses")
 
     def reference(self, *sources: np.ndarray) -> Any:
         """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out.

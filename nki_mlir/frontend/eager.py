@@ -2,6 +2,7 @@
 """Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
@@ -22,6 +24,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
+from nki_mlir.targets.interpreter.patterns import Pattern, form_values
 from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
 
@@ -31,6 +34,9 @@ class PrivateResult(Exception):
     def __init__(self, place: tuple) -> None:
         super().__init__(place)
         self.place = place
+
+
+CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whether a run is one for its races alone
 
 
 class EagerBuilder(Builder):
@@ -52,6 +58,7 @@ class EagerBuilder(Builder):
         self.considering = False            # the operation that is emitted is to be checked only
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
         self.deeds = 0                      # equal for programs that do the same
+        self.touches.meant = elements_meant
 
     def program_id(self, axis: int) -> int:
         return self.point[axis]
@@ -127,6 +134,10 @@ class EagerBuilder(Builder):
 
         Reads of memory that nothing has written are reported, and values that its function has no table for.
         """
+        if CHECKING.get():
+            if op.name != DevicePrintOp.name:
+                act()
+            return
         if has_domain(op):
             within_domain(act, user_location())
             return
@@ -201,3 +212,14 @@ def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
     if len(programs) > 1:
         judge_programs([program.program() for program in programs], len(programs[0].grid), verdict)
     return verdict
+
+
+def elements_meant(op: Op) -> np.ndarray:
+    """The elements of a buffer that data choose, flat."""
+    operands = {field.name: tile for field, tile in op.operands()}
+    tiles = {name: Pattern(tile).at(tile.handle, ()) for name, tile in operands.items()}
+    extents = op.iteration().extents
+    forms = [form_values(form, (), (0,) * len(extents), extents) for form in op.index_forms()]
+    table = operands[op.addressed_by_data]
+    positions = np.argwhere(op.meant(tiles, forms)).T
+    return Pattern(table).elements(np.asarray(table.handle), (), positions)

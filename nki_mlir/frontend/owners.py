@@ -73,6 +73,9 @@ class Owners:
 
     def places(self, touch: Touch) -> Iterator["Strided | Chosen"]:
         """The elements of a touch: a pattern, or flat indices where conditions choose among them."""
+        if touch.elements is not None:
+            yield self.spread(touch.elements, touch)
+            return
         plain = touch.restriction is None and not touch.conditions
         roots = [*touch.view.partition.symbols, *touch.view.free.symbols]
         if plain and all(s.formula is None for s in roots):
@@ -123,6 +126,11 @@ class Owners:
         holds, flat = np.broadcast_arrays(holds, flat)
         found = np.unique(flat[holds])
         return Chosen((found[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else found)
+
+    def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
+        """Flat elements of the touch's dtype."""
+        scale = touch.view.dtype.itemsize // self.unit
+        return Chosen((elements[:, None] * scale + np.arange(scale)).reshape(-1))
 
     def element(self, at: int) -> tuple[int, int]:
         """(partition, byte in it) of an element by its flat index."""

@@ -49,6 +49,11 @@ class RaceWarning(UserWarning):
 _shown: dict[Any, Any] = {}
 
 
+def checked() -> bool:
+    """Whether races are of interest."""
+    return os.environ.get(VARIABLE) != "off"
+
+
 def report(found: Sequence[KernelError]) -> None:
     """Warn of races, once a line, or raise the first, as the environment asks; repeated work is only warned of."""
     if not found:

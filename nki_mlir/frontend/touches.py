@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_place
@@ -58,7 +60,8 @@ class Restriction:
 class Touch:
     """An operand: which elements an operation reads, writes or adds to. ``symbols`` are those that its mask counts.
 
-    Where data decide which of the elements are meant, it is not ``exact``.
+    Where data decide which of the elements are meant, it is not ``exact``, unless a run has found them: ``elements``
+    are flat, in the buffer.
     """
 
     view: View
@@ -71,6 +74,7 @@ class Touch:
     turn: Turn | None
     at: Location
     epoch: int
+    elements: np.ndarray | None = None
 
     def number_in(self, loop: LoopRun) -> int | None:
         """Which iteration of an enclosing loop it belongs to."""
@@ -81,10 +85,14 @@ class Touch:
 
 
 class Touches:
-    """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one."""
+    """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one.
 
-    def __init__(self, several: bool, place: Callable[[], Location]) -> None:
-        self.several, self.place = several, place
+    ``place(skip)`` is where the kernel is, ``meant`` finds which elements data choose, where these are known.
+    """
+
+    def __init__(self, several: bool, place: Callable[[int], Location], meant: Callable[[Op], np.ndarray] | None = None
+                 ) -> None:
+        self.several, self.place, self.meant = several, place, meant
         self.turn: Turn | None = None
         self.epoch = 0                  # how often the programs have met
         self.loops: list[LoopRun] = []
@@ -126,7 +134,7 @@ class Touches:
             if not shared and (not inside or turn.parallels == (made.parallels if made is not None else 0)):     # type: ignore[union-attr]
                 continue
             if at is None:
-                at, held = self.place(), tuple([s.holds for s in scopes if s.holds is not None])
+                at, held = self.place(5), tuple([s.holds for s in scopes if s.holds is not None])
                 sure = not any([s.may_skip for s in scopes])
                 targets = [v for (k, _), v in zip(op.operands(), views) if k.writes]
                 adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
@@ -145,7 +153,7 @@ class Touches:
            targets: Sequence[View], conditions: tuple[Mask, ...], at: Location) -> Touch:
         """The touch of one operand; ``adds``: the operation combines with what its destinations hold, ``sure``: it
         runs."""
-        fixed, restriction = kind.name not in op.addressed_by_data, None
+        fixed, restriction, elements = kind.name != op.addressed_by_data, None, None
         if op.mask:
             iteration = op.iteration()
             restriction = Restriction(op.mask, iteration.axes[kind.name], iteration.extents)
@@ -155,7 +163,10 @@ class Touches:
             adds &= any(view.same_place(target) for target in targets)
         epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
         counted = tuple(symbols) if restriction is not None else ()
-        return Touch(view, kind.writes, adds, sure and fixed, counted, restriction, conditions, self.turn, at, epoch)
+        if not fixed and self.meant is not None and restriction is None:
+            elements = self.meant(op)
+        exact = sure and (fixed or elements is not None)
+        return Touch(view, kind.writes, adds, exact, counted, restriction, conditions, self.turn, at, epoch, elements)
 
     def met(self, op: Op) -> bool:
         """Whether programs meet at an operation: what comes behind it comes after what they did before it."""

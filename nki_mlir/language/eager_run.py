@@ -6,6 +6,7 @@ the run raises a doubt: a kernel that is refused there for it is refused here, w
 """
 
 from collections.abc import Callable, Container
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,9 +16,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.doubts import REFUSALS, Doubts
-from nki_mlir.frontend.eager import EagerBuilder, PrivateResult, verdict_on
+from nki_mlir.frontend.eager import CHECKING, EagerBuilder, PrivateResult, verdict_on
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import Verdict, report
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, UnknownLevel, Verdict, report
 from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates
@@ -42,7 +43,43 @@ def until_shared(grid: tuple[int, ...], inputs: list[np.ndarray], run: Callable[
                     array[...] = held
 
 
+def check_run(kernel: Any, bound: Bound, inputs: list[np.ndarray]) -> None:
+    """Report the races of a run with these arrays, which stay as they are."""
+    copies = [array.copy() for array in inputs]
+
+    def judge(doubts: Doubts, verdict: Verdict) -> None:
+        report(verdict.races)
+    checking(lambda: until_shared(kernel.grid, copies, lambda found: executed(kernel, bound, copies, found, judge)))
+
+
+def checking(run: Callable[[], Any]) -> None:
+    """A run for the sake of its races: it prints nothing, and what else goes wrong is left to the one that follows."""
+    token = CHECKING.set(True)
+    try:
+        run()
+    except (IterationsMeet, ProgramsMeet, UnknownLevel):
+        raise
+    except Exception:
+        pass
+    finally:
+        CHECKING.reset(token)
+
+
 def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Container[tuple]) -> Any:
+    programs = executed(kernel, bound, inputs, results, partial(ask_capture, kernel, bound))
+    check_written(programs, kernel.location)
+    places = {id(array): k for k, array in enumerate(inputs)}
+    handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
+    if structure is None:
+        written = {places[id(b.handle)] for p in programs for b in p.buffers}
+        handles = [inputs[k] for k in sorted(written)]
+        structure = structure_of_updates(len(handles))
+    return assemble(structure, [given(bound, places, h) for h in handles])
+
+
+def executed(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Container[tuple],
+             judge: Callable[[Doubts, Verdict], None]) -> list[Traced]:
+    """All programs; ``judge`` gets what their run says of scopes, iterations and programs."""
     from nki_mlir.frontend.tracing import Runtime
     from nki_mlir.targets.mesh import run_programs
     shared: list[np.ndarray] = []
@@ -67,17 +104,10 @@ def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Conta
     try:
         programs = run_programs(program, len(points))
     except NkiMlirError:
-        ask_capture(kernel, bound, doubts, Verdict())
+        judge(doubts, Verdict())
         raise
-    ask_capture(kernel, bound, doubts, verdict_on([builders[number] for number in range(len(points))]))
-    check_written(programs, kernel.location)
-    places = {id(array): k for k, array in enumerate(inputs)}
-    handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
-    if structure is None:
-        written = {places[id(b.handle)] for p in programs for b in p.buffers}
-        handles = [inputs[k] for k in sorted(written)]
-        structure = structure_of_updates(len(handles))
-    return assemble(structure, [given(bound, places, h) for h in handles])
+    judge(doubts, verdict_on([builders[number] for number in range(len(points))]))
+    return programs
 
 
 def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, verdict: Verdict) -> None:

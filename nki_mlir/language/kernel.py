@@ -29,7 +29,7 @@ from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.races import report
+from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
@@ -284,9 +284,16 @@ class Kernel:
             return run_eager(self, bound, inputs)
         from nki_mlir.targets.interpreter.unwritten import tracked
         spec = self.specialize(bound)
+        if on != "jit" and spec.captured.verdict.undecided and checked():
+            self.check_run(bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         spec.program(on)(inputs, shared if on == "jit" else [tracked(a, s.name) for a, s in zip(shared, spec.shared)])
         return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
+
+    def check_run(self, bound: Bound, inputs: list[np.ndarray]) -> None:
+        """Report races that only a run can tell, before there is one."""
+        from nki_mlir.language.eager_run import check_run
+        check_run(self, bound, inputs)
 
     def _take(self, result: Result, bound: Bound, inputs: list[np.ndarray], shared: list[np.ndarray]) -> np.ndarray:
         if result.shared is not None:

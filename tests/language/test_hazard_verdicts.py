@@ -390,3 +390,82 @@ def test_quotients_that_meet(on):
         return out
     with pytest.warns(RaceWarning, match=r"out\[0, 0\] is written by iteration 0 .* by iteration 1 "):
         run(on, nki.jit(kernel), X)
+
+
+# -- addresses that data give ------------------------------------------------------------------------------------------
+def scattered_by_programs(x, order):
+    out = nl.ndarray((64, COLUMNS), x.dtype, buffer=nl.shared_hbm)
+    p = nl.program_id(0)
+    rows = nl.load(order[nl.ds(p * 8, 8)])
+    nl.store(out[rows, nl.arange(COLUMNS)[None, :]], nl.load(x[nl.ds(p * 8, 8)]))           # here
+    return out
+
+
+def scattered_by_iterations(x, order):
+    out = nl.ndarray((64, COLUMNS), x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(3):
+        rows = nl.load(order[nl.ds(k * 8, 8)])
+        nl.store(out[rows, nl.arange(COLUMNS)[None, :]], nl.load(x[nl.ds(k * 8, 8)]))       # here
+    return out
+
+
+def gathered_by_programs(x: nt.mutable_tensor, order):
+    p = nl.program_id(0)
+    rows = nl.load(order[nl.ds(p * 8, 8)])
+    tile = nl.load(x[rows, nl.arange(COLUMNS)[None, :]])
+    nl.store(x[nl.ds(p * 8, 8)], tile)                                                      # here
+    return x
+
+
+def columns_by_iterations(x, order):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.zeros(x.shape, x.dtype)
+    for k in nl.affine_range(3):
+        at = nl.load(order[nl.ds(k * 8, 1)])
+        nisa.tensor_copy_dynamic_dst(dst=tile[nl.arange(ROWS)[:, None], at + nl.arange(2)[None, :]],      # here
+                                     src=nl.load(x[:, nl.ds(k * 2, 2)]))
+    nl.store(out, tile)
+    return out
+
+
+APART = np.random.default_rng(0).permutation(64).astype(np.int32)[:24, None] % 64
+TWICE = APART.copy()
+TWICE[17] = TWICE[3]
+OWN = np.arange(24, dtype=np.int32)[::-1].reshape(3, 8)[::-1].reshape(24, 1).copy()
+OTHERS = OWN.copy()
+OTHERS[20] = 2
+PLACES = np.zeros((24, 1), np.int32)
+PLACES[::8, 0] = 4, 30, 6
+OVERLAP = PLACES.copy()
+OVERLAP[16] = 31
+
+
+@pytest.mark.parametrize("function, grid, apart, meeting, where", [
+    (scattered_by_programs, 3, APART, TWICE, rf"out\[{APART[3, 0]}, 0\] is written by program 0 here, and written by program 2"),
+    (scattered_by_iterations, None, APART, TWICE, rf"out\[{APART[3, 0]}, 0\] is written by iteration 0 .* by iteration 2"),
+    (gathered_by_programs, 3, OWN, OTHERS, r"x\[2, 0\] is written by program 0 here, and read by program 2"),
+    (columns_by_iterations, None, PLACES, OVERLAP, r"tile\[0, 31\] is written by iteration 1 .* by iteration 2"),
+], ids=lambda v: getattr(v, "__name__", ""))
+def test_what_data_decide_is_checked_when_it_runs(on, function, grid, apart, meeting, where, monkeypatch):
+    kernel = nki.jit(function)
+    for level in ("warn", "error"):
+        monkeypatch.setenv("NKI_MLIR_RACES", level)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RaceWarning)
+            expected = run("interpreter", kernel, X, apart, grid=grid)
+            np.testing.assert_array_equal(run(on, kernel, X, apart, grid=grid), expected)
+            if on == "jit":                     # takes the kernel's word
+                run(on, kernel, X, meeting, grid=grid)
+                continue
+        with pytest.warns(RaceWarning, match=where) if level == "warn" else pytest.raises(
+                (IterationsMeet, ProgramsMeet), match=where):
+            run(on, kernel, X, meeting, grid=grid)
+
+
+def test_a_check_prints_nothing(capfd):
+    def kernel(x, order):
+        tile = nl.load(x[0:1, 0:1])
+        nl.device_print("x", tile)
+        return scattered_by_programs(x, order)
+    run("interpreter", nki.jit(kernel), X, APART, grid=3)
+    assert capfd.readouterr().out.count("x") == 3

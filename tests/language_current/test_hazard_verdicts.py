@@ -152,3 +152,24 @@ def test_cores_that_add_to_one_place(on):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RaceWarning)
         np.testing.assert_array_equal(run(on, kernel, X, cores=2), 3 * X)
+
+
+def test_what_data_decide_is_checked_when_it_runs(on):
+    def kernel(x, order):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        i, rows = nl.program_id(0), nl.ndarray((8, 1), nl.int32)
+        nisa.dma_copy(rows, order[8 * i:8 * i + 8])
+        tile = nl.load(x[8 * i:8 * i + 8])
+        nisa.dma_copy(out.ap([[COLUMNS, 8], [1, COLUMNS]], vector_offset=rows, indirect_dim=0), tile)
+        return out
+    apart = np.random.default_rng(0).permutation(ROWS).astype(np.int32)[:16, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RaceWarning)
+        got = run(on, kernel, X, apart, cores=2)
+    np.testing.assert_array_equal(got[apart[:, 0]], X[:16])
+    meeting = apart.copy()
+    meeting[12] = meeting[5]
+    if on == "jit":
+        return
+    with pytest.warns(RaceWarning, match=rf"out\[{apart[5, 0]}, 0\] is written by program 0 here, and written by program 1"):
+        run(on, kernel, X, meeting, cores=2)

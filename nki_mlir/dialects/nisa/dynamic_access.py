@@ -5,6 +5,7 @@ The table is a whole buffer ([1, N] in HBM, [P, N] on chip); a pattern gives the
 a row of it, and the index tile moves them: by one value, or by one value for each row.
 """
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -29,7 +30,7 @@ class PatternAddressed(NisaOp):
     is_loop_nest = False
 
     table, moved = "src", "dst"
-    addressed_by_data = ("src",)
+    addressed_by_data = "src"
     start: int
     steps: tuple
     scale: int
@@ -78,6 +79,13 @@ class PatternAddressed(NisaOp):
         rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
         return rows, places, good
 
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        made = np.zeros(tiles[self.table].shape, np.bool_)
+        flat = made.reshape(len(made), -1)
+        rows, places, good = self.addresses(flat, tiles[self.moved].shape, tiles["index"])
+        flat[rows[good], places[good]] = True
+        return made
+
     def lower(self, b: Any) -> None:
         b.keep(self)
 
@@ -116,7 +124,7 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
     index: In
     rmw: str = "bypass"
     table, moved = "dst", "src"
-    addressed_by_data = ("dst",)
+    addressed_by_data = "dst"
 
     def verify(self, check: Any) -> None:
         super().verify(check)
@@ -151,7 +159,8 @@ class ColumnsAddressed(NisaOp):
     """Base of gathering and scattering columns of a tile by offsets that ``group`` partitions share."""
 
     is_loop_nest = False
-    addressed_by_data = ("src",)
+    addressed_by_data = "src"
+    group: int
 
     @property
     def compute(self) -> DType | None:
@@ -170,6 +179,13 @@ class ColumnsAddressed(NisaOp):
         check.one_of("group", GROUPS)
         check.spaces("index", "sbuf")
         check.integers("index")
+
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        made = np.zeros(tiles[self.addressed_by_data].shape, np.bool_)
+        moved = tiles["src" if self.addressed_by_data == "dst" else "dst"]
+        places = shared_offsets(tiles["index"], self.group, moved[0].size)
+        np.put_along_axis(made.reshape(len(made), -1), places, True, 1)
+        return made
 
     def lower(self, b: Any) -> None:
         b.keep(self)
@@ -202,7 +218,7 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
     src: In
     index: In
     group: int = 16
-    addressed_by_data = ("dst",)
+    addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         made = dst.reshape(dst.shape[0], -1).copy()

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise engine instructions: tensor_tensor, tensor_scalar, scalar_tensor_tensor, activation, selections."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_dtype, select_compute
@@ -248,7 +251,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     src: In
     predicate: In
     reverse_pred: bool = False
-    addressed_by_data = ("dst",)
+    addressed_by_data = "dst"
 
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src", "predicate")
@@ -258,6 +261,9 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     @property
     def compute(self) -> DType:
         return select_compute(self.predicate.dtype, self.dst.dtype, self.src.dtype)
+
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        return (tiles["predicate"] == 0) if self.reverse_pred else (tiles["predicate"] != 0)
 
     def body(self, s: Any, dst: Any, src: Any, predicate: Any) -> Any:
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)

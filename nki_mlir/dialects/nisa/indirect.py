@@ -52,7 +52,8 @@ class RowAddressed(NisaOp):
     rows_apart = True
 
     table_field = "src"
-    addressed_by_data = ("src",)
+    addressed_by_data = "src"
+    mode: str
 
     @property
     def compute(self) -> DType | None:
@@ -80,6 +81,11 @@ class RowAddressed(NisaOp):
         check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")               # type: ignore[attr-defined]
         check.rule(moved.shape[0] == self.index.shape[0] and moved.shape[1:] == table.shape[1:],    # type: ignore[attr-defined]
                    f"moves rows of {list(table.shape)} by {self.index.shape[0]} indices, got {list(moved.shape)}")  # type: ignore[attr-defined]
+
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        made = np.zeros(tiles[self.table_field].shape, np.bool_)
+        made[checked_rows(tiles["index"], getattr(self, self.table_field), self.mode)[1]] = True
+        return made
 
     def lower(self, b: Any) -> None:
         b.keep(self)
@@ -126,8 +132,7 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
     index: In
     mode: str = "error"
     rmw: str = "bypass"
-    table_field = "dst"
-    addressed_by_data = ("dst",)
+    table_field = addressed_by_data = "dst"
 
     def verify(self, check: Any) -> None:
         check.one_of("mode", MODES)

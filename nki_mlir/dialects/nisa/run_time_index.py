@@ -6,6 +6,7 @@ row: on chip in each partition by itself, by a DMA transfer over the whole table
 or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those of the dimension.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class RunTimeIndexed(NisaOp):
     is_loop_nest = False
 
     piece, table = "dst", "src"
-    addressed_by_data = ("src",)
+    addressed_by_data = "src"
     position: Linear
     first: Linear
     second: Linear = Linear()
@@ -84,6 +85,16 @@ class RunTimeIndexed(NisaOp):
             raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
         return places, good
 
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        made = np.zeros(tiles[self.table].shape, np.bool_)
+        flat: np.ndarray = made.reshape(1, -1) if self.table_apart else made.reshape(len(made), -1)
+        piece: tuple[int, ...] = tiles[self.piece].shape
+        position, first, second = forms
+        places, good = self.places(piece, flat.shape[1], tiles["offset"], position, first, second)
+        rows = np.zeros(piece, np.int64) if self.table_apart else np.indices(piece, sparse=True)[0]
+        flat[np.broadcast_to(rows, piece)[good], places[good]] = True
+        return made
+
     def lower(self, b: Any) -> None:
         b.keep(self)
 
@@ -124,7 +135,7 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
     src: In
     offset: In
     piece, table = "src", "dst"
-    addressed_by_data = ("dst",)
+    addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = dst.reshape(dst.shape[0], -1).copy()
@@ -182,7 +193,7 @@ class DmaDynamicWriteOp(Transfer, name="dma_dynamic_write", engines=(Engine.GPSI
     offset: In
     rmw: str = "bypass"
     piece, table = "src", "dst"
-    addressed_by_data = ("dst",)
+    addressed_by_data = "dst"
 
     def verify(self, check: Any) -> None:
         check.one_of("rmw", ("bypass", "add"))

@@ -22,6 +22,7 @@ from nki_mlir.language.current.errors import NkiTypeError, of_core, require, use
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.eager_run import checking
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import Specialization, capturing
@@ -70,6 +71,10 @@ class Kernel(CoreKernel):
                 with plain_index_errors():
                     return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().__call__(*arguments, **keywords)
+
+    def check_run(self, bound: Bound, inputs: list[np.ndarray]) -> None:
+        positional, keywords = bound.with_tensors([array.copy() for array in inputs])
+        checking(lambda: simulator.simulate(self, tuple(positional), keywords, self.simulation_target))
 
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         if on == "eager":

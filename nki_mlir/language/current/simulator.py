@@ -19,7 +19,7 @@ from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands, current
-from nki_mlir.frontend.eager import EagerBuilder, verdict_on
+from nki_mlir.frontend.eager import CHECKING, EagerBuilder, verdict_on
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import report
@@ -148,7 +148,8 @@ def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Cal
     common: dict[Any, np.ndarray] = {}
     cores = [core(point=point, common=common) for point in np.ndindex(*kernel.grid)]
     programs = run_programs(lambda number: _run(kernel, cores[number], bound, arrays), len(cores))
-    check_written(programs[0].buffers, cores, kernel.location)
+    if not CHECKING.get():
+        check_written(programs[0].buffers, cores, kernel.location)
     report(verdict_on(cores).races)
     structure, buffers = programs[0].structure, programs[0].buffers
     if structure is not None:
