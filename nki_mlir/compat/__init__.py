@@ -38,6 +38,7 @@ NAMES: dict[str, str | None] = {
     "nki.isa.constants": "nki_mlir.language.current.enums",
     "nki.collectives": "nki_mlir.language.current.collectives",
     "nki.typing": "nki_mlir.language.current.typing",
+    "nki.dtype": "nki_mlir.language.current.dtype",
     "nki.meta": "nki_mlir.language.current.meta",
     "nki.compiler": "nki_mlir.language.current.compiler",
     "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",

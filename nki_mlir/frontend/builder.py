@@ -19,7 +19,7 @@ from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import Iteration, Op, TileField
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.dialects.verifier import verify, verify_mask
-from nki_mlir.frontend.errors import OutsideKernel, SharedHbmInside, UnsupportedMask
+from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.on_chip_memory import OnChipMemory
@@ -172,6 +172,10 @@ class Builder:
                 if not field.writes and field.name in views and views[field.name].shape != shape:
                     views[field.name] = broadcast(views[field.name], shape)
         present = [f for f in cls.tiles if f.name in views]
+        if any([0 in v.shape for v in views.values()]):
+            self.last = None
+            check_empty(present, views)
+            return None
         used = [views[f.name].as_tile() for f in present]
         indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
         symbols: list[Symbol] = []
@@ -303,6 +307,13 @@ class Builder:
             if not symbol.usable():
                 symbol.ask("its loop variable is used after the loop")
         return symbols
+
+
+def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:
+    """An operation with an operand of no elements: nothing is done where it would write such."""
+    if not all(0 in views[f.name].shape for f in fields if f.writes):
+        view = next(v for v in views.values() if 0 in v.shape)
+        raise EmptySubscript(name=view.buffer.name, shape=view.shape)
 
 
 def plain_mask(mask: Any) -> Mask | Literal[False] | None:

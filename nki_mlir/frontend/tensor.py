@@ -18,7 +18,6 @@ from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPart
 from nki_mlir.frontend.errors import (
     BadReshape,
     BlockTensorNotTile,
-    EmptySubscript,
     MaskedView,
     MixedIndexing,
     RankTooSmall,
@@ -170,8 +169,6 @@ class View:
         missing = max(0, 2 - len(dims)) if self.buffer.on_chip else 0       # [n] on chip reads as [n, 1]
         dims += [ONE_MORE] * missing
         shape = tuple([d.count for d in dims])
-        if 0 in shape:
-            raise EmptySubscript(name=self.buffer.name, shape=shape)
         if not (limits or self.limits or self.mask is not None):
             return self.like(partition=partition, free=free, dims=tuple(dims))
         picked = [start.with_axes([step if axis == place else 0 for axis in range(len(dims))], shape)
@@ -185,8 +182,6 @@ class View:
 
     def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "View":
         """Substitute one index per dimension, all of the new shape, which has two axes at least."""
-        if 0 in shape:
-            raise EmptySubscript(name=self.buffer.name, shape=shape)
         partition, free = self.partition, self.free
         steps_p, steps_f = [0] * len(shape), [0] * len(shape)
         limits = []

@@ -81,7 +81,10 @@ class Runtime:
 
     @staticmethod
     def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
-        shape = getattr(annotation(), "annotated_shape", None)
+        try:
+            shape = getattr(annotation(), "annotated_shape", None)
+        except Exception:                       # Python itself does not evaluate it
+            return value
         if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
             raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).located(user_location())
         return value

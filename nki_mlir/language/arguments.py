@@ -13,17 +13,40 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.language.objects import NKIObject
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 
 
 class BadArgument(KernelError, TypeError):
     code = "NKI-ARGUMENT"
     message = "{what}"
     fix = "call the kernel with the arguments its signature asks for"
+
+
+class Described:
+    """A tensor by shape and dtype alone, which may be passed for one: zeros."""
+
+    annotated_shape: tuple[Any, ...]
+    annotated_dtype: Any = None
+
+    def zeros(self) -> np.ndarray:
+        dtype = FLOAT32 if self.annotated_dtype is None else dtype_of(self.annotated_dtype)
+        return np.zeros([int(n) for n in self.annotated_shape], dtype.numpy)
+
+
+def with_arrays(arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of a call with arrays for tensors that are only described."""
+    if not any([isinstance(value, Described) for value in (*arguments, *keywords.values())]):
+        return arguments, keywords
+
+    def made(value: Any) -> Any:
+        return value.zeros() if isinstance(value, Described) else value
+    return tuple(made(a) for a in arguments), {name: made(value) for name, value in keywords.items()}
 
 
 @dataclass(frozen=True)

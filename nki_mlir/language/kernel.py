@@ -32,7 +32,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates, traced
 from nki_mlir.language.surroundings import Surroundings
@@ -175,6 +175,7 @@ class Kernel:
         if capturing():
             return self.inline(arguments, keywords)
         from nki_mlir.language.dispatch import framework_of
+        arguments, keywords = with_arrays(arguments, keywords)
         adapter = framework_of(arguments, keywords)
         if adapter is not None:
             return adapter.call(self, arguments, keywords)

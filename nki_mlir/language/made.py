@@ -34,7 +34,7 @@ class Made:
     def where_written(self) -> Any:
         """The mask on the axes of ``operand``; what it says about axes that are reduced is left out."""
         mask = plain_mask(self.mask)
-        if mask is False or (mask is not None and mask.negated) or not self.is_masked:
+        if self.op is None or mask is False or (mask is not None and mask.negated) or not self.is_masked:
             return mask
         iteration = self.op.iteration()
         terms = list(mask.spread(iteration.extents).terms) if mask is not None else []

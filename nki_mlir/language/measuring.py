@@ -14,6 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.files import write_file
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 
 SOURCE = "estimated from the cost formulas of the instructions; not measured on a device"
@@ -60,6 +61,7 @@ class MeasuredKernel(Kernel):
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
+        arguments, keywords = with_arrays(arguments, keywords)
         for folder in self.folders():
             folder.mkdir(parents=True, exist_ok=True)
         made = super().__call__(*arguments, **keywords)

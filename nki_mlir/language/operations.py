@@ -87,11 +87,19 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     if destination is not None:
         emit(cls, {"dst": destination, **views}, mask, **attributes)
         return destination
+    if 0 in shape:
+        return empty_tile(shape, dtype, space)
     result = new_tensor(shape, dtype, space)
     emit(cls, {"dst": result, **views}, mask, **attributes)
     builder = active()
     builder.properties["made"] = Made(result, result, builder.last, cls, views, mask, attributes, explicit_dtype)
     return result
+
+
+def empty_tile(shape: tuple[int, ...], dtype: Any, space: str) -> Any:
+    """What is computed of an empty part of a tensor."""
+    whole = new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
+    return whole.like(dims=tuple(d._replace(count=n) for d, n in zip(whole.dims, shape)))
 
 
 # -- computing ---------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.regions import MemoryRegion, region_of
 from nki_mlir.language.run_time_index import DynamicIndex, DynamicView, PlainDynamicCopy
+from nki_mlir.language.view_methods import ViewMethods
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -40,7 +41,7 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 
-class Tensor(View):
+class Tensor(ViewMethods, View):
     """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
 
     __slots__ = ("__weakref__",)
@@ -104,8 +105,12 @@ class Tensor(View):
         return creation.located(self.subscript, items)
 
     def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":       # type: ignore[override]
-        """Another shape of the same elements, no data moved. ``par_dim(n)`` marks the partition dimension."""
-        wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the
+        partition dimension."""
+        if keywords.get("dtype") is not None:
+            return self.view(keywords.pop("dtype")).reshape(*shape, **keywords)
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        wanted = keywords.get("shape", keywords.get("new_shape", wanted))
         extents, partition_dim = creation.plain_shape(wanted)
         known = -(np.prod([n for n in extents], dtype=int))
         if known > 0:                                       # one extent was -1
@@ -125,9 +130,10 @@ class Tensor(View):
             raise BadNewAxis(axis=axis, rank=rank).located(user_location())
         return self.with_unit_dims(placed, rank)      # type: ignore[return-value]
 
-    def view(self, dtype: Any) -> "Tensor":
-        """The same bytes as another dtype; the last dimension scales with the item sizes."""
-        return creation.located(self.reinterpreted, creation.located_dtype(dtype))
+    def view(self, dtype: Any, shape: Any = None) -> "Tensor":
+        """The same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        made = creation.located(self.reinterpreted, creation.located_dtype(dtype))
+        return made if shape is None else made.reshape(shape)
 
     def astype(self, dtype: Any) -> "Tensor":
         """A copy in another dtype."""

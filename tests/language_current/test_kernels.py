@@ -277,12 +277,25 @@ def test_schedules():
             nki.simulate(made.with_schedule(edges))(x)
 
 
-def test_annotated_parameters():
-    def kernel(x: nt.tensor[4, 4]):
+def test_annotated_parameters(on):
+    """Annotations of parameters change nothing."""
+    def kernel(x: nt.tensor[4, 4], y: nt.tensor[[8192, 4096], nl.bfloat16], flag: nki.dtype = None):
         return doubled(x)
-    nki.simulate(kernel)(numbers(4, 4))
-    with pytest.raises(AssertionError, match="annotated"):
-        nki.simulate(kernel)(numbers(4, 5))
+    for x in (numbers(4, 4), numbers(4, 5)):
+        np.testing.assert_array_equal(nki.jit(kernel).on(on)(x, x), 2 * x)
+        np.testing.assert_array_equal(nki.simulate(kernel)(x, y=x), 2 * x)
+
+
+def test_tensors_that_are_described_by_shape_and_dtype(on):
+    """In place of arrays: what kernels that are only measured are called with."""
+    def kernel(x):
+        assert x.shape == (128, 32) and x.dtype == nl.bfloat16
+        out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+    described = nt.tensor[[128, 32], nl.bfloat16]
+    for made in (nki.jit(kernel).on(on)(described), nki.jit(kernel).on(on)(x=described), nki.simulate(kernel)(described)):
+        np.testing.assert_array_equal(made, np.zeros((128, 32), np.float32))
 
 
 def test_a_users_assertion_keeps_its_message(on):

@@ -179,7 +179,8 @@ from nki.isa import sendrecv, oob_mode
 from nki.isa.constants import dge_mode
 from nki.collectives import ReplicaGroup
 from nki.compiler.kernel_builder import compile_kernel
-import nki.compiler, nki.meta
+import nki.compiler, nki.dtype, nki.meta
+assert nki.dtype.bfloat16 == nl.bfloat16
 assert nki.dtype and nki.tensor.zeros and nki.meta.tensor and nt.mutable_tensor and oob_mode is nisa.oob_mode
 import sys
 assert not any(m.startswith("torch_mlir") for m in sys.modules)

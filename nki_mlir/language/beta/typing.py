@@ -6,16 +6,21 @@ from typing import Any
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language.arguments import Described
 from nki_mlir.language.beta.calls import shown
 from nki_mlir.language.do_while import Unconditional
 
 
-class tensor:
-    """``tensor[d0, d1]``: on a variable, the shape its value must have."""
+class tensor(Described):
+    """``tensor[d0, d1]``: on a variable, the shape its value must have. ``tensor[[d0, d1], dtype]`` may be an argument.
+    """
 
     def __class_getitem__(cls, dims: Any) -> "tensor":
-        made = cls()
-        made.annotated_shape = dims if isinstance(dims, tuple) else (dims,)     # type: ignore[attr-defined]
+        made, dims = cls(), dims if isinstance(dims, tuple) else (dims,)
+        if isinstance(dims[0], (tuple, list)):
+            made.annotated_dtype = dims[1] if len(dims) > 1 else None
+            dims = tuple(dims[0])
+        made.annotated_shape = dims
         return made
 
 

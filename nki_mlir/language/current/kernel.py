@@ -102,7 +102,6 @@ class Kernel(CoreKernel):
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> Any:
         """Run the function's Python on a builder, which is current; what it returns."""
-        self.check_annotations(bound)
         region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
         if builder.symbolic:
@@ -134,16 +133,6 @@ class Kernel(CoreKernel):
         if not made.buffers:
             warn("the kernel returns no tensor and writes none of its parameters", self.location)
         return made
-
-    def check_annotations(self, bound: Bound) -> None:
-        """Parameters annotated ``nt.tensor[shape]`` have that shape."""
-        shapes = {s.name: s.shape for s in bound.specs}
-        for name, annotation in getattr(self.func, "__annotations__", {}).items():
-            wanted = getattr(annotation, "annotated_shape", None)
-            if wanted is not None and name in shapes:
-                require(tuple(shapes[name]) == tuple(wanted),
-                        f"parameter {name} is annotated tensor{list(wanted)}, the argument has shape "
-                        f"{list(shapes[name])}")
 
 
 def extents_of(cores: Any) -> tuple[int, ...]:

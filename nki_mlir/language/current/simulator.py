@@ -24,7 +24,7 @@ from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import report
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.language.arguments import Bound, map_leaves
+from nki_mlir.language.arguments import Bound, map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid, of_core, warn
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.language.eager_run import until_shared
@@ -122,7 +122,7 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     A kernel that returns nothing gives those with ``updates``, else None.
     """
     grid = kernel.grid
-    bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
+    bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
     given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
