@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import FLOAT32, INT32, UINT32, DType, convert, promote, weak
+from .dtypes import FLOAT32, INT32, UINT32, DType, Whole, convert, promote, weak
 
 Array = np.ndarray
 
@@ -113,24 +113,32 @@ class Operand:
         return cls(value, weak(value), True)
 
 
-def binary(name: str, a: Operand, b: Operand) -> Array:
-    """``a (name) b``, not yet rounded to the type of its destination.
+def whole(a: Operand, b: Operand) -> tuple[Array, Array, DType] | None:
+    """Two operands as 32-bit integers of one type, or nothing: a number that is whole has the type beside it."""
+    types = [o.dtype for o in (a, b) if not o.constant]
+    if not types or any(t is not types[0] for t in types) or types[0] not in (INT32, UINT32):
+        return None
+    limits = np.iinfo(types[0].numpy)
+    if any(o.constant and not (float(o.values).is_integer() and limits.min <= o.values <= limits.max) for o in (a, b)):
+        return None
+    return a.values.astype(np.int64), b.values.astype(np.int64), types[0]
 
-    Sums, differences and products of integers whose common type is one are exact, of 32 bits (decisions: 32-bit
-    integers); what is beyond these begins anew.
-    """
+
+def binary(name: str, a: Operand, b: Operand) -> Any:
+    """``a (name) b``, not yet rounded to the type of its destination (decisions: 32-bit integers)."""
     with np.errstate(all="ignore"):
         if name in BITS:
             common = b.dtype if a.constant else a.dtype if b.constant else promote(a.dtype, b.dtype)
             common = UINT32 if common.kind == "float" else common
             x, y = (o.values.astype(np.int64) for o in (a, b))
             return wrapped(on_bits(name, x, y, 8 * common.itemsize), common)
-        if name in EXACT and promote(a.dtype, b.dtype).kind != "float":
-            total = EXACT[name](a.values.astype(np.uint64), b.values.astype(np.uint64))
-            return total.astype(np.uint32 if promote(a.dtype, b.dtype) == UINT32 else np.int32)
         if name == "bypass":
             return a.values
-        return BINARY[name](widened(a.values), widened(b.values))
+        single = BINARY[name](widened(a.values), widened(b.values))
+        if name in EXACT and (integers := whole(a, b)) is not None:
+            x, y, kind = integers
+            return Whole(wrapped(EXACT[name](x, y), kind), single)
+        return single
 
 
 # -- one operand -------------------------------------------------------------------------------------------------------
@@ -164,18 +172,19 @@ def _silu_dx(x: Array) -> Array:
     return s * (1 + _times(x, 1 - s))
 
 
+# (1 + tanh(u)) / 2 is the sigmoid of 2 u; of rsqrt the root is rounded before the quotient (decisions).
 UNARY: dict[str, Callable[[Array], Array]] = {
     "copy": lambda x: x, "identity": lambda x: x, "square": lambda x: x * x, "sigmoid": _sigmoid,
     "relu": lambda x: maximum(x, np.float64(0)), "gelu": lambda x: _times(x, _distribution(x)),
     "gelu_dx": lambda x: _distribution(x) + _times(x, _density(x)),
-    "gelu_apprx_tanh": lambda x: _times(x, 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))),
+    "gelu_apprx_tanh": lambda x: _times(x, _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
     "gelu_apprx_sigmoid": lambda x: _times(x, _sigmoid(1.702 * x)),
     "gelu_apprx_sigmoid_dx": lambda x: _sigmoid(1.702 * x) * (1 + _times(1.702 * x, 1 - _sigmoid(1.702 * x))),
     "silu": lambda x: _times(x, _sigmoid(x)), "silu_dx": _silu_dx, "tanh": np.tanh, "softplus": _softplus,
     "mish": lambda x: _times(x, np.tanh(_softplus(x))), "erf": _erf,
     "erf_dx": lambda x: 2 / np.sqrt(np.pi) * np.exp(-x * x), "exp": np.exp, "sign": np.sign, "abs": np.abs,
     "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "arctan": np.arctan, "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "negative": lambda x: -x, "floor": np.floor,
+    "rsqrt": lambda x: 1 / np.sqrt(x).astype(np.float32), "reciprocal": lambda x: 1 / x, "negative": lambda x: -x, "floor": np.floor,
     "ceil": np.ceil, "trunc": np.trunc, "logical_not": lambda x: (x == 0).astype(np.float64),
 }
 

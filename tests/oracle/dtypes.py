@@ -76,13 +76,23 @@ def round_to_tfloat32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
 
 
-def convert(values: np.ndarray, dtype: DType) -> np.ndarray:
+class Whole:
+    """A result of integer arithmetic: as such to 32-bit integers, what float32 gives to others (decisions: 32 bits)."""
+
+    def __init__(self, integers: np.ndarray, single: np.ndarray) -> None:
+        self.integers, self.single = integers, single
+
+    def to(self, dtype: DType) -> np.ndarray:
+        return self.integers if dtype.name in ("int32", "uint32") else self.single
+
+
+def convert(values: Any, dtype: DType) -> np.ndarray:
     """Values as elements of a type: rounded to nearest even; to integers saturating, NaN to 0 (beta 3.5).
 
     Integers of the range of the type stay what they are. Others, and all that become floats, pass through float32,
     in which the engines compute.
     """
-    values = np.asarray(values)
+    values = np.asarray(values.to(dtype) if isinstance(values, Whole) else values)
     if dtype.kind == "bool":
         return values != 0
     if dtype.kind == "int":

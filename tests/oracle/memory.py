@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .dtypes import DType, convert, dtype_of
+from .dtypes import DType, Whole, convert, dtype_of
 from .program import Access, OutOfBounds, current, line
 from .subscripts import Subscript, is_mask
 
@@ -238,7 +238,7 @@ class View:
         """Put values, converted to the view's type, to the places that a mask leaves."""
         chosen = self.looked_at(mask)
         self.check_bounds(chosen)
-        values = np.broadcast_to(convert(np.asarray(values), self.dtype), self.shape)
+        values = np.broadcast_to(convert(values, self.dtype), self.shape)
         index = self.index if chosen is None else self.index[chosen]
         self.storage.elements(self.dtype)[index] = values if chosen is None else values[chosen]
         self.storage.note(index, self.dtype, writes=True, accumulates=accumulates)
@@ -267,12 +267,13 @@ class Pending:
     """A result before it is rounded: what an assignment to a declared tensor writes, where it is the first use of the
     result (beta 5.4, decisions: ``declared[...] = op(...)``)."""
 
-    values: np.ndarray
+    values: np.ndarray | Whole
     mask: np.ndarray | None = None
     combine: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None    # with what is there already
 
     def put(self, target: View) -> None:
-        values, mask = stretched(self.values, target), stretched(self.mask, target)
+        values = self.values.to(target.dtype) if isinstance(self.values, Whole) else self.values
+        values, mask = stretched(values, target), stretched(self.mask, target)
         if self.combine is not None:
             values = np.where(target.written(), self.combine(target.read(mask, True, True), values), values)
         target.write(values, mask, accumulates=self.combine is not None)
@@ -293,12 +294,16 @@ def stretched(values: Any, target: View) -> Any:
 
 def fresh(kind: type[View], values: Any, dtype: DType, mask: Any = None, explicit: bool = False,
           space: str = SBUF, combine: Any = None) -> Any:
-    """A new tile with a result. ``explicit``: the kernel named the type, so that it is rounded to it in any case."""
-    values = np.asarray(values)
+    """A new tile with a result. ``explicit``: the kernel named the type, so that it is rounded to it in any case.
+
+    What a mask left out is undefined, yet reading it is no mistake (beta 12, row 4): here it is 0.
+    """
     rounded = convert(values, dtype)
-    mask = None if mask is None else np.broadcast_to(np.asarray(mask, bool), values.shape)
-    tile = allocate(kind, values.shape, dtype, space, f"result of line {line()}")
+    mask = None if mask is None else np.broadcast_to(np.asarray(mask, bool), rounded.shape)
+    tile = allocate(kind, rounded.shape, dtype, space, f"result of line {line()}")
     tile.write(rounded, mask)
+    tile.storage.written[:] = True
+    values = values if isinstance(values, Whole) else np.asarray(values)
     tile.pending = Pending(rounded if explicit else values, mask, combine)
     return tile
 

@@ -89,8 +89,9 @@ def finfo(dtype: Any) -> Any:
     return SimpleNamespace(min=float(limits.min), max=float(limits.max), eps=float(limits.eps), bits=limits.bits)
 
 
-def static_cast(x: Any, dtype: Any) -> Any:
-    """A number or an array as elements of a type, outside of kernels too."""
+def static_cast(x: Any = None, dtype: Any = None, *, arr: Any = None, input_data: Any = None) -> Any:
+    """A number or an array as elements of a type, outside of kernels too. Releases name the first parameter apart."""
+    x = next(v for v in (x, arr, input_data) if v is not None)
     if running() and hasattr(x, "storage"):
         return x.astype(dtype)
     made = convert(np.asarray(x), dtype_of(dtype))

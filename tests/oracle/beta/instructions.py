@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic import BITS, Operand, binary, operator, unary, widened
-from ..dtypes import FLOAT32, INT32, dtype_of
+from ..dtypes import FLOAT32, Whole, dtype_of
 from ..memory import View
 from ..program import current
 from .elementwise import type_of
@@ -21,16 +21,26 @@ from .tensors import active_of, operands, result
 ONE_OPERAND = {"rsqrt", "abs", "reciprocal", "logical_not", "invert", "sqrt", "exp", "square", "copy", "identity"}
 
 
-def step(op: Any, a: Operand, b: Operand | None, reverse: bool = False) -> Operand:
-    """One operation of a chain: its value keeps being float32, or an exact integer."""
+def step(op: Any, a: Operand, b: Operand | None, reverse: bool = False) -> Any:
+    """One operation of a chain."""
     name = operator(op)
     if name in ONE_OPERAND or b is None:
-        values = unary(name, a)
-    else:
-        values = binary(name, *((b, a) if reverse else (a, b)))
-    if name in BITS or name == "invert":
-        return Operand(values, dtype_of(values.dtype))
-    return Operand(values, INT32 if values.dtype.kind == "i" else FLOAT32)
+        return unary(name, a)
+    return binary(name, *((b, a) if reverse else (a, b)))
+
+
+def chain(a: Operand, *steps: tuple[Any, Operand | None, bool]) -> Any:
+    """Operations one after the other, rounded at the end: in float32 or on bits, and as integers if all steps are."""
+    single, exact = a, True
+    integers = a
+    for op, b, reverse in steps:
+        made = step(op, single, b, reverse)
+        single = Operand(made.single, FLOAT32) if isinstance(made, Whole) else Operand(
+            made, dtype_of(made.dtype) if operator(op) in BITS or operator(op) == "invert" else FLOAT32)
+        made = step(op, integers, b, reverse) if exact else None
+        exact = isinstance(made, Whole)
+        integers = Operand(made.integers, dtype_of(made.integers.dtype)) if isinstance(made, Whole) else integers
+    return Whole(integers.values, single.values) if exact else single.values
 
 
 def beside(data: Any, other: Any) -> Any:
@@ -44,7 +54,7 @@ def beside(data: Any, other: Any) -> Any:
 def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None,
                   **_: Any) -> Any:
     active, (a, b), _shape = operands((data1, data2), mask)
-    return result(step(op, a, b).values, type_of(data1, data2), active, dtype)
+    return result(step(op, a, b), type_of(data1, data2), active, dtype)
 
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
@@ -52,26 +62,25 @@ def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op
     """``(data op0 operand0) op1 operand1``; reversed, the sides change."""
     values = (data, *(beside(data, o) for o in (operand0, operand1) if o is not None))
     active, read, _shape = operands(values, mask, data.shape)
-    made = step(op0, read[0], read[1] if operand0 is not None else None, reverse0)
+    steps = [(op0, read[1] if operand0 is not None else None, reverse0)]
     if op1 is not None:
-        made = step(op1, made, read[-1] if operand1 is not None else None, reverse1)
-    return result(made.values, data.dtype, active, dtype)
+        steps.append((op1, read[-1] if operand1 is not None else None, reverse1))
+    return result(chain(read[0], *steps), data.dtype, active, dtype)
 
 
 def scalar_tensor_tensor(*, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
                          reverse1: bool = False, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     active, (a, b, c), _shape = operands((data, beside(data, operand0), operand1), mask, data.shape)
-    made = step(op1, step(op0, a, b, reverse0), c, reverse1)
-    return result(made.values, type_of(data, operand1), active, dtype)
+    return result(chain(a, (op0, b, reverse0), (op1, c, reverse1)), type_of(data, operand1), active, dtype)
 
 
 def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: bool = False,
                          dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     """``tile = data op0 operand0``; ``reduce_res`` gets its rows reduced, before they are rounded."""
     active, (a, b), _shape = operands((data, beside(data, operand0)), mask, data.shape)
-    made = step(op0, a, b, reverse0)
-    rows, left = reduce_rows(operator(reduce_op), widened(made.values), active)
-    tile = result(made.values, data.dtype, active, dtype)
+    values = widened(step(op0, Operand(widened(a.values), FLOAT32), b, reverse0))
+    rows, left = reduce_rows(operator(reduce_op), values, active)
+    tile = result(values, data.dtype, active, dtype)
     reduce_res.write(rows.reshape(reduce_res.shape), None if left is None else left.reshape(reduce_res.shape))
     return tile
 
@@ -111,9 +120,9 @@ def tensor_tensor_scan(data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
     state = start(initial, P)
     made = np.zeros((P, N), np.float32)
     for i in range(N):
-        new = step(op0, Operand(x[:, i], FLOAT32), Operand(state, FLOAT32), reverse0)
-        new = step(op1, new, Operand(y[:, i], FLOAT32), reverse1)
-        state = np.where(left[:, i], widened(new.values), state)
+        new = chain(Operand(x[:, i], FLOAT32), (op0, Operand(state, FLOAT32), reverse0),
+                    (op1, Operand(y[:, i], FLOAT32), reverse1))
+        state = np.where(left[:, i], widened(new), state)
         made[:, i] = state
     return result(made.reshape(shape), type_of(data0, data1), active, dtype)
 
@@ -137,8 +146,9 @@ def tensor_scalar_cumulative(*, src: Any, dst: Any, op0: Any, op1: Any, imm0: An
     state = registers[:P] if command == "reduce" else start(imm1 if command == "load_reduce" else begin, P)
     factor, made = start(imm0, P), np.zeros((P, N), np.float32)
     for i in range(N):
-        new = step(op1, step(op0, Operand(x[:, i], FLOAT32), Operand(factor, FLOAT32)), Operand(state, FLOAT32))
-        state = np.where(left[:, i], widened(new.values), state)
+        new = chain(Operand(x[:, i], FLOAT32), (op0, Operand(factor, FLOAT32), False),
+                    (op1, Operand(state, FLOAT32), False))
+        state = np.where(left[:, i], widened(new), state)
         made[:, i] = state
     registers[:P] = state
     dst.write(made.reshape(dst.shape), None if active is None else active.reshape(dst.shape))
@@ -217,7 +227,7 @@ def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any
     """x where its place in the row lies within both bounds, else the least float32; the rows' maximum in registers."""
     active, (a, low, high), shape = operands((on_true_tile, bound0, bound1), mask, on_true_tile.shape)
     place = np.float32(range_start) + np.arange(prod(shape[1:]), dtype=np.float32).reshape(1, *shape[1:])
-    within = [step(op, Operand(place, FLOAT32), bound).values != 0 for op, bound in ((comp_op0, low), (comp_op1, high))]
+    within = [step(op, Operand(place, FLOAT32), bound) != 0 for op, bound in ((comp_op0, low), (comp_op1, high))]
     values = np.where(within[0] & within[1], widened(a.values), np.finfo(np.float32).min)
     rows = accumulate("vector", reduce_cmd, operator(reduce_op), -np.inf, values, active)
     write_rows(reduce_res, rows, active)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import arithmetic
-from ..dtypes import dtype_of
+from ..dtypes import Whole, convert, dtype_of
 from ..memory import HBM, PSUM, SBUF, View, allocate
 from ..program import current
 from .indexing import shape_without_marks
@@ -166,8 +166,8 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
     active, (a,), _shape = operands((x,), mask)
     name, default = arithmetic.operator(op), a.dtype if dtype is None else dtype_of(dtype)
     made = result(a.values, default, active, dtype)
-    made.pending.combine = lambda old, new: arithmetic.binary(name, arithmetic.Operand(old, default),
-                                                             arithmetic.Operand(new, default))
+    made.pending.combine = lambda old, new: convert(
+        arithmetic.binary(name, arithmetic.Operand(old, default), arithmetic.Operand(new, default)), default)
     return made
 
 
@@ -186,9 +186,10 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
             both = {"maximum": np.maximum, "minimum": np.minimum}[name](total, b.values)
         else:
             both = arithmetic.binary(name, arithmetic.Operand(total, a.dtype), b)
+            both = both.integers if isinstance(both, Whole) else both
         total = np.where(left, np.where(begun, both, b.values), total).astype(both.dtype)
         begun = begun | left
-    return result(total + 0 if name in ("maximum", "minimum") else total, a.dtype, active, dtype)
+    return result(total + 0 if len(members) > 1 else total, a.dtype, active, dtype)
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None, **_: Any) -> None:
