@@ -60,6 +60,8 @@ def dtype_of(value: Any) -> DType:
         return FLOAT32
     if value is int:
         return INT32
+    if isinstance(value, np.dtype) and value.metadata and "nki" in value.metadata:
+        return DTYPES[value.metadata["nki"]]        # arrays of tfloat32 are of float32, marked
     name = value if isinstance(value, str) else getattr(value, "name", None)
     if name is None or not isinstance(name, str):
         name = np.dtype(value).name

@@ -32,7 +32,6 @@ class Storage:
         self.accesses: list[Access | None] = [None]
         self.declared = current().path
         self.shape: tuple[int, ...] = (count,)
-        self.looked_at = False
 
     def elements(self, dtype: DType) -> np.ndarray:
         return self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
@@ -56,6 +55,7 @@ class Storage:
 
     def note(self, index: np.ndarray, dtype: DType, writes: bool, accumulates: bool = False) -> None:
         """Record an access to elements, and report what it must not meet."""
+        current().actions += 1
         if not index.size:
             return
         access = current().access(accumulates)
@@ -222,7 +222,6 @@ class View:
         """The elements at the places that a mask leaves, 0 at the others."""
         chosen = self.looked_at(mask)
         self.check_bounds(chosen)
-        self.storage.looked_at = True
         elements = self.storage.elements(self.dtype)
         index = self.index if chosen is None else self.index[chosen]
         if not quietly:
@@ -244,14 +243,13 @@ class View:
         self.storage.note(index, self.dtype, writes=True, accumulates=accumulates)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """``view[...] = value``: a result that nothing has looked at is rounded here alone, another value is copied."""
+        """``view[...] = value``: a result that was made just before is rounded here alone, another value is copied."""
         target = self[key]
         if not isinstance(value, View):
             target.write(value)
         elif value.storage is target.storage and np.array_equal(value.index, target.index):
             pass                        # what an update in place gave back
-        elif value.pending is not None and not value.storage.looked_at:
-            value.storage.looked_at = True
+        elif value.pending is not None and value.pending.action == current().actions:
             value.pending.put(target)
         else:
             target.write(stretched(value.read(), target), stretched(value.active, target))
@@ -264,12 +262,13 @@ class View:
 
 @dataclass
 class Pending:
-    """A result before it is rounded: what an assignment to a declared tensor writes, where it is the first use of the
-    result (beta 5.4, decisions: ``declared[...] = op(...)``)."""
+    """A result before it is rounded: what an assignment to a declared tensor writes, where that is the next thing that
+    happens (beta 5.4, decisions: ``declared[...] = op(...)``)."""
 
     values: np.ndarray | Whole
-    mask: np.ndarray | None = None
-    combine: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None    # with what is there already
+    mask: np.ndarray | None
+    combine: Callable[[np.ndarray, np.ndarray], np.ndarray] | None      # with what is there already
+    action: int                         # what the program had done when it was made
 
     def put(self, target: View) -> None:
         values = self.values.to(target.dtype) if isinstance(self.values, Whole) else self.values
@@ -304,7 +303,7 @@ def fresh(kind: type[View], values: Any, dtype: DType, mask: Any = None, explici
     tile.write(rounded, mask)
     tile.storage.written[:] = True
     values = values if isinstance(values, Whole) else np.asarray(values)
-    tile.pending = Pending(rounded if explicit else values, mask, combine)
+    tile.pending = Pending(rounded if explicit else values, mask, combine, current().actions)
     return tile
 
 

@@ -103,6 +103,7 @@ class Program:
     path: tuple[Step, ...] = ()
     state: dict[str, Any] = field(default_factory=dict)         # registers, generators of random numbers
     counts: dict[Any, int] = field(default_factory=dict)
+    actions: int = 0                    # accesses to memory so far
 
     def count(self, what: Any) -> int:
         """How often this program came to something before."""
