@@ -17,10 +17,10 @@ class Made:
 
     result: Any
     operand: Any
-    op: Any                     # None where the mask was false everywhere
+    op: Any                     # the last one by then: its own, or one before it where the mask is False
     cls: Any
     views: dict[str, Any]
-    mask: Any
+    mask: Any                   # False where it was false everywhere
     attributes: dict[str, Any]
     explicit_dtype: bool
     dropped: tuple[int, ...] = ()

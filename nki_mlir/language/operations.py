@@ -90,9 +90,10 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     if 0 in shape:
         return empty_tile(shape, dtype, space)
     result = new_tensor(shape, dtype, space)
-    emit(cls, {"dst": result, **views}, mask, **attributes)
+    happens = emit(cls, {"dst": result, **views}, mask, **attributes) is not None
     builder = active()
-    builder.properties["made"] = Made(result, result, builder.last, cls, views, mask, attributes, explicit_dtype)
+    builder.properties["made"] = Made(result, result, builder.last, cls, views, mask if happens else False, attributes,
+                                      explicit_dtype)
     return result
 
 

@@ -67,6 +67,23 @@ def test_what_is_masked_out_stays(on, name):
     check(on, kernel, np.where(held, inside, 7).astype(np.float32), X, C, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_mask_that_leaves_nothing(on, name):
+    """Also where that is known without running: the operation before it is another one, of another shape."""
+    operation, inside = OPERATIONS[name]
+
+    @nki.jit
+    def kernel(x, c):
+        p, f = nl.mgrid[0:16, 0:8]
+        kept = nl.full(inside.shape, 7, nl.float32)
+        out = nl.ndarray(inside.shape, nl.float32, buffer=nl.shared_hbm)
+        tile, column = nl.load(x), nl.load(c)
+        kept[...] = operation(tile, (p < 0) & (f >= 2), column)
+        nl.store(out, kept)
+        return out
+    check(on, kernel, np.full(inside.shape, 7, np.float32), X, C)
+
+
 def filled(body, shape, dtype=np.float32):
     """A kernel whose result is 7 where ``body(result, *tensors)`` does not write it."""
     @nki.jit
