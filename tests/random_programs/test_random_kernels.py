@@ -24,7 +24,9 @@ from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 
 from ..language.generated import kernel_from_text
+from ..oracle import beta as beta_evaluator
 from ..oracle import current as oracle
+from ..oracle import run
 from . import beta_rules, current_rules  # noqa: F401
 from .beta import BetaWriter
 from .comparing import arrays_of_ranks, check_agreement
@@ -52,9 +54,14 @@ def part_of(writer, check, part):
     run()
 
 
+def beta_oracle(program):
+    return [run(program.text, arrays_of_ranks(program)[0], generation=beta_evaluator, names=beta_evaluator.NAMES,
+                grid=program.grid)]
+
+
 def check_beta(program):
-    check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar,
-                                                  "ncc": beta_ncc, "mutable_tensor": mutable_tensor}), program)
+    check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar, "ncc": beta_ncc,
+                                                  "mutable_tensor": mutable_tensor}), program, beta_oracle)
 
 
 def current_oracle(program):
