@@ -16,6 +16,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import SINCE, engines_of
+from nki_mlir.scalar.dtypes import DType
 
 
 class TargetRule(KernelError):
@@ -76,6 +77,18 @@ class NotOnEngine(TargetRule):
     fix = "leave the engine to the compiler, or name one that has it"
 
 
+class DtypeOfOperand(TargetRule):
+    code = "NKI-OPERAND-DTYPE"
+    message = "operand '{operand}' of '{op}' is {found}; it takes {expected}"
+    fix = "convert it first, for example with nl.copy(x, dtype=...)"
+
+
+class NotOneARow(TargetRule):
+    code = "NKI-ROW-OPERAND"
+    message = "operand '{operand}' of '{op}' has {count} values in each partition; it is a number or a [P, 1] tile"
+    fix = "use nisa.tensor_tensor for operands of one value an element"
+
+
 class RuleOfTarget(TargetRule):
     code = "NKI-TARGET-RULE"
     message = "'{op}': {what}"
@@ -111,6 +124,19 @@ class TargetCheck:
         """A rule of this operation alone."""
         if not holds:
             self.broken(RuleOfTarget(op=self.op.name, what=what, instead=instead), contested)
+
+    def dtypes(self, label: str, *allowed: DType, contested: bool = False) -> None:
+        tile: Tile | None = getattr(self.op, label)
+        if tile is not None and tile.dtype not in allowed:
+            self.broken(DtypeOfOperand(operand=label, op=self.op.name, found=tile.dtype,
+                                       expected=", ".join(map(str, allowed))), contested)
+
+    def one_a_row(self, *labels: str, contested: bool = False) -> None:
+        """Operands of which each lane reads one value for all elements of its partition."""
+        for label in labels:
+            tile: Tile | None = getattr(self.op, label)
+            if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
+                self.broken(NotOneARow(operand=label, op=self.op.name, count=tile.free_elements), contested)
 
     def operators(self, *names: str) -> None:
         """ALU operators are on the engine; what documents allow GpSimd besides differs between instructions."""

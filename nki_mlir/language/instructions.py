@@ -13,6 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nisa import elementwise, movement, permutation, reduction
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
@@ -154,6 +155,19 @@ def activation_operands(bias: Any, scale: Any, partitions: int) -> tuple[Any, An
     return bias, None, float(scale)
 
 
+class NoTable(KernelError):
+    code = "NKI-ACTIVATION"
+    message = "'{fn}' is no activation function of the Scalar engine"
+    fix = "use nl.{fn}, which is made of other instructions"
+
+
+def check_table(op: Any) -> None:
+    """The Scalar engine has a table of the function; what the language composes of other instructions has none."""
+    function = activation_token(op)
+    if not function.native:
+        active().report(NoTable(fn=function.name), contested=False)
+
+
 def refuse_hidden_bias(op: Any, bias: Any, source: View) -> None:
     """In a kernel that allocates directly an activation says its bias; a copy needs none."""
     if bias is None and activation_token(op).name != "copy":
@@ -164,6 +178,7 @@ def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, dst: A
                mask: Any = None) -> Any:
     """op(data * scale + bias)."""
     source = creation.as_operand(data)
+    check_table(op)
     refuse_hidden_bias(op, bias, source)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     return ops.compute(elementwise.ActivationOp, source.shape, dtype or data.dtype,
@@ -175,6 +190,7 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
                       dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source = creation.as_operand(data)
+    check_table(op)
     refuse_hidden_bias(op, bias, source)
     bias, tile, number = activation_operands(bias, scale, source.shape[0])
     rows = rows_like(reduce_res, source)
@@ -272,6 +288,14 @@ def iota(expression: Any, dtype: Any, *, mask: Any = None) -> Any:
     """The values of an index expression as a tile."""
     spread = ops.tile_index(expression)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
+
+
+def check_descriptors(op: str, mode: Any) -> None:
+    """Descriptors made by the hardware came with generation 3."""
+    machine = active(op).machine
+    if getattr(mode, "name", mode) == "hwdge" and machine.generation < 3:
+        active().report(NotOnTarget(what=f"{op} with dge_mode hwdge", needs=3, target=machine.name,
+                                    has=machine.generation, instead="leave dge_mode to the compiler"), contested=False)
 
 
 class BadPosition(KernelError, ValueError):

@@ -112,10 +112,19 @@ def gather_flattened(data: Any, indices: Any, *, dst: Any = None, dtype: Any = N
     return made if dtype is None else ops.copy(made, dtype=dtype)
 
 
+class TransposedAxes(KernelError):
+    code = "NKI-TRANSPOSE-AXES"
+    message = "dma_transpose with axes {axes}; of that many dimensions it takes {legal}"
+    fix = "leave axes out, or permute the tensor's view"
+
+
 def dma_transpose(src: Any, axes: Any = None, *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """The axes of a tensor in another order, as one transfer; without ``axes`` as documented for its rank."""
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
     permutation = tuple(int(a) for a in axes) if axes is not None else defaults.get(src.ndim, ())
+    if permutation != defaults.get(src.ndim, permutation):
+        active("nisa.dma_transpose").report(TransposedAxes(axes=permutation, legal=defaults[src.ndim]),
+                                            contested=False)
     if sorted(permutation) != list(range(src.ndim)):
         raise ops.ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").located(
             ops.user_location())
@@ -128,6 +137,7 @@ def activation_accumulate(op: Any, data: Any, bias: Any, scale: Any, reduce_op: 
                           *, dst: Any = None, dtype: Any = None, mask: Any = None) -> Any:
     """An activation that runs the accumulation registers of the Scalar engine."""
     source = creation.as_operand(data)
+    core.check_table(op)
     core.refuse_hidden_bias(op, bias, source)
     partitions = source.shape[0]
     bias, tile, number = core.activation_operands(bias, scale, partitions)

@@ -13,7 +13,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 BITS = ("bitwise", "shift")
@@ -100,6 +100,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             check.spaces("dst", "sbuf")
 
     def verify_target(self, check: Any) -> None:
+        check.one_a_row("operand0", "operand1")
         if self.runs_on is SCALAR:
             check.need(3, "tensor_scalar on the scalar engine", "use the vector engine")
             if (self.op0, self.op1) not in ON_SCALAR:
@@ -177,6 +178,10 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         not_all_in_psum(self, check, "src", "rhs")
         check.bits(["op0", "op1"], "src", "rhs")
 
+    def verify_target(self, check: Any) -> None:
+        check.one_a_row("operand0")
+        check.operators(self.op0, self.op1)
+
     @property
     def compute(self) -> DType:
         return self.src.dtype if ALU[self.op0].group in BITS or ALU[self.op1].group in BITS else FLOAT32
@@ -210,6 +215,8 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         check.dtype("scale", FLOAT32)
 
     def verify_target(self, check: Any) -> None:
+        check.one_a_row("scale")
+        check.one_a_row("bias", contested=True)         # a release took any
         if self.fn == "reciprocal" and self.bias is not None:
             check.need(3, "the activation 'reciprocal' with a bias", "add the bias in an instruction of its own")
 
@@ -258,6 +265,10 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         check.same_shape("dst", "src", "predicate")
         not_all_in_psum(self, check, "src", "predicate")
 
+    def verify_target(self, check: Any) -> None:
+        signed = self.predicate.dtype.is_integer        # the same bits to a test for 0
+        check.dtypes("predicate", UINT8, UINT16, UINT32, BOOL, contested=signed)
+
     @property
     def compute(self) -> DType:
         return select_compute(self.predicate.dtype, self.dst.dtype, self.src.dtype)
@@ -287,6 +298,11 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def verify(self, check: Any) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
+
+    def verify_target(self, check: Any) -> None:
+        kind = self.src.dtype
+        check.rule(kind.is_float or kind.itemsize < 4, f"selects floats and integers of 8 and 16 bits, got {kind}",
+                   "convert the tile first", contested=True)
 
     @property
     def compute(self) -> DType:

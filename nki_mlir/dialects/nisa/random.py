@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 
 
 def draw(state: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -85,6 +85,11 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
         check.same_shape("dst", "src")
         check.per_partition("dst", "prob")
         check_state(self, check)
+
+    def verify_target(self, check: Any) -> None:
+        if self.src.dtype.is_integer:
+            check.dtypes("prob", FLOAT32)
+            check.dtypes("dst", self.src.dtype)
 
     @property
     def compute(self) -> DType | None:

@@ -13,6 +13,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
+ROW_REDUCTIONS = ("add", "subtract", "multiply", "maximum", "minimum")
 ARITHMETIC_REDUCTIONS = [name for name in REDUCTIONS if ALU[name].group != "bitwise"]
 
 
@@ -154,6 +155,12 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
         check.same_shape("dst", "src", "operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_rows(check)
+
+    def verify_target(self, check: Any) -> None:
+        check.one_a_row("operand0")
+        check.operators(self.op0)
+        check.rule(self.reduce_op in ROW_REDUCTIONS, f"reduces by {', '.join(ROW_REDUCTIONS)}, got {self.reduce_op}",
+                   "reduce with nisa.tensor_reduce")
 
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
     body = TensorScalarOp.body

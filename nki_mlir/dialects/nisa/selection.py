@@ -16,9 +16,11 @@ from nki_mlir.dialects.nki.reduction import sums_integers
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
 from nki_mlir.scalar.integer_sums import reduced
 
+EXACT = 1 << 24                 # below it float32 holds all integers
+LOWEST = float(np.finfo(np.float32).min)
 COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
 
 
@@ -103,6 +105,11 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
 
+    def verify_target(self, check: Any) -> None:
+        check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)
+        check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32), f"on_true cannot be {self.on_true.dtype}",
+                   "convert it first")
+
     def reference(self, accumulator: np.ndarray, predicate: np.ndarray, on_true: np.ndarray,
                   *on_false: np.ndarray) -> Any:
         other = on_false[0].reshape(-1, *(1,) * (on_true.ndim - 1)) if on_false else np.float32(self.imm)
@@ -143,6 +150,15 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         check.per_partition("dst", "bound0", "bound1")
         self.verify_accumulator(check)
 
+    def verify_target(self, check: Any) -> None:
+        check.rule(self.src.dtype.is_float, f"selects floats, got {self.src.dtype}", "convert the tile first")
+        last = abs(self.base) + self.src.free_elements
+        check.rule(last < EXACT, f"counts elements up to {last:g}, which float32 does not tell apart",
+                   "work on fewer elements at a time")
+        check.rule(np.float32(self.fill) == np.float32(LOWEST),
+                   f"puts {LOWEST:g} where the range ends, got {self.fill:g}", "leave on_false_value out",
+                   contested=True)
+
     def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Any:
         p = src.shape[0]
         place = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
@@ -166,6 +182,10 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
         check.on_chip("dst", "segment_ids")
         check.rule(self.segment_ids.shape[0] == 1, "segment_ids have one partition")
         check.shape("dst", (1, 2, self.segment_ids.free_elements))
+
+    def verify_target(self, check: Any) -> None:
+        for label in ("dst", "segment_ids"):
+            check.dtypes(label, FLOAT32, INT32)
 
     def reference(self, segment_ids: np.ndarray) -> np.ndarray:
         ids = segment_ids.reshape(-1)

@@ -162,6 +162,7 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
 def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oob_mode: Any = oob_mode.error,
              dge_mode: Any = dge_mode.unknown) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
+    core.check_descriptors("dma_copy", dge_mode)
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
             indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
@@ -182,6 +183,7 @@ def dma_copy(*, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None, oo
 def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = dge_mode.unknown
                   ) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
+    core.check_descriptors("dma_transpose", dge_mode)
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
     return special.dma_transpose(src, axes, mask=mask, dtype=dtype)
