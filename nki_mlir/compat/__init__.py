@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from nki_mlir.compat import vendor_only
+
 # Vendor name -> our module; None: an empty package that only has sub-modules.
 NAMES: dict[str, str | None] = {
     "neuronxcc": None,
@@ -47,6 +49,7 @@ NAMES: dict[str, str | None] = {
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
     "torch_neuronx.xla_impl": None,
     "torch_neuronx.xla_impl.custom_op": "nki_mlir.customop.torch_binding",
+    "torch_neuronx.nki_hop": "nki_mlir.frameworks.torch_neuronx",
     "torch_neuronx.utils": "nki_mlir.frameworks.torch_neuronx",
     "torch_neuronx.xla_impl.ops": "nki_mlir.frameworks.torch_neuronx",
     "jax_neuronx": "nki_mlir.frameworks.jax_neuronx",
@@ -71,7 +74,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
         if fullname not in self.names:
-            return None
+            around = sys.modules.get(fullname.partition(".")[0])
+            return vendor_only.spec_of(fullname) if getattr(around, "__loader__", None) is self else None
         package = any(name.startswith(fullname + ".") for name in self.names)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package, origin=self.names[fullname])
 
@@ -129,3 +133,5 @@ def uninstall() -> None:
             module = sys.modules.get(name)
             if module is not None and getattr(module, "__loader__", None) is finder:
                 del sys.modules[name]
+    for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is vendor_only.LOADER]:
+        del sys.modules[name]

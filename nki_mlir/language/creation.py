@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Creating tensors and emitting operations: what the language's operations and instructions are made with."""
 
+import itertools
 import operator
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
-from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Shape
@@ -52,6 +53,15 @@ def as_operand(x: Any, name: str = "a language function") -> Any:
         active(name)
         raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
     return x if x.is_tile else located(x.as_tile)
+
+
+_names = itertools.count()
+
+
+def unique_name(name: str) -> str:
+    """A name that no tensor of the kernel has."""
+    builder = current.get()
+    return f"{name}_{next(builder.names if builder is not None else _names)}"
 
 
 class NotWhole(KernelError, TypeError):

@@ -18,7 +18,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.beta.calls import bind_module, missing_from
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
-from nki_mlir.language.creation import ParDim
+from nki_mlir.language.creation import ParDim, unique_name
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
@@ -319,6 +319,7 @@ def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
 all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
 
 
+range = range                   # of older code: Python's
 bind_module(globals(), "nki.language", ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim",
                                         "rms_norm", "shared_constant", "softmax", "static_cast", "var"))
 __getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

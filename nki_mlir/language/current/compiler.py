@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.language.beta.compiler import enable_stack_allocator, force_auto_alloc, skip_middle_end_transformations
 from nki_mlir.language.current.kernel import Kernel, jit
 
 

@@ -76,18 +76,15 @@ def of_core(error: KernelError) -> NkiValidationError:
 
 
 INSTEAD = {             # names of the beta generation
-    "arange": "slice the tensor (t[a:b], nl.ds), or describe the places with t.ap(pattern=[[stride, count], ...])",
     "loop_reduce": "keep a tile beside the loop and write it with nisa.tensor_tensor",
     "par_dim": "dimension 0 is the partition; leave it out",
     "static_cast": "copy to a tile of that dtype: nl.copy(x, dtype=...)",
     "atomic_rmw": "use nisa.dma_compute with .ap(vector_offset=...)",
-    "spmd_dim": "launch the kernel on cores: kernel[2](...)",
     "all_reduce": "use all_reduce of nki.collectives",
 }
 INSTEAD |= {            # methods of arrays
     "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
 }
-INSTEAD |= dict.fromkeys(("mgrid",), INSTEAD["arange"]) | dict.fromkeys(("nc",), INSTEAD["spmd_dim"])
 
 
 def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:

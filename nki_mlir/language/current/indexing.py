@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
+from nki_mlir.language.current.index_vectors import has_vectors, picked
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor, one_index
@@ -44,6 +45,8 @@ def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
     full: list[Any] = [slice(None)] * (tensor.ndim - given)
     items = (*items[:at], *full, *items[at + 1:])
+    if has_vectors(items):
+        return picked(tensor, items)
     view = tensor
     dropped: list[int] = []
     for dim, item in enumerate(items):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.language`` (``nl``): tensors, dtypes, loops and functions on tiles."""
 
-import itertools
 from typing import Any, NoReturn
 
-from nki_mlir.frontend.builder import current
+from nki_mlir.frontend.index_tensors import arange, mgrid
+from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current.creation import (
     empty_like,
     full,
@@ -116,6 +116,8 @@ from nki_mlir.language.current.regions import (
 )
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
+from nki_mlir.language.spmd import nc, spmd_dim
+from nki_mlir.language.tiles import bfp16, finfo, fp32
 from nki_mlir.scalar import dtypes
 
 DType = str
@@ -180,15 +182,6 @@ def par_dim(x: int) -> int:
     """The number itself: dimension 0 is the partition."""
     older("par_dim is deprecated")
     return x
-
-
-_names = itertools.count()
-
-
-def unique_name(name: str) -> str:
-    """A name that no tensor of the kernel has."""
-    builder = current.get()
-    return f"{name}_{next(builder.names if builder is not None else _names)}"
 
 
 __all__ = [

@@ -3,6 +3,7 @@
 
 from typing import NoReturn
 
+from nki_mlir.language.current import dtype
 from nki_mlir.language.current.errors import unknown_name
 from nki_mlir.language.current.kernel import (
     Kernel,
@@ -16,7 +17,6 @@ from nki_mlir.language.current.kernel import (
     trace,
 )
 from nki_mlir.language.current.meta import tensor
-from nki_mlir.scalar.dtypes import DType as dtype
 
 __all__ = ["Kernel", "baremetal", "benchmark", "cpu_simulate", "dtype", "jit", "profile", "simulate", "simulate_kernel",
            "tensor", "trace"]
