@@ -156,10 +156,15 @@ def on_bits(op: str) -> bool:
 
 
 def of_one_kind(op: str, left: Any, right: Any) -> dict[str, Any]:
-    """Two operands, without a sign where bits of 32 with one meet bits without: a conversion would not keep them."""
-    if on_bits(op) and {left.dtype, right.dtype} == {INT32, UINT32}:
-        left, right = left.reinterpreted(UINT32), right.reinterpreted(UINT32)
+    """Two operands, without a sign where bits with one meet 32 bits without: a conversion would not keep them."""
+    if on_bits(op) and UINT32 in (left.dtype, right.dtype) and promote(left.dtype, right.dtype) is FLOAT32:
+        left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
     return {"lhs": left, "rhs": right}
+
+
+def without_sign(tile: Any) -> Any:
+    """The bits of signed integers, 32 of them."""
+    return (tile if tile.dtype is INT32 else copy(tile, dtype=INT32)).reinterpreted(UINT32)
 
 
 def _is_integer(kind: Any) -> bool:
@@ -253,6 +258,8 @@ def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dty
         like = as_operand(condition, "nl.where")
     kind = result_dtype("add", on_true, on_false, dtype, False)
     parts = [as_operand(x) if isinstance(x, View) else as_tile(x, like) for x in values]
+    if parts[0].dtype.is_float and elementwise.holding_integer(parts[1].dtype, parts[2].dtype):
+        parts[0] = binary("not_equal", parts[0], 0, mask=mask, dtype=UINT8)     # values stay integers beside it
     shape = broadcast_shape(*(p.shape for p in parts), what="where")
     views = dict(zip(("condition", "on_true", "on_false"), parts))
     return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)

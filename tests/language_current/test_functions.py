@@ -216,3 +216,64 @@ def test_constants_of_every_type(on, dtype):
     got = run(on, kernel, numbers(2, 2))
     assert got.dtype == table.dtype
     np.testing.assert_array_equal(got.view(np.uint8), table.view(np.uint8))
+
+
+BITS = [(np.int8, np.uint8), (np.int8, np.uint16), (np.int16, np.uint32), (np.int32, np.uint32), (np.uint8, np.int32)]
+
+
+@pytest.mark.parametrize("a, b", BITS, ids=lambda t: np.dtype(t).name)
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_bits_of_two_types(on, name, a, b):
+    """Those of the type that holds both, 32 without a sign where none does: no value saturates on the way."""
+    x = np.resize(np.array([-22, 83, -1, 0, 127, -128]), (4, 12)).astype(a)
+    y = np.resize(np.array([200, 156, 255, 7, 0x80, 1]), (4, 12)).astype(b)
+    wide = getattr(np, name)(x.astype(np.int64), y.astype(np.int64))
+    kind = np.result_type(a, b) if np.uint32 not in (a, b) else np.uint32
+    expected = (wide & 0xFFFFFFFF).astype(kind) if kind is np.uint32 else wide.astype(kind)
+
+    def body(d, s, t):
+        made = getattr(nl, name)(s, t)
+        assert str(made.dtype) == np.dtype(kind).name
+        nisa.tensor_copy(d, made)
+    check(on, body, expected, x, y)
+
+
+def test_bits_of_a_number(on):
+    """Its low bits: 255 is all of int8, and -1 of any type."""
+    x = np.array([[-22, 83, 0, -128, 127, 1]], np.int8)
+    check(on, lambda d, t: nisa.tensor_copy(d, nl.bitwise_and(t, 255)), x, x)
+    check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.bitwise_xor, 255, op1=nl.bitwise_or, operand1=128), ~x | -128, x)
+    words = np.array([[5, 2**31, 2**32 - 1]], np.uint32)
+    check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.bitwise_xor, -1), ~words, words)
+    check(on, lambda d, t: nisa.tensor_scalar(d, t, nl.left_shift, -1), words * 0, words)
+
+
+def test_where_has_the_type_of_what_it_chooses_first(on):
+    half, single = floats(16, 8).astype(np.float16), floats(16, 8, seed=1)
+    flags = (numbers(16, 8) % 2).astype(np.float32) / 2
+    check(on, lambda d, c, a, b: nisa.tensor_copy(d, nl.where(c, a, b)), np.where(flags != 0, half, single.astype(np.float16)),
+          flags, half, single)
+    a, b = (numbers(16, 8, dtype=np.int32, seed=s) + 2**30 + 1 for s in (0, 1))
+    check(on, lambda d, c, x, y: nisa.tensor_copy(d, nl.where(c, x, y)), np.where(flags != 0, a, b), flags, a, b)
+
+
+def test_quotients_of_integers(on):
+    x = numbers(16, 8, dtype=np.int32)
+    check(on, lambda d, t: nisa.tensor_copy(d, nl.divide(t, 4)), (x / 4).astype(np.float32), x)
+    seen = []
+
+    def body(d, t):
+        seen.append([str(nl.divide(*pair).dtype) for pair in ((t, t), (t, 2), (2, t))])
+        nisa.tensor_copy(d, t)
+    check(on, body, x, x)
+    assert seen[0] == ["float32"] * 3
+
+
+def test_places_of_integers_are_found_as_float32(on):
+    x = np.array([[2**30 + 1, 5, 7, 9, 2**31 - 1, 1, 2, 3, 4]], np.int32)
+
+    def body(d, t):
+        best = nl.ndarray((1, 8), nl.float32)
+        nisa.max8(best, t)
+        nisa.nc_find_index8(d, t, best)
+    check(on, body, np.array([[4, 0, 3, 2, 1, 8, 7, 6]], np.uint32), x)

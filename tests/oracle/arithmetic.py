@@ -169,7 +169,7 @@ def _times(x: Array, factor: Array) -> Array:
 
 def _silu_dx(x: Array) -> Array:
     s = _sigmoid(x)
-    return s * (1 + _times(x, 1 - s))
+    return s + _times(_times(x, s), 1 - s)
 
 
 # (1 + tanh(u)) / 2 is the sigmoid of 2 u; of rsqrt the root is rounded before the quotient (decisions).
@@ -179,7 +179,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "gelu_dx": lambda x: _distribution(x) + _times(x, _density(x)),
     "gelu_apprx_tanh": lambda x: _times(x, _sigmoid(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))),
     "gelu_apprx_sigmoid": lambda x: _times(x, _sigmoid(1.702 * x)),
-    "gelu_apprx_sigmoid_dx": lambda x: _sigmoid(1.702 * x) * (1 + _times(1.702 * x, 1 - _sigmoid(1.702 * x))),
+    "gelu_apprx_sigmoid_dx": lambda x: _silu_dx(1.702 * x),
     "silu": lambda x: _times(x, _sigmoid(x)), "silu_dx": _silu_dx, "tanh": np.tanh, "softplus": _softplus,
     "mish": lambda x: _times(x, np.tanh(_softplus(x))), "erf": _erf,
     "erf_dx": lambda x: 2 / np.sqrt(np.pi) * np.exp(-x * x), "exp": np.exp, "sign": np.sign, "abs": np.abs,

@@ -56,6 +56,9 @@ def dtype_of(value: Any) -> DType:
     """The element type that a kernel or an array names: by an object, a NumPy type or a string."""
     if isinstance(value, DType):
         return value
+    metadata = getattr(value, "metadata", None)             # of a NumPy type that holds another one
+    if metadata and metadata.get("nki") in DTYPES:
+        return DTYPES[metadata["nki"]]
     if value is float:
         return FLOAT32
     if value is int:
@@ -116,8 +119,10 @@ def convert(values: Any, dtype: DType) -> np.ndarray:
 # Beta 3.5: two floats; what is not here is the wider one.
 _FLOATS = {frozenset(pair.split()): DTYPES[result] for pair, result in {
     "float32 tfloat32": "float32", "float32 bfloat16": "float32", "float16 bfloat16": "float32",
-    "tfloat32 bfloat16": "float32", "tfloat32 float16": "float32",
-    "float8_e4m3 float8_e5m2": "bfloat16"}.items()}
+    "tfloat32 bfloat16": "float32", "tfloat32 float16": "float32", "tfloat32 float8_e4m3": "float32",
+    "tfloat32 float8_e5m2": "float32", "tfloat32 float8_e4m3fn": "float32",
+    "float8_e4m3 float8_e5m2": "bfloat16", "float8_e4m3 float8_e4m3fn": "bfloat16",
+    "float8_e4m3fn float8_e5m2": "bfloat16"}.items()}
 _ORDER = ("float8_e4m3fn", "float8_e4m3", "float8_e5m2", "float16", "bfloat16", "tfloat32", "float32")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_dtype, select_compute
+from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import VECTOR_HAS_NOT
@@ -135,9 +135,12 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
 
     def body(self, s: Any, src: Any, *tiles: Any) -> Any:
         given = iter(tiles)
-        left = next(given) if self.operand0 is not None else s.constant(self.imm0)
+        kind = self.src.dtype
+        left = next(given) if self.operand0 is not None else s.constant(
+            number_beside(self.op0, self.imm0, kind, self.reverse0))
         value = apply_alu(s, self.op0, src, left, self.reverse0)
-        right = next(given) if self.operand1 is not None else s.constant(self.imm1)
+        right = next(given) if self.operand1 is not None else s.constant(
+            number_beside(self.op1, self.imm1, kind, self.reverse1))
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
     def cycles(self, machine: Machine) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import UINT16, UINT32, DType
+from nki_mlir.scalar.dtypes import UINT16, UINT32
 
 EIGHT, LONGEST = 8, 16384
 
@@ -55,7 +55,7 @@ def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,), mnemonic="FIND_INDEX8", opcode=0x54):
-    """dst[p, j] = where vals[p, j] first occurs in the flattened data[p]; equal values take successive occurrences."""
+    """dst[p, j] = where vals[p, j] first occurs in the flattened data[p], both as float32; equal ones take the next."""
 
     dst: Out
     data: In
@@ -68,10 +68,6 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
         check.shape("vals", (self.data.shape[0], EIGHT))
         check.shape("dst", (self.data.shape[0], EIGHT))
         check.dtype("dst", UINT32, UINT16)
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> np.ndarray:
         return find_each(data, vals).astype(self.dst.dtype.numpy)

@@ -9,7 +9,7 @@ import numpy as np
 from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, UINT32, DType, Kind
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Kind
 from nki_mlir.scalar.promotion import operand_dtype, promote
 
 EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
@@ -31,9 +31,23 @@ def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
 
 def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
     """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
-    if ALU[op].group in ("bitwise", "shift"):
-        return max(dtypes, key=lambda d: d.bits) if all(d.is_integer for d in dtypes) else INT32
+    if on_bits(op):
+        kind = reduce(promote, dtypes)
+        return kind if kind.is_integer else max(dtypes, key=lambda d: d.bits)
     return dtypes[0] if exact_integer(op, dst, *dtypes) else FLOAT32
+
+
+def on_bits(op: str) -> bool:
+    return ALU[op].group in ("bitwise", "shift")
+
+
+def number_beside(op: str, number: float, beside: DType, reverse: bool = False) -> float:
+    """The number an operation computes with: on bits that of a tile's type with the same low bits."""
+    amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too
+    if not on_bits(op) or amount or beside is BOOL:
+        return number
+    low = int(number) & ((1 << beside.bits) - 1)
+    return float(low - (1 << beside.bits) if low > np.iinfo(beside.numpy).max else low)
 
 
 def number_dtype(number: float, beside: DType) -> DType:
@@ -92,11 +106,10 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     def compute(self) -> DType:
         exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
         number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
-        return alu_compute(self.op, self.dst.dtype, self.src.dtype, number) if (
-            exact or ALU[self.op].group not in ("bitwise", "shift")) else self.src.dtype
+        return self.src.dtype if on_bits(self.op) else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
 
     def body(self, s: Any, src: Any) -> Any:
-        scalar = s.constant(self.scalar)
+        scalar = s.constant(number_beside(self.op, self.scalar, self.src.dtype, self.reverse))
         return s.alu(self.op, scalar, src) if self.reverse else s.alu(self.op, src, scalar)
 
 

@@ -15,7 +15,7 @@ from nki_mlir.language.current.errors import NkiTypeError, invalid, require, use
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 from nki_mlir.scalar.promotion import promote
 
 
@@ -60,6 +60,10 @@ def _binary(name: str) -> Callable:
         if len(tiles) == 2 and tuple(tiles[0].shape) != tuple(tiles[1].shape):
             broadcast_rule(name, *tiles)
         kind = result_type(dtype, x, y)
+        if dtype is None and name == "divide" and kind.is_integer:
+            kind = FLOAT32
+        if dtype is None and ops.on_bits(name) and kind is FLOAT32:
+            kind = UINT32                       # all bits of uint32 and of what stands beside it
         operands = iter(low.core_view(t) for t in tiles)
         left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))
         return low.adopt(ops.binary(name, left, right, dtype=kind), name in VERDICTS)
@@ -279,12 +283,12 @@ def dropout(x: Any, rate: Scalar, dtype: Any = None) -> NkiTensor:
 
 @reported
 def where(condition: Any, x: Scalar, y: Scalar, dtype: Any = None) -> NkiTensor:
-    """x where condition is not 0, else y; tiles or numbers."""
+    """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
              for label, v in (("x", x), ("y", y))]
     tiles = [v for v in (x, y) if isinstance(v, NkiTensor)]
-    kind = result_type(dtype, *tiles) if tiles or dtype is not None else FLOAT32
+    kind = result_type(dtype, *tiles[:1]) if tiles or dtype is not None else FLOAT32
     return low.adopt(ops.select(chosen, *parts, dtype=kind))
 
 

@@ -105,7 +105,7 @@ def reduced(x: Tile, axis: Any, dtype: Any, keepdims: bool, of: Callable[[np.nda
 
 
 def mean(x: Tile, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tile:
-    return reduced(x, axis, dtype, keepdims, lambda v: v.mean(-1, dtype=np.float64).astype(np.float32))
+    return reduced(x, axis, dtype, keepdims, lambda v: fold("add", v) * np.float32(1 / v.shape[-1]))
 
 
 def var(x: Tile, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tile:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, convert, dtype_of
+from ..dtypes import convert, dtype_of, promote
 from ..memory import HBM, PSUM, SBUF, Storage, allocate
 from ..program import current
 from . import elementwise, generators, search, transfers
@@ -188,14 +188,14 @@ def dropout(x: NkiTensor, rate: Any, dtype: Any = None) -> NkiTensor:
 
 
 def where(condition: Any, x: Any, y: Any, dtype: Any = None) -> NkiTensor:
-    """x where the condition is not 0, else y."""
+    """x where the condition is not 0, else y, in the type of x (4.4); unlike types pass through float32 (decisions)."""
+    tiles = [v for v in (x, y) if isinstance(v, NkiTensor)]
     first, second = (v.read() if isinstance(v, NkiTensor) else np.float32(v) for v in (x, y))
     chosen = condition.read() != 0
     shape = np.broadcast_shapes(chosen.shape, np.shape(first), np.shape(second))
-    kept = next((v.dtype for v in (x, y) if isinstance(v, NkiTensor)), DTYPES["float32"])
-    made = ndarray(shape, kept if dtype is None else dtype)
+    made = ndarray(shape, dtype or (tiles[0].dtype if tiles else "float32"))
     for values, places in ((first, chosen), (second, ~chosen)):
-        same = isinstance(values, np.ndarray) and values.dtype == made.dtype.numpy
+        same = len(tiles) == 2 and (x.dtype == y.dtype or promote(x.dtype, y.dtype).kind == "int")
         made.write(np.broadcast_to(values if same else values.astype(np.float32), shape), np.broadcast_to(places, shape))
     return made
 

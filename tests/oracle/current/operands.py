@@ -72,8 +72,13 @@ def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wra
 
 def moved(dst: NkiTensor, src: NkiTensor, values: np.ndarray | None = None, where: np.ndarray | None = None) -> Instruction:
     """4.3: the bits where the dtypes are the same, through float32 elsewhere."""
-    held = rows(src) if values is None else values
-    return put(dst, held if dst.dtype == src.dtype else held.astype(np.float32), where)
+    return put(dst, on_the_way(rows(src) if values is None else values, src, dst), where)
+
+
+def on_the_way(values: np.ndarray, src: NkiTensor, dst: NkiTensor) -> np.ndarray:
+    """What a copy moves: elements of the same type, float32, or integers that become integers (decisions)."""
+    integers = {src.dtype.kind, dst.dtype.kind} == {"int"}
+    return values if integers or src.dtype == dst.dtype else values.astype(np.float32)
 
 
 # -- 1.5: operators ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .operands import Instruction, floats, moved, put, require, rows
+from .operands import Instruction, floats, put, require, rows
 
 
 def max8(dst: Any, src: Any, name: str | None = None) -> Instruction:
@@ -33,7 +33,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> I
 def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None,
                       name: str | None = None) -> Instruction:
     """4.3, open 22: from the last value to the first, each replaces the earliest place that holds it."""
-    kept, table, wanted = rows(data), floats(data), floats(vals)
+    table, wanted = floats(data), floats(vals)
     replaced, places = np.zeros(table.shape, bool), np.full(wanted.shape, -1, np.int64)
     for p, row in enumerate(wanted):
         for j in reversed(range(8)):
@@ -41,8 +41,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
             if len(found):
                 places[p, j] = found[0]
                 replaced[p, found[0]] = True
-    moved(dst, data, kept)
-    put(dst, np.full(table.shape, imm, np.float32), where=replaced)
+    put(dst, np.where(replaced, np.float32(imm), table))
     if dst_idx is not None:
         put(dst_idx, places, wrap=True)
     return Instruction()

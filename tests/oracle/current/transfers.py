@@ -7,7 +7,7 @@ import numpy as np
 
 from ..memory import PSUM
 from .enums import dge_mode, engine, oob_mode
-from .operands import Instruction, require
+from .operands import Instruction, on_the_way, require
 from .tensor import NkiTensor
 
 
@@ -19,20 +19,16 @@ def transfer(dst: NkiTensor, src: NkiTensor, skip: bool, axes: tuple[int, ...] |
     require(into.size == out_of.size, f"{out_of.size} elements are copied to {into.size}")
     if not skip:
         values = order(src.read())
-        dst.write(values_of(values, src, dst).reshape(dst.shape))
+        dst.write(on_the_way(values, src, dst).reshape(dst.shape))
         return Instruction()
     there = (into >= 0) & (out_of.reshape(into.shape) >= 0)
     values = order(src.resolved().read(there.reshape(out_of.shape) if axes is None else source_mask(there, out_of, axes)))
-    dst.resolved().write(values_of(values, src, dst).reshape(dst.shape), there)
+    dst.resolved().write(on_the_way(values, src, dst).reshape(dst.shape), there)
     return Instruction()
 
 
 def source_mask(there: np.ndarray, ordered: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return there.reshape(ordered.shape).transpose(np.argsort(axes))
-
-
-def values_of(values: np.ndarray, src: NkiTensor, dst: NkiTensor) -> np.ndarray:
-    return values if src.dtype == dst.dtype else values.astype(np.float32)
 
 
 def dma_copy(dst: NkiTensor, src: NkiTensor, priority: int | None = None, oob_mode: Any = oob_mode.error,
