@@ -5,8 +5,11 @@ import ast
 import copy
 import linecache
 from collections.abc import Iterator
+from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
+
+from nki_mlir.frontend.texts import text_of
 
 
 class Definition(NamedTuple):
@@ -28,15 +31,24 @@ _files: dict[str, Source] = {}
 
 
 def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
-    """The ``def`` that a function was compiled from; None without source, for lambdas, where the source has changed.
+    """The ``def`` that a function was compiled from; None without text, for lambdas, where the source has changed.
 
     ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.
     """
     linecache.lazycache(code.co_filename, scope)
-    found = source_of(code.co_filename).definitions.get((code.co_firstlineno, code.co_name))
+    place = code.co_firstlineno, code.co_name
+    found = source_of(code.co_filename).definitions.get(place)
     if found is None or not _is_of(found.function, code):
+        text = text_of(code)
+        found = None if text is None else _parsed(text).get(place)
+    if found is None:
         return None
     return Definition(copy.deepcopy(found.function), found.inside)
+
+
+@cache
+def _parsed(text: str) -> dict[tuple[int, str], Definition]:
+    return dict(_definitions(ast.parse(text), None))
 
 
 def statement_at(file: str, line: int) -> tuple[int, int | None]:

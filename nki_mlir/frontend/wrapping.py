@@ -6,8 +6,10 @@ reached through a closure cell, so no global of the user's module is touched.
 """
 
 import ast
+import dis
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable
 from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType
@@ -118,15 +120,36 @@ def _constant(value: Any) -> ast.Constant:
 
 
 def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> CodeType | None:
-    """The wrapped code; None for generators and where there is no source (exec, stdin), whose loops then unroll."""
+    """The wrapped code; None for generators and where there is no text, whose loops then unroll."""
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
     if key not in _codes:
-        found = None if code.co_flags & inspect.CO_GENERATOR else definition(code, scope)
+        generates = bool(code.co_flags & inspect.CO_GENERATOR)
+        found = None if generates else definition(code, scope)
+        if found is None and not generates:
+            warn_of_lost_checks(code, is_kernel)
         _codes[key] = None if found is None else _compiled(found, code, is_kernel)
     return _codes[key]
 
 
 _codes: dict[tuple[str, CodeType, bool], CodeType | None] = {}
+
+
+class NoSourceWarning(UserWarning):
+    """A function runs as it is, because its text is not found."""
+
+
+def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
+    """Say what is not checked: of kernels, and of helpers that have loops."""
+    if code.co_name.startswith("<") or not (is_kernel or any(
+            i.opname == "FOR_ITER" for i in dis.get_instructions(code))):
+        return
+    warnings.warn_explicit(
+        f"{code.co_name} has no source that can be read. Its loops are unrolled: whether iterations of affine_range "
+        "depend on each other, and whether a tensor is used after the loop that it is made in, is not checked. 'and', "
+        "'or', 'not' and chained comparisons of indices are Python's. Shapes in annotations of variables are not "
+        "checked, and the buffer of a tensor does not compare with nl.sbuf and its like. fix: define it in a file, or "
+        "put its text into linecache.cache",
+        NoSourceWarning, code.co_filename, code.co_firstlineno)
 
 
 def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:

@@ -31,6 +31,7 @@ from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
 from nki_mlir.language.index_errors import plain_index_errors
@@ -148,6 +149,7 @@ class Kernel:
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
         self.__name__ = name_of(self.func)
+        remember(underlying(self.func))
 
     def with_changes(self, **changes: Any) -> Any:
         """A copy, with what the user has set on the kernel."""

@@ -17,7 +17,7 @@ from nki_mlir.frontend.locations import user_frame, user_location, variables
 from nki_mlir.frontend.source import definition
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
-from nki_mlir.language.current.errors import of_core, require
+from nki_mlir.language.current.errors import of_core, require, warn
 from nki_mlir.language.surroundings import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -27,6 +27,9 @@ DEPTH = 10          # objects in objects in objects
 def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
     """The ``for`` or ``while`` of the function whose iterable or condition is being evaluated; None without source."""
     found, at = definition(frame.f_code, frame.f_globals), user_location()
+    if found is None:
+        warn(f"{frame.f_code.co_name} has no source that can be read: whether a loop of the device is left by break or "
+             "return, or leaves Python state changed for its next iteration, is not checked")
     for node in ast.walk(found.function) if found is not None else ():
         if isinstance(node, kind):
             starts = [(n.lineno, n.col_offset) for n in (node, getattr(node, part))]
