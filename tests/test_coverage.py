@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from nki_mlir.language.signatures.table import histories, releases_with
 from tests.language import surface_beta
 from tests.language_current import test_names as surface_current
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "coverage.md").read_text()
 TOOL = [sys.executable, str(ROOT / "tools" / "coverage.py")]
-BETA, CURRENT = PAGE.split("## Current generation")
+BETA, CURRENT, BY_RELEASE = re.split("## Current generation|## Names by release", PAGE)
 PREFIX = {"nki": "nki", "language": "nl", "isa": "nisa", "compiler": "ncc", "typing": "nt"}
 CURRENT_NAMES = {
     "nl": [*surface_current.LANGUAGE, *surface_current.OTHER_LANGUAGE.split()],
@@ -39,7 +40,19 @@ def test_every_name_has_a_row():
 def test_no_name_fails_and_limits_say_why_another_executor_runs():
     for name, cells in (rows(BETA) | rows(CURRENT)).items():
         assert set(cells[1:4]) <= {"yes", "simulator"}, f"{name}: {cells}"
-        assert ("simulator" in cells[1:4]) == bool("".join(cells[4:])), f"{name}: {cells}"
+        assert ("simulator" in cells[1:4]) == bool(cells[4]), f"{name}: {cells}"
+
+
+def test_every_name_has_its_releases():
+    lines = [line.strip("|").split("|") for line in BY_RELEASE.splitlines() if line.startswith("|")]
+    columns = [c.strip() for c in lines[0][1:]]
+    table = {cells[0].strip(" `"): [c.strip() for c in cells[1:]] for cells in lines[2:]}
+    assert table.keys() == histories().keys() and len(table) == 296
+    for name, cells in table.items():
+        assert [r for r, cell in zip(columns, cells, strict=True) if cell] == [
+            r for r in releases_with(name) if r in columns], name
+    assert table["nki.isa.dma_copy"] == ["", "1", "2", "3", "3", "3", "4", "5", "6", "6", "7", "7", "7"]
+    assert rows(CURRENT)["nl.load"][5] == "2.20 to 2.26.1, 2.29 to 2.32"
 
 
 @pytest.mark.parametrize("text", [BETA, CURRENT], ids=["beta", "current"])

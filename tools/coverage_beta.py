@@ -164,7 +164,7 @@ LANGUAGE: dict[str, Sample] = {
     **{n: of(named(nl, n, lambda f, x: f(x)), I - 3) for n in ("invert", "logical_not")},
     **{n: of(named(nl, n, lambda f, x: f(x, axis=1, keepdims=True)), A) for n in ("sum", "prod", "max", "min", "mean")},
     **{n: of(lambda x, n=n: nl.copy(x, dtype=getattr(nl, n))) for n in DTYPES.split()},
-    "all": of(lambda x: nl.all(x, axis=1, keepdims=True), I), "var": of(lambda x: nl.var(x, axis=1, keepdims=True)),
+    "all": of(lambda x: nl.all(x, axis=1), I), "var": of(lambda x: nl.var(x, axis=1, keepdims=True)),
     "bool_": of(lambda x: nl.greater(x, 0.5, dtype=nl.bool_)),
     "softmax": of(lambda x: nl.softmax(x, axis=1)),
     "rms_norm": of(lambda x, w: nl.rms_norm(x, w, axis=1, n=32), A, B[:1]),

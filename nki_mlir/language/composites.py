@@ -37,11 +37,12 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Any:
+def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Any:
     """The population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
-    return mean(ops.unary("square", deviation, mask=mask), axis, mask=mask, dtype=dtype or _float(x))
+    squares = ops.unary("square", deviation, mask=mask)
+    return mean(squares, axis, mask=mask, dtype=dtype or _float(x), keepdims=keepdims)
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Any:

@@ -130,3 +130,15 @@ class Decorators:
         chosen = self.kernel_of(kernel)
         with plain_index_errors():
             return chosen.run(args, kwargs, chosen.executor or self.simulator)
+
+
+def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable:
+    """A decorator of ``nki.compiler``, which marks a kernel."""
+    def decorate(func: Any = None, **options: Any) -> Any:
+        if func is None:
+            return lambda function: decorate(function, **options)
+        kernel = kernel_of(func)
+        return replace(kernel, options=kernel.options | {name: options or True}, specializations={})
+    decorate.__name__ = decorate.__qualname__ = name
+    decorate.__doc__ = f"Marks a kernel ``{name}``."
+    return decorate

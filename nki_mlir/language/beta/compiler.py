@@ -6,7 +6,6 @@ Directives are kept on the kernel; they do not change values.
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
@@ -16,6 +15,7 @@ from nki_mlir.language.beta import language
 from nki_mlir.language.beta.calls import of_class
 from nki_mlir.language.creation import whole
 from nki_mlir.language.kernel import unwrap
+from nki_mlir.language.launching import directive
 
 
 class sbuf:
@@ -84,17 +84,6 @@ class allocation_scope(nullcontext):
     """A scope of allocations."""
 
 
-def _directive(name: str) -> Callable:
-    def decorate(func: Any = None, **options: Any) -> Any:
-        if func is None:
-            return lambda function: decorate(function, **options)
-        kernel = unwrap(func)
-        return replace(kernel, options=kernel.options | {name: options or True}, specializations={})
-    decorate.__name__ = decorate.__qualname__ = name
-    decorate.__doc__ = f"Marks a kernel ``{name}``."
-    return decorate
-
-
-skip_middle_end_transformations = _directive("skip_middle_end_transformations")
-enable_stack_allocator = _directive("enable_stack_allocator")
-force_auto_alloc = _directive("force_auto_alloc")
+skip_middle_end_transformations = directive("skip_middle_end_transformations", unwrap)
+enable_stack_allocator = directive("enable_stack_allocator", unwrap)
+force_auto_alloc = directive("force_auto_alloc", unwrap)

@@ -9,6 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import indirect, special
 from nki_mlir.language import instructions as core
+from nki_mlir.language.beta import language
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.tiles import fp32 as fp32
@@ -99,10 +100,12 @@ def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any 
 def activation(op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None, reduce_res: Any = None,
                reduce_cmd: Any = reduce_cmd.idle, dtype: Any = None, mask: Any = None, buffer: Any = None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
+    kind = data.dtype if dtype is None else dtype
+    dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
     if reduce_cmd != _reduce_cmd.idle or reduce_res is not None:
-        return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, dtype=dtype,
-                                             mask=mask)
-    return core.activation(op, data, bias=bias, scale=scale, dtype=dtype, mask=mask)
+        return special.activation_accumulate(op, data, bias, scale, reduce_op, reduce_res, reduce_cmd, dst=dst,
+                                             dtype=dtype, mask=mask)
+    return core.activation(op, data, bias=bias, scale=scale, dst=dst, dtype=dtype, mask=mask)
 
 
 def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,

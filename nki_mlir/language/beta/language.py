@@ -94,7 +94,7 @@ class HbmInitialValue(ops.KernelError):
 
 
 @makes(Tensor)
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
+def ndarray(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -108,15 +108,15 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Ten
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
+def zeros(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
+def ones(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 

@@ -96,7 +96,7 @@ def table_name(function: Callable) -> str:
     module, name = function.__module__.rpartition(".")[2], function.__name__
     if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
         return f"nki.language.{function.__qualname__}"
-    part = "isa" if module.startswith("isa_") else module if module == "collectives" else "language"
+    part = "isa" if module.startswith("isa") else module if module == "collectives" else "language"
     return f"nki.{part}.{name}"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.language.beta.compiler import enable_stack_allocator, force_auto_alloc, skip_middle_end_transformations
-from nki_mlir.language.current.kernel import Kernel, jit
+from nki_mlir.language.current.kernel import Kernel, jit, kernel_of
+from nki_mlir.language.launching import directive
 
 
 class CompiledKernel:
@@ -55,5 +55,7 @@ class Frontend:
         return compile_kernel(fn, inputs, compile_opts=CompileOptions(target, lnc))
 
 
-
+skip_middle_end_transformations, enable_stack_allocator, force_auto_alloc = (
+    directive(name, kernel_of) for name in ("skip_middle_end_transformations", "enable_stack_allocator",
+                                            "force_auto_alloc"))
 NKIFrontend = ParserFrontend = TracerFrontend = Frontend

@@ -38,7 +38,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 
 @makes(NkiTensor)
 @reported
-def ndarray(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
+def ndarray(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(whole(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
@@ -60,19 +60,19 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Nki
 
 
 @reported
-def zeros(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def zeros(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
     """A tensor of zeros."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 @reported
-def ones(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def ones(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
     """A tensor of ones."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 @reported
-def full(shape: Any, fill_value: float, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def full(shape: Any, fill_value: float, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
     """A tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
@@ -120,7 +120,7 @@ def shared_identity_matrix(n: int, dtype: Any = UINT8, dst: Any = None) -> NkiTe
 
 
 @reported
-def rand(shape: Any, dtype: Any, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def rand(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
     """Uniform numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))

@@ -73,6 +73,7 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
             ops.binary("add", counter.state, step, destination=counter.state)
 
 
+@reported
 def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
@@ -126,6 +127,7 @@ def while_register(register: VirtualRegister) -> bool | None:
                  lambda condition: register_move(condition, register))
 
 
+@reported
 @contextmanager
 def no_reorder() -> Iterator[None]:
     """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""

@@ -4,6 +4,7 @@
 import os
 from typing import NoReturn
 
+from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.enums import (
     dge_mode,
     dma_engine,
@@ -73,11 +74,13 @@ from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.register import VirtualRegister
 
 
+@reported
 def get_nc_version() -> nc_version:
     """The generation of the kernel's target."""
     return nc_version(machine().generation)
 
 
+@reported
 def get_nc_sub_version() -> int:
     """The revision of the kernel's target, 0 where ``NKI_NC_SUB_VERSION`` says nothing else."""
     return int(os.environ.get("NKI_NC_SUB_VERSION", "0"))

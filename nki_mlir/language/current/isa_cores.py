@@ -34,7 +34,7 @@ def core_barrier(data: Any, cores: Any, engine: Any = e.engine.gpsimd, name: str
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
     """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
-    given = cores if isinstance(cores, (tuple, list)) else [cores]
+    given = cores if isinstance(cores, (tuple, list, range)) else [cores]
     numbers = sorted({whole(c, "core_barrier cores") for c in given})
     if other_cores("core_barrier", numbers):
         low.is_tensor(data, "core_barrier", "data")

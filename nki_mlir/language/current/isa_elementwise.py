@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Elementwise instructions of the Vector, Scalar and GpSimd engines."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import Scalar
+from nki_mlir.language.current.calls import Scalar, reported
 from nki_mlir.language.current.errors import invalid, older, require
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.regions import machine
@@ -107,13 +109,14 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Scalar | None, revers
 
 @instruction
 def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Scalar | None, op1: Any, operand1: Any,
-                         reverse0: bool = False, reverse1: bool = False, name: str | None = None) -> None:
+                         reverse0: bool = False, reverse1: bool = False, name: str | None = None, *,
+                         dtype: Any = None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     first, second = alu(op0, "scalar_tensor_tensor op0"), alu(op1, "scalar_tensor_tensor op1")
     check_gates("scalar_tensor_tensor", first, second)
     require(ALU[first].floats and ALU[second].floats, f"scalar_tensor_tensor has no {first} with {second}")
     operand0 = unary_operand("scalar_tensor_tensor", first, operand0, "operand0")
-    with low.writing(dst, "scalar_tensor_tensor") as out:
+    with rounded(dst, "scalar_tensor_tensor", dtype) as given, low.writing(given, "scalar_tensor_tensor") as out:
         target, source, right = low.paired("scalar_tensor_tensor", dst=out, data=data, operand1=operand1)
         left = low.scalar("scalar_tensor_tensor", "operand0", operand0, source)
         core.scalar_tensor_tensor(source, first, left, second, right, reverse0, reverse1, dst=target)
@@ -186,20 +189,35 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> None:
 
 
 @instruction
-def tensor_copy(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> None:
-    """dst = src on chip."""
+def tensor_copy(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None, *, dtype: Any = None
+                ) -> None:
+    """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     if e.engine_name(engine) == "scalar":
         generation_from(3, "tensor_copy on the Scalar engine")
-    assignment.copy_on_chip(dst, src, engine=e.engine_name(engine))
+    with rounded(dst, "tensor_copy", dtype) as out:
+        assignment.copy_on_chip(out, src, engine=e.engine_name(engine))
 
 
+@contextmanager
+def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
+    """The destination; where another dtype is asked for, a tile of that dtype which is copied to it at the end."""
+    if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
+        yield dst
+        return
+    made = low.allocate(dst.shape if dst.indirection is None else low.moved_shape(dst), dtype)
+    yield made
+    assignment.copy_on_chip(dst, made)
+
+
+@reported
 def tensor_copy_dynamic_src(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
+@reported
 def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")

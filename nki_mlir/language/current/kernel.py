@@ -18,6 +18,7 @@ from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.bare_names import bare_names
+from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, of_core, require, user_location, warn, whole
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
@@ -218,6 +219,7 @@ def cpu_simulate(kernel: Any) -> Simulation:
     return Simulation(kernel)
 
 
+@reported
 def program_id(axis: int = 0) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = current.get()
@@ -228,6 +230,7 @@ def program_id(axis: int = 0) -> int:
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
 
+@reported
 def num_programs(axes: Any = 0) -> int:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
     builder = current.get()
@@ -239,6 +242,7 @@ def num_programs(axes: Any = 0) -> int:
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 
+@reported
 def program_ndim() -> int:
     """1 where the kernel was launched with brackets, else 0, as outside of a kernel."""
     builder = current.get()

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from nki_mlir.frontend.index_tensors import arange, mgrid
 from nki_mlir.language.creation import unique_name
+from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.creation import (
     empty_like,
     full,
@@ -120,6 +121,7 @@ from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.language.tiles import bfp16, finfo, fp32
 from nki_mlir.scalar import dtypes
 
+is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (is_hbm, is_on_chip, is_psum, is_sbuf))
 DType = str
 tensor = NkiTensor              # in annotations
 
@@ -160,12 +162,14 @@ def _span(name: str, start: Any, stop: Any, step: Any) -> range:
     return range(whole(first, f"{name} start"), whole(last, f"{name} stop"), step)
 
 
-def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
+@reported
+def affine_range(start: Any, stop: Any = None, step: Any = 1) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("affine_range", start, stop, step)
 
 
-def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Any:
+@reported
+def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
     from nki_mlir.language.current.register import VirtualRegister
     if isinstance(start, VirtualRegister) or isinstance(stop, VirtualRegister):
@@ -173,11 +177,13 @@ def sequential_range(start: Any, stop: Any = None, step: int = 1) -> Any:
     return _span("sequential_range", start, stop, step)
 
 
-def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
+@reported
+def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("static_range", start, stop, step)
 
 
+@reported
 def par_dim(x: int) -> int:
     """The number itself: dimension 0 is the partition."""
     older("par_dim is deprecated")

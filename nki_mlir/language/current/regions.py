@@ -21,6 +21,11 @@ class MemoryRegion(enum.Enum):
     shared_hbm = "shared_hbm"
     hbm = "private_hbm"
 
+    def __eq__(self, other: Any) -> bool:
+        return self is (MemoryRegion.__members__.get(other) if isinstance(other, str) else other)
+
+    __hash__ = enum.Enum.__hash__
+
     @property
     def space(self) -> str:
         """The core's name of the memory."""
@@ -47,22 +52,22 @@ hbm = private_hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 
 
-def is_sbuf(buffer: MemoryRegion) -> bool:
+def is_sbuf(buffer: Any) -> bool:
     """Whether a buffer is SBUF."""
     return region(buffer) is sbuf
 
 
-def is_psum(buffer: MemoryRegion) -> bool:
+def is_psum(buffer: Any) -> bool:
     """Whether a buffer is PSUM."""
     return region(buffer) is psum
 
 
-def is_hbm(buffer: MemoryRegion) -> bool:
+def is_hbm(buffer: Any) -> bool:
     """Whether a buffer is HBM of either kind."""
     return region(buffer) in (private_hbm, shared_hbm)
 
 
-def is_on_chip(buffer: MemoryRegion) -> bool:
+def is_on_chip(buffer: Any) -> bool:
     """Whether a buffer is SBUF or PSUM."""
     return region(buffer) in (sbuf, psum)
 

@@ -114,8 +114,9 @@ class Function:
         """The newest signature with the defaults that the function has, for ``help()`` and editors."""
         known, takes_all = set(self.newest.names), inspect.Parameter.VAR_POSITIONAL
         whole = inspect.signature(self.function)
-        kept = [p.replace(annotation=p.empty) for n, p in whole.parameters.items()
-                if n in known or n not in self.parameters or p.kind is takes_all]
+        required = {p.name for p in self.newest.parameters if p.default is None}
+        kept = [p.replace(annotation=p.empty, default=p.empty if n in required else p.default)
+                for n, p in whole.parameters.items() if n in known or n not in self.parameters or p.kind is takes_all]
         return whole.replace(parameters=kept, return_annotation=inspect.Signature.empty)
 
     def candidates(self) -> list[tuple[Signature, bool]]:
@@ -136,7 +137,7 @@ class Function:
 
     def given(self, at: int | str, parameter: Parameter | None, target: str) -> Given:
         """An argument for a parameter of a signature, which is the function's ``target``."""
-        if parameter is None or not target:
+        if parameter is None:
             return Given(at, "", None, None)
         kind = self.kind(at if isinstance(at, str) and at in KINDS else parameter.name)
         if kind is None:

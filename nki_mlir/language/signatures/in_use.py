@@ -34,6 +34,7 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "nki.isa.nc_matmul": ("psumAccumulateFlag", "psum_accumulate_flag", "psum_accumulate_flags"),
     "nki.isa.nc_matmul_mx": ("psumAccumulateFlag", "psum_accumulate_flag", "psum_accumulate_flags"),
     "nki.isa.dma_copy": ("unique_indices",),
+    "nki.isa.reciprocal": ("engine",),
     "nki.collectives.collective_permute_implicit_current_processing_rank_id": ("num_channels",),
 }
 

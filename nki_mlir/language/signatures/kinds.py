@@ -71,6 +71,15 @@ def is_number(value: Any) -> bool:
         isinstance(value, np.ndarray) and value.ndim == 0)
 
 
+def number_value(value: Any) -> Any:
+    """A number as Python's or NumPy's."""
+    if isinstance(value, NUMBERS):
+        return value
+    if not is_number(value):
+        return REFUSED
+    return value.item() if isinstance(value, np.ndarray) else float(value)
+
+
 def is_integer(value: Any) -> bool:
     return type(value) is int or (
         hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and not hasattr(value, "buffer")
@@ -107,8 +116,8 @@ def tiles(values: Values) -> Take:
 
 def scalars(values: Values) -> Take:
     kinds = (*values.tiles, *values.registers)
-    return lambda value: value if isinstance(value, kinds) or is_number(value) or hasattr(value, "as_sum") or hasattr(
-        value, "buffer") else REFUSED
+    return lambda value: value if isinstance(value, kinds) or hasattr(value, "as_sum") or hasattr(
+        value, "buffer") else number_value(value)
 
 
 def seeds(values: Values) -> Take:
@@ -211,7 +220,7 @@ def shape_of_tile(values: Values) -> Take:
 
 
 FLAG = Kind("True or False", where(is_flag), "'bool'")
-NUMBER = Kind("a number", where(is_number), "'number'")
+NUMBER = Kind("a number", lambda values: number_value, "'number'")
 INTEGER = Kind("an integer", where(is_integer), "'integer'")
 INTEGERS = Kind("a tuple of integers", where(are_integers))
 PAIR = Kind("a tuple of integers", where(are_integers), holds_none=True)
