@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from nki_mlir.alone import alone
 from nki_mlir.cli.passes import PassSummary, pass_summaries
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
@@ -85,6 +86,7 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
     return [(name, options) for name, options in re.findall(one, listed)]
 
 
+@alone
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parse_options(sys.argv[1:] if arguments is None else arguments)

@@ -4,6 +4,8 @@
 import argparse
 import sys
 
+from nki_mlir.alone import alone
+
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="nki-translate", description="Translate between the forms of a kernel.")
@@ -21,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@alone
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parser().parse_args(arguments)

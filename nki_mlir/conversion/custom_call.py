@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from nki_mlir.alone import alone, made_alone
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.argument_effects import Effects, argument_effects, multiply_accumulates
 from nki_mlir.diagnostics import NkiMlirError
@@ -85,13 +86,13 @@ class KernelRecord:
             digest.update(repr(fixed).encode() + text.encode())
         return digest.hexdigest()
 
-    @cached_property
+    @made_alone
     def modules(self) -> dict[Fixed, Any]:
         """The variants' modules in the process's own context. Equal texts give one module."""
         read = {text: read_module(text) for _, text in self.variants}
         return {fixed: read[text] for fixed, text in self.variants}
 
-    @cached_property
+    @made_alone
     def signature(self) -> KernelFunction:
         """Any variant's function: all have the same arguments."""
         return the_kernel(next(iter(self.modules.values())))
@@ -118,7 +119,7 @@ class KernelRecord:
     def results(self) -> list[ArgumentSpec]:
         return [self.inputs[n] if kind == "input" else self.shared[n] for kind, n in self.form.results]
 
-    @cached_property
+    @made_alone
     def effects(self) -> dict[Slot, Effects]:
         """What the kernel does to each of its buffers."""
         return effects_of(list(self.modules.values()))
@@ -147,6 +148,7 @@ class KernelRecord:
         """The ``backend_config``: base64 of the JSON."""
         return base64.b64encode(json.dumps(self.fields()).encode()).decode()
 
+    @alone
     def fields(self) -> dict[str, Any]:
         """The JSON object, documented keys first."""
         return {
@@ -169,6 +171,7 @@ class KernelRecord:
                 "aliases": [list(pair) for pair in self.form.aliases.items()]}
 
 
+@alone
 def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
     found: dict[Slot, Effects] = {}
@@ -184,6 +187,7 @@ def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+@alone
 def read_record(config: str) -> KernelRecord:
     """The kernel of a config; raises ``BadConfig`` for anything that is not a whole and unchanged one."""
     try:
@@ -226,6 +230,7 @@ def _check_form(record: KernelRecord) -> None:
         raise BadConfig(what="its grid is not that of its modules")
 
 
+@alone
 def read_module(text: str) -> Any:
     """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
     with shared_context():

@@ -12,6 +12,7 @@ from functools import cache
 from types import new_class
 from typing import Any
 
+from nki_mlir.alone import alone
 from nki_mlir.bindings import ext, ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import catalogue
@@ -142,6 +143,7 @@ def load_dialects(context: Any) -> None:
         ir.Module.parse(UPSTREAM)
 
 
+@alone
 def new_context() -> Any:
     """A context with everything loaded."""
     context = ir.Context()
@@ -149,6 +151,7 @@ def new_context() -> Any:
     return context
 
 
+@alone
 @cache
 def shared_context() -> Any:
     """The process's own context, for modules that come from kernels."""

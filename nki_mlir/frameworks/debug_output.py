@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from nki_mlir.alone import alone
 from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.files import write_file
 
@@ -100,6 +101,7 @@ def write_exported(name: str, text: str) -> None:
                           stacklevel=3)
 
 
+@alone
 def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
     from nki_mlir.bindings import ir

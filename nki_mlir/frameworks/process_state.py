@@ -6,20 +6,20 @@ target; operators of PyTorch can be defined once. So these objects survive a rel
 """
 
 import sys
-import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from nki_mlir.alone import ALONE
+
 _HOLDER = "_nki_mlir_process_state"
-_CREATING = threading.RLock()
 
 
 def once(name: str, make: Callable[[], Any]) -> Any:
     """The process's object of that name, made on first use and never released."""
     holder = sys.modules.get(_HOLDER)
     if holder is None or name not in holder.__dict__:
-        with _CREATING:
+        with ALONE:
             holder = sys.modules.setdefault(_HOLDER, ModuleType(_HOLDER))
             if name not in holder.__dict__:
                 setattr(holder, name, make())

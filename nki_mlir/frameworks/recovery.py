@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import alone
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.custom_call import TARGET, KernelRecord
 from nki_mlir.conversion.graph.upstream import BadModule, graph_context
@@ -61,6 +62,7 @@ class RecoveredKernel:
         return f"<kernel {self.name} on a grid of {self.grid}>"
 
 
+@alone
 def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
     """The kernels that a module calls, each once, in the order in which they are met.
 
@@ -71,6 +73,7 @@ def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
     return [RecoveredKernel(callee) for callee in dict.fromkeys(callees)]
 
 
+@alone
 def configs_in(module: str | bytes) -> list[str]:
     """The config of every call of a kernel."""
     if isinstance(module, str):

@@ -7,11 +7,11 @@ outlive every Python object.
 """
 
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from nki_mlir.alone import ALONE, alone, made_alone
 from nki_mlir.conversion.argument_effects import Effects
 from nki_mlir.conversion.custom_call import CallForm, KernelRecord, effects_of, read_record
 from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
@@ -38,17 +38,13 @@ class Callee:
         """The key as a positive 60-bit number."""
         return int(self.key[:15], 16)
 
-    @cached_property
+    @made_alone
     def entry(self) -> NativeEntry:
         """Compiled on first use."""
-        with _LOADING:
-            return native_entry(self.load(), self.record.inputs, self.record.shared)
+        return native_entry(self.load(), self.record.inputs, self.record.shared)
 
     def __repr__(self) -> str:
         return f"{self.record.name}:{self.key[:8]}"
-
-
-_LOADING = threading.RLock()            # capture and code generation share one MLIR context
 
 
 def callees() -> dict[str, Callee]:
@@ -73,11 +69,13 @@ def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program
     """The callee of a specialisation. An eager program is given, since it runs the kernel's own Python."""
     known = f"callee on {on}, {plain}"
     if known not in spec.programs:
-        callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
-        spec.programs[known] = callees().setdefault(callee.key, callee)
+        with ALONE:
+            callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
+            spec.programs.setdefault(known, callees().setdefault(callee.key, callee))
     return spec.programs[known]
 
 
+@alone
 def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
     """A specialisation as text with its call form."""
     variants = tuple((fixed, str(v.module)) for fixed, v in spec.captured.variants.items())
@@ -96,6 +94,7 @@ def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
     return record
 
 
+@alone
 def callee_from(config: str, on: str) -> Callee:
     """The callee of a config, which may come from another process."""
     record = read_record(config)
@@ -103,6 +102,7 @@ def callee_from(config: str, on: str) -> Callee:
     return callees().setdefault(callee.key, callee)
 
 
+@alone
 def program_of(record: KernelRecord, on: str) -> Program:
     """Compile a record's modules for an executor. Without the kernel's Python there is no eager execution."""
     if record.program is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.fuse_graph import FuseGraph
 from nki_mlir.conversion.graph.upstream import BadModule, first_operation, graph_context, public_function
@@ -29,7 +30,7 @@ class LinkedProgram:
     """A linked and compiled module. Call it with arrays; it returns the list of results."""
 
     def __init__(self, source: str | bytes, on: str = "") -> None:
-        with graph_context(), ir.Location.unknown():
+        with ALONE, graph_context(), ir.Location.unknown():
             module = read_graph(source)
             main = public_function(module)
             self.name = main.attributes["sym_name"].value

@@ -18,6 +18,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
+from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.conversion.graph.upstream import public_function
@@ -48,6 +49,14 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
     aliases = updates_to_results(program)
     ends_in_range(program.graph)
     numbers_of_floats(program.graph)
+    with ALONE:
+        text = imported(program, aliases)
+    write_exported(name, text)
+    return text
+
+
+def imported(program: torch.export.ExportedProgram, aliases: dict[int, int]) -> str:
+    """The program as StableHLO."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = load("fx").export_and_import(
@@ -61,7 +70,6 @@ def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
         to_custom_calls(module)
         manager.parse(TO_STABLEHLO).run(module.operation)
         mark_aliases(public_function(module), aliases)
-    write_exported(name, str(module))
     return str(module)
 
 

@@ -35,7 +35,7 @@ def adapter(name: str) -> Any:
 
 
 def import_adapter(name: str) -> None:
-    if f"nki_mlir.frameworks.{name}" not in sys.modules:
+    if not hasattr(sys.modules.get("nki_mlir.frameworks"), name):   # not while a thread imports it
         importlib.import_module(f"nki_mlir.frameworks.{name}")
 
 

@@ -17,13 +17,13 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from nki_mlir.alone import ALONE, alone, made_alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.frontend.builder import Builder, current
@@ -84,12 +84,13 @@ class Specialization:
         """Content key: the text of the modules, which says everything, and what wraps them."""
         if "key" not in self.programs:
             digest = hashlib.sha256()
-            for fixed, variant in self.captured.variants.items():
-                digest.update(repr(fixed).encode() + str(variant.module).encode())
+            with ALONE:
+                for fixed, variant in self.captured.variants.items():
+                    digest.update(repr(fixed).encode() + str(variant.module).encode())
             self.programs["key"] = digest.hexdigest()
         return self.programs["key"]
 
-    @cached_property
+    @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
         """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
@@ -102,7 +103,9 @@ class Specialization:
     def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
         """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
         if on not in self.programs:
-            self.programs[on] = executor(on)(self.captured, self.grid)
+            with ALONE:
+                if on not in self.programs:
+                    self.programs[on] = executor(on)(self.captured, self.grid)
         return self.programs[on]
 
 
@@ -215,15 +218,26 @@ class Kernel:
 
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
+        made = self.specializations.get(self.key_of(bound, Surroundings(self.func, bound.constants)))
+        if made is None:
+            made = self._specialize(bound)
+        report(made.captured.verdict.races)
+        return made
+
+    @alone
+    def _specialize(self, bound: Bound) -> Specialization:
+        """As above, where nothing has been captured for what was seen before the thread came here."""
         seen = Surroundings(self.func, bound.constants)
-        key = self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
+        key = self.key_of(bound, seen)
         if key not in self.specializations:
             made = self._capture(bound)
             if seen.leave_out_changes():
-                key = *key[:-1], Surroundings(self.func, bound.constants).key
+                key = self.key_of(bound, Surroundings(self.func, bound.constants))
             self.specializations[key] = made
-        report(self.specializations[key].captured.verdict.races)
         return self.specializations[key]
+
+    def key_of(self, bound: Bound, seen: Surroundings) -> tuple:
+        return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.dialects.kernel_function import the_kernel

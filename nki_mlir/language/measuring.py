@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nki_mlir.alone import alone
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.files import write_file
@@ -39,6 +40,7 @@ class BenchmarkResult:
     source: str = SOURCE
 
 
+@alone
 def estimate_module(captured: Any) -> Any:
     """The estimate of a program's module, lowered to instructions."""
     from nki_mlir.targets.neuron.estimate import estimate
@@ -78,6 +80,7 @@ class MeasuredKernel(Kernel):
             raise ArtifactsDirectory(found=str(folder)).located(user_location())
         return [folder]
 
+    @alone
     def leave(self, module: Any) -> None:
         """The files of one call."""
         if self.artifacts_dir is not None:

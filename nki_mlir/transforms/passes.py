@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.transforms.levels import Level, check_level
 
@@ -93,6 +94,7 @@ def _option(name: str, key: str, text: str, kind: Any) -> Any:
 Observer = Callable[[Pass, Any], None]
 
 
+@alone
 def run_passes(module: Any, passes: Sequence[Pass], after: Observer | None = None) -> None:
     """Run them in order; the module's level is checked before the first and after each."""
     for k, one in enumerate(passes):

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 
 
+@alone
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``: a ``CompiledKernel``, which has a native entry too.
 
@@ -31,6 +33,7 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
         return program
 
 
+@alone
 def lower_to(level: str, module: Any) -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""

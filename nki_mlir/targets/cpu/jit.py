@@ -6,14 +6,13 @@ engine runs at level 0, which still selects instructions and allocates registers
 """
 
 import ctypes
-import os
 import sys
-import threading
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+from nki_mlir.alone import ALONE
 from nki_mlir.bindings import PACKAGE, ir, load
 from nki_mlir.diagnostics import InternalError
 
@@ -29,9 +28,6 @@ llvm.func @f(%c: i1, %x: f32) {
   llvm.return
 }
 """
-
-COMPILING = threading.RLock()       # one thread at a time; a fork waits, so that the child can compile
-os.register_at_fork(before=COMPILING.acquire, after_in_parent=COMPILING.release, after_in_child=COMPILING.release)
 
 _engines: list[Any] = []            # code is never unloaded: addresses of it are in programs, in frameworks, in threads
 
@@ -96,7 +92,7 @@ def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
     def collect(diagnostic: Any) -> bool:           # which would otherwise be printed
         findings.append(str(diagnostic))
         return True
-    with COMPILING, code_context() as context, ir.Location.unknown():
+    with ALONE, code_context() as context, ir.Location.unknown():
         lower(module)
         handler = context.attach_diagnostic_handler(collect)
         try:

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.jit import COMPILING, addresses_text, code_context, compile_functions
+from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_one", "nki_memory_start", "nki_use_pool")
@@ -72,7 +73,7 @@ class Machine:
 
     def function(self, name: str) -> int:
         """The address of an instruction."""
-        with COMPILING:
+        with ALONE:
             if name in ARITHMETIC and name not in self.functions:
                 text = "".join(_TEMPLATE.format(name=name, value=value) for name, value in _VALUES.items())
                 self.functions |= _compiled(text, ARITHMETIC)
@@ -80,7 +81,7 @@ class Machine:
 
     def start_workers(self) -> None:
         """As many as the environment or the host asks for; done once, before the first parallel kernel."""
-        with COMPILING:
+        with ALONE:
             if "nki_pool_start" in self.functions or host.threads() == 1 or not host.can_run_workers():
                 return
             self.functions |= _compiled(host.spelled(self.pool.read_text()), POOL)
@@ -101,13 +102,13 @@ class Machine:
 
 
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
-    with COMPILING, code_context(), ir.Location.unknown():
+    with ALONE, code_context(), ir.Location.unknown():
         return compile_functions(ir.Module.parse(text + addresses_text(names)), names)
 
 
 def machine() -> Machine:
     """The process's machine."""
-    with COMPILING:
+    with ALONE:
         return _made_once()
 
 

@@ -9,11 +9,12 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
 from nki_mlir.targets.cpu.integer_sums import integer_sums
-from nki_mlir.targets.cpu.jit import COMPILING, addresses_text, code_context, compile_functions, lower, operations_of
+from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
@@ -39,7 +40,7 @@ def name_of(routine: Routine) -> str:
 def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
     """Where the routines' code is. Those that are new are compiled together."""
     wanted = list(dict.fromkeys(routines))
-    with COMPILING:
+    with ALONE:
         new = [r for r in wanted if r not in _addresses]
         if new:
             names = [name_of(r) for r in new]
@@ -50,13 +51,13 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
 
 def forget() -> None:
     """Compile again what is needed from now on, for measurements. Code that is in use stays."""
-    with COMPILING:
+    with ALONE:
         _addresses.clear()
 
 
 def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
-    with COMPILING, code_context(), ir.Location.unknown():
+    with ALONE, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
         for function, routine in zip(operations_of(module, "llvm.func"), routines):
             _emit(function, routine)
@@ -66,7 +67,7 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
 def llvm_code(routines: Sequence[Routine]) -> Any:
     """The same in the LLVM dialect, which is what the engine compiles."""
     module = vector_code(routines)
-    with COMPILING, code_context(), ir.Location.unknown():
+    with ALONE, code_context(), ir.Location.unknown():
         lower(module)
     return module
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import alone
 
+
+@alone
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
     from nki_mlir.dialects.kernel_function import the_kernel

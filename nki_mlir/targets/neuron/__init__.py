@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
 
@@ -20,6 +21,7 @@ __all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emit", "
            "write"]
 
 
+@alone
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, simulated from its binary.
 
@@ -35,12 +37,14 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
     return run
 
 
+@alone
 def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
     """The program of a captured kernel, all programs of the grid one after the other."""
     from nki_mlir.targets.neuron.emission import emit_variants
     return emit_variants(lowered(captured), grid)
 
 
+@alone
 def lowered(captured: Any) -> dict[tuple, Any]:
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
     from nki_mlir.bindings import ir
@@ -58,12 +62,14 @@ def lowered(captured: Any) -> dict[tuple, Any]:
     return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
 
 
+@alone
 def emit(module: Any, form: str = "asm") -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
     from nki_mlir.targets.neuron.emission import emit_each
     return write(emit_each(module), form)
 
 
+@alone
 def write(programs: Sequence[Program], form: str) -> str | bytes:
     """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
@@ -78,6 +84,7 @@ def write(programs: Sequence[Program], form: str) -> str | bytes:
     return SEPARATOR.join(map(print_program, programs))
 
 
+@alone
 def program_of_module(module: Any) -> Program:
     """The program of an isa-level module, checked like one that comes from a file."""
     from nki_mlir.dialects.attributes import MalformedAttribute
@@ -108,6 +115,7 @@ def is_assembly(data: bytes) -> bool:
     return first.lstrip().startswith(b".nki_isa")
 
 
+@alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     """The program of each core; errors name the file, line and column."""
     from nki_mlir.targets.neuron.parser import parse_program
@@ -124,6 +132,7 @@ def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs:
     simulate_cores(programs, inputs, outputs)
 
 
+@alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assembly text as a binary container; errors name the file, line and column."""
     from nki_mlir.targets.neuron.container import encode_program
@@ -131,6 +140,7 @@ def assemble(text: str, file: str = "<assembly>") -> bytes:
     return encode_program(parse_program(text, file))
 
 
+@alone
 def disassemble(data: bytes) -> str:
     """A binary container as the text that assembles to it."""
     from nki_mlir.targets.neuron.assembly import print_program

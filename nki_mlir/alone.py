@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One thread at a time makes, reads and compiles IR; kernels run beside that, and beside each other.
+
+MLIR calls back into Python (rules of operations, diagnostics), where threads may change in the middle of a call, and
+loading dialects, code generation and the tables of this package hold for the whole process. All of that is done under
+one lock, which a thread takes at the functions it may enter by: what is inside needs no other. A fork waits for it, so
+that the child can compile.
+"""
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ALONE = threading.RLock()
+os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
+
+
+def alone(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that one thread at a time runs."""
+    @functools.wraps(function)
+    def run(*arguments: P.args, **keywords: P.kwargs) -> R:
+        with ALONE:
+            return function(*arguments, **keywords)
+    return run
+
+
+class made_alone(Generic[R]):
+    """A property that is computed once, alone: a cached property has a lock of its own until Python 3.12."""
+
+    def __init__(self, make: Callable[[Any], R]) -> None:
+        self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> R:
+        if instance is None:
+            return self             # type: ignore[return-value]
+        with ALONE:
+            kept = vars(instance)
+            if self.name not in kept:
+                kept[self.name] = self.make(instance)
+            return kept[self.name]

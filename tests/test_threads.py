@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Any public function from any thread: the first calls of a process, reading modules, recovered kernels."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.alone import ALONE, alone, made_alone
+from nki_mlir.bindings import ir
+from nki_mlir.conversion.custom_call import read_record
+from nki_mlir.dialects.mlir_ops import new_context, shared_context
+from nki_mlir.frameworks.registry import PlainResults, program_of, record_of
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.transforms.passes import run_passes
+from nki_mlir.transforms.pipelines import passes_to
+
+from .threads_workload import KINDS
+
+ROOT = Path(__file__).parent.parent
+THREADS = 8
+
+
+def workload(*numbers):
+    done = subprocess.run([sys.executable, "-m", "tests.threads_workload", *map(str, numbers)], cwd=ROOT,
+                          capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout.splitlines()
+
+
+def test_first_calls__of_several_threads():
+    assert workload(THREADS, 10, 1) == ["round 0: 80 kernels on 4 executors"]
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("HYPOTHESIS_PROFILE") != "fuzz", reason="minutes: make fuzz")
+def test_many_kernels__of_several_threads():
+    assert len(workload(THREADS, 200, 50)) == 50
+
+
+def in_threads(work):
+    """Run ``work(number)`` on all threads at once; what they raise."""
+    start, errors = threading.Barrier(THREADS), []
+
+    def run(number):
+        start.wait()
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+X = np.arange(24, dtype=np.float32).reshape(8, 3)
+
+
+def specialized(number):
+    kernel, expected = KINDS[number % 3](number + 1)
+    return kernel.specialize(kernel.bind((X,), {}, is_array, getattr(kernel, "describe", describe_array))), expected
+
+
+def test_modules__are_read_and_lowered():
+    texts = [str(specialized(n)[0].modules[0]) for n in range(THREADS)]
+    lowered = {}
+
+    def work(number):
+        for _ in range(5):
+            with ALONE, shared_context(), ir.Location.unknown():
+                module = ir.Module.parse(texts[number])
+            run_passes(module, passes_to("nisa", module))
+            lowered.setdefault(number, set()).add(str(module))
+    in_threads(work)
+    assert all(len(found) == 1 for found in lowered.values()) and len(lowered) == THREADS
+
+
+def test_contexts__are_made_by_all_threads():
+    contexts, shared = [], []
+
+    def work(number):
+        contexts.append(new_context())
+        shared.append(shared_context())
+    in_threads(work)
+    assert len({id(c) for c in contexts}) == THREADS and len({id(c) for c in shared}) == 1
+
+
+def test_kernels_out_of_configs__run():
+    def work(number):
+        spec, expected = specialized(number)
+        record = read_record(record_of(spec, PlainResults()).config)
+        for on in ("interpreter", "jit", "isa"):
+            out = np.zeros_like(X)
+            program_of(record, on)([X], [out])
+            np.testing.assert_allclose(out, expected(X), rtol=1e-5)
+    in_threads(work)
+
+
+def test_one_kernel__is_captured_and_compiled_once():
+    captures = []
+    kernel, expected = KINDS[0](3)
+    inner = kernel.func
+
+    def counted(x):
+        captures.append(threading.get_ident())
+        return inner(x)
+    kernel = type(kernel)(counted)
+    specs = []
+
+    def work(number):
+        specs.append(kernel.specialize(kernel.bind((X,), {}, is_array, describe_array)))
+        np.testing.assert_allclose(kernel.on("jit")(X), expected(X), rtol=1e-5)
+    in_threads(work)
+    assert len({id(spec) for spec in specs}) == 1 and len(set(captures)) == 1
+
+
+def test_derivatives__in_threads_of_torch():
+    """Autograd runs backward functions in threads of its own: the first call of a kernel may be there."""
+    torch = pytest.importorskip("torch")
+    kernels = [KINDS[1](n + 1)[0] for n in range(THREADS)]
+
+    class Shifted(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, number):
+            context.number = number
+            return x.clone()
+
+        @staticmethod
+        def backward(context, given):
+            return kernels[context.number](given), None
+
+    def work(number):
+        x = torch.from_numpy(X).requires_grad_()
+        Shifted.apply(x, number).sum().backward()
+        np.testing.assert_array_equal(x.grad.numpy(), np.ones_like(X) - (number + 1))
+    in_threads(work)
+
+
+def test_alone__is_one_thread_and_calls_itself():
+    inside, most = [], []
+
+    @alone
+    def outer(depth):
+        inside.append(depth)
+        most.append(len(inside))
+        if depth:
+            outer(depth - 1)
+        inside.pop()
+    in_threads(lambda number: [outer(2) for _ in range(50)])
+    assert max(most) == 3 and not inside
+
+
+def test_made_alone__is_made_once():
+    class Holder:
+        made = 0
+
+        @made_alone
+        def value(self):
+            self.made += 1
+            return [self.made]
+    holder, seen = Holder(), []
+    in_threads(lambda number: seen.append(holder.value))
+    assert seen == [[1]] * THREADS and all(s is seen[0] for s in seen) and Holder.value is Holder.__dict__["value"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_fork__waits_for_a_thread_that_compiles():
+    holding, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with ALONE:
+            holding.set()
+            leave.wait(0.2)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if ALONE.acquire(timeout=5) else 1)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
