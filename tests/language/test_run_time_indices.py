@@ -156,6 +156,21 @@ def test_bounds_are_those_of_the_dimension(on, name, memory):
             assert isinstance(raised.value.__cause__, IndirectOutOfBounds)
 
 
+def test_the_error_counts_elements_of_the_whole_tensor(on):
+    """The first access that is outside, where it would lie in the tensor, flattened."""
+    cases = ((lambda x, a: x[:, a, 2:4], 9, 9 * 6 + 2), (lambda x, a: x[a, axis(0, 2, 8), 1 + axis(1, 2, 3)], -1, 1 - 48),
+             (lambda x, a: x[1, nl.ds(a, 3), ::2], 6, 48 + 8 * 6), (lambda x, a: x[2, 3, a], 6, 2 * 48 + 3 * 6 + 6))
+    for make, value, flat in cases:
+        @nki.jit
+        def kernel(x, at, make=make):
+            read = nl.load(make(x, nl.load(at)[0, 0]))
+            made = out(read.shape)
+            nl.store(made, read)
+            return made
+        with pytest.raises(IndexError, match=rf"^index {flat} is out of bounds for axis 0 with size {X.size}$"):
+            run(on, kernel, X, np.array([[value]], np.int32))
+
+
 def test_rows_and_a_place_of_each(on):
     """An index tile of rows, and one value for all of them: in HBM."""
     @nki.jit

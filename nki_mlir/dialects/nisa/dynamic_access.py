@@ -68,7 +68,7 @@ class PatternAddressed(NisaOp):
         inside = (values >= 0) & (values < self.extent)
         if self.mode == "error" and not inside.all():
             bad = int(values[~inside][0])
-            raise IndirectOutOfBounds(index=bad * self.scale, size=table.size, row=bad, rows=self.extent)
+            raise IndirectOutOfBounds(index=self.start + bad * self.scale, size=table.size, row=bad, rows=self.extent)
         shape = (-1, *(1,) * (rank - 1))
         places = self.start + sum(a * s for a, s in zip(along, self.steps)) + values.reshape(shape) * self.scale
         places = np.broadcast_to(places, moved)

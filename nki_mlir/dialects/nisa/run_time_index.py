@@ -7,6 +7,7 @@ or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those o
 """
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,18 +73,40 @@ class RunTimeIndexed(NisaOp):
         """(places, where all indices are in bounds) of a piece; what is not is an error unless it is skipped."""
         of_piece = (slice(None),) * len(shape) + (0,) * (position.ndim - len(shape))
         columns = offset.reshape(offset.shape[0], -1).astype(np.int64)
-        places, good = position[of_piece], np.ones(shape, np.bool_)
+        places, good, moved = position[of_piece], np.ones(shape, np.bool_), []
         for column, (index, scale, extent) in enumerate(zip((first, second), self.scales, self.extents)):
             value = columns[:, column].reshape(-1, *(1,) * (len(shape) - 1))
             at = index[of_piece] + value
             good = good & (at >= 0) & (at < extent)
             places = places + scale * value
+            moved.append(np.broadcast_to(at, shape))
         good = good & (places >= 0) & (places < length)
         places = np.broadcast_to(places, shape)
         if getattr(self, "mode", "error") == "error" and not good.all():
-            bad = int(places[~good][0])
-            raise IndirectOutOfBounds(index=bad, size=length, row=bad, rows=length)
+            bad = np.unravel_index(np.flatnonzero(~good)[0], shape)
+            indices = [int(at[bad]) for at in moved]
+            flat, size = self.element(int(places[bad]), indices, length)
+            raise IndirectOutOfBounds(index=flat, size=size, row=indices[0], rows=self.extents[0])
         return places, good
+
+    def element(self, place: int, indices: Sequence[int], length: int) -> tuple[int, int]:
+        """A place of the table as errors count it: in its tensor, from the table's start; and the tensor's elements."""
+        table: Tile = getattr(self, self.table)
+        rest = place - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
+        if table.on_chip or not 0 <= rest < length:
+            return place, length
+        within = [int(i) for i in np.unravel_index(rest, table.shape)]
+        for index, scale, extent in zip(indices, self.scales, self.extents):
+            for dim, n in enumerate(table.shape):
+                if n == extent and prod(table.shape[dim + 1:]) == scale:
+                    within[dim] = index
+                    break
+        return sum(i * step for i, (step, _) in zip(within, table.access.dims)), table.row
+
+    def table_start(self, values: Sequence[int]) -> int:
+        """Where the table starts in its tensor, for these values of the symbols."""
+        table: Tile = getattr(self, self.table)
+        return 0 if table.on_chip else table.access.free.at(values)
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         made = np.zeros(tiles[self.table].shape, np.bool_)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
-from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds, RowAddressed
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
@@ -59,7 +59,7 @@ def compile_op(op: Op) -> Runner:
         try:
             result = reference(*sources)
         except IndirectOutOfBounds as error:
-            raise error.counted_from(op.table_start(values) if isinstance(op, RowAddressed) else 0) from None
+            raise error.counted_from(op.table_start(values) if hasattr(op, "table_start") else 0) from None
         results = result if isinstance(result, tuple) else (result,)
         for (at, place, dtype), value in zip(store, results):
             if value is None:
