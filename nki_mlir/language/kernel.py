@@ -129,6 +129,14 @@ class UnknownExecutor(NkiMlirError, ValueError):
     fix = "use one of eager, interpreter, jit, isa"
 
 
+def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
+    try:
+        return tuple(array.shape), dtype_of(array.dtype)
+    except TypeError as error:
+        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
+            user_location()) from None
+
+
 @dataclass(eq=False)
 class Kernel:
     """A decorated function, with its names. ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
@@ -148,6 +156,8 @@ class Kernel:
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
+
+    describe = staticmethod(describe_array)     # shape and dtype of an array argument
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
@@ -294,7 +304,7 @@ class Kernel:
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
-        bound = self.bind(arguments, keywords, is_array, describe_array)
+        bound = self.bind(arguments, keywords, is_array, self.describe)
         inputs = [np.asarray(t, order="C") for t in bound.tensors]
         if on == "eager":
             from nki_mlir.language.eager_run import run_eager
@@ -356,14 +366,6 @@ capturing._dynamo_marked_constant = True        # type: ignore[attr-defined]
 
 def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
-
-
-def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
-    try:
-        return tuple(array.shape), dtype_of(array.dtype)
-    except TypeError as error:
-        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
-            user_location()) from None
 
 
 def default_executor() -> str:

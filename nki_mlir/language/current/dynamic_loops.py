@@ -55,9 +55,10 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
         if not builder.symbolic:
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
             note_idle(counter.value < limit)                    # type: ignore[operator]
-            for value in range(counter.value, limit, step):     # type: ignore[arg-type]
+            for count, value in enumerate(range(counter.value, limit, step)):   # type: ignore[arg-type]
                 put(counter.state, value, "a loop variable")
-                yield counter
+                with not_carried(state if count == 0 else dict):
+                    yield counter
             return
         from nki_mlir.frontend.dynamic_loops import open_while
         held = upper.state if isinstance(upper, VirtualRegister) else upper
@@ -78,7 +79,8 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
-    names = for_statement() if active("nl.dynamic_range").symbolic else ()
+    active("nl.dynamic_range")
+    names = for_statement()
     return counted(lower, upper, step, lambda: variables(names))
 
 
@@ -104,8 +106,11 @@ def while_loop(init: Any, body_fun: Callable) -> None:
     with nesting():
         if not builder.symbolic:
             note_idle(bool(condition.value))
+            carried = closure_of(body_fun)
             while condition.value:
-                body()
+                with not_carried(carried):
+                    body()
+                carried = dict
             return
         from nki_mlir.frontend.dynamic_loops import open_while
         with open_while(builder, condition.state, "ne", 0), not_carried(closure_of(body_fun)):

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
+from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import CarriedState
 from nki_mlir.frontend.liveness import exposed_reads, leaves, stored
 from nki_mlir.frontend.locations import user_frame, user_location, variables
@@ -113,16 +114,38 @@ class OpenLoop:
         loop.enter_context(not_carried(lambda: variables(self.names)))
 
 
+def while_statement() -> tuple[FrameType, ast.While] | None:
+    """The ``while`` whose condition is being evaluated, where that is a name; None where no such statement asks."""
+    frame = user_frame()
+    node = _statement(frame, ast.While, "test") if frame is not None else None
+    if frame is None or node is None or not isinstance(node.test, (ast.Name, ast.Attribute)):
+        return None
+    return frame, node
+
+
+def asked_by_while() -> bool:
+    """Whether it is a ``while`` that asks for the truth of a register: the loop may be the device's."""
+    frame = user_frame()
+    asking = active("a register").properties.setdefault("asking_places", {})
+    key = None if frame is None else (frame.f_code, frame.f_lasti)
+    if key not in asking:
+        found = while_statement()
+        if found is not None:
+            check_jumps(found[1])
+        asking[key] = found is not None
+    return asking[key]
+
+
 def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[Any], None]
           ) -> bool | None:
     """What ``while register`` is to see: True, then the body runs, then False. None where no ``while`` asks.
 
     ``opened`` begins the loop and gives the register it reads, ``closing`` ends an iteration.
     """
-    frame = user_frame()
-    node = _statement(frame, ast.While, "test") if frame is not None else None
-    if frame is None or node is None or not isinstance(node.test, (ast.Name, ast.Attribute)):
+    found = while_statement()
+    if found is None:
         return None
+    frame, node = found
     if loops and loops[-1].frame is frame and loops[-1].place == (node.lineno, node.col_offset):
         last = loops.pop()
         closing(last.register)

@@ -9,6 +9,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current.errors import NkiTypeError, require
+from nki_mlir.language.current.loop_statements import asked_by_while
 from nki_mlir.scalar.dtypes import INT32
 
 
@@ -29,11 +30,9 @@ class VirtualRegister:
         return int(held[0, 0]) if isinstance(held, np.ndarray) else None
 
     def __bool__(self) -> bool:
-        value = self.value
-        if value is not None:
-            return value != 0
         from nki_mlir.language.current.dynamic_loops import while_register
-        going = while_register(self)
+        value = self.value
+        going = while_register(self) if value is None else (value != 0 if asked_by_while() else None)
         if going is None:
             raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
                                "or a register alone as the condition of while").located(user_location())
