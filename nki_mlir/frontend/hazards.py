@@ -17,6 +17,7 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import LoopRun, Touch, Touches
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
+FEW_PAIRS = 1 << 16                     # take less time than going through the elements
 
 
 class Clash(NamedTuple):
@@ -237,9 +238,12 @@ def meets(touch: Touch) -> bool:
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
 def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool],
-               verdict: Verdict) -> Clash | None:
-    """The first two touches that meet, by comparing each that writes with all."""
-    touches = distinct(listed)
+               verdict: Verdict, numbers: dict[int, Any] | None = None) -> Clash | None:
+    """The first two touches that meet, by comparing each that writes with all.
+
+    ``numbers`` are those of who makes them, by their identity, where they are not all of the same.
+    """
+    touches = distinct(listed, numbers or {})
     writers = sum(t.writes for t in touches)
     if writers * len(touches) > MOST_PAIRS:
         verdict.undecided.append((touches[0], touches[-1]))
@@ -270,28 +274,37 @@ def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: 
     return None
 
 
-def distinct(listed: Sequence[Touch]) -> list[Touch]:
+def distinct(listed: Sequence[Touch], numbers: dict[int, Any]) -> list[Touch]:
     """Touches of which no two are the same in all that decides whether they meet others."""
     found: dict[Hashable, Touch] = {}
     for touch in listed:
         key: Hashable = touch
-        if touch.restriction is None and not touch.conditions:
-            key = place_of(touch), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn
+        if form_of(touch) is not None:
+            key = (place_of(touch), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
+                   numbers.get(id(touch)))
         found.setdefault(key, touch)
     return list(found.values())
 
 
 def form_of(touch: Touch) -> Hashable:
-    """Equal for touches that differ in their start only; None where conditions make each its own."""
-    if touch.restriction is not None or touch.conditions:
+    """Equal for touches that differ in their start only; None where conditions, or data, make each its own."""
+    if touch.restriction is not None or touch.conditions or touch.elements is not None:
         return None
     view = touch.view
     return (view.dims, view.dtype.itemsize, tuple(view.partition.symbols.items()), tuple(view.free.symbols.items()))
 
 
 def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, Any]], verdict: Verdict) -> Clash | None:
-    """The first element that two different ones touch, by going through the elements of each."""
+    """The first element that two different ones touch: few plain patterns are compared, else each one's elements."""
     exact = [(t, n) for t, n in listed if t.exact]
+    writers = sum(t.writes for t, _ in listed)
+    if all(form_of(t) is not None for t, _ in listed) and writers * len(listed) <= FEW_PAIRS:
+        numbers = {id(t): n for t, n in listed}
+
+        def differ(a: Touch, b: Touch) -> bool:
+            return numbers[id(a)] != numbers[id(b)]
+        found = first_pair(buffer, [t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
+        return None if found is None else found._replace(first=numbers[id(found.one)], second=numbers[id(found.other)])
     try:
         found = by_elements(buffer, exact)
         vague = next((t for t, _ in listed if not t.exact), None)

@@ -58,12 +58,15 @@ class Owners:
             for other in AGAINST[kind]:
                 for owners in self.maps.get(other, ()):
                     held = elements.read(owners)
-                    found = (held >= 0) & (self.by[held] != by)
-                    if found.any():
+                    found = held >= 0
+                    if found.any() and (found := found & (self.by[held] != by)).any():
                         at = int(np.argmax(found.reshape(-1)))
                         return elements.element(at), int(held.reshape(-1)[at])
             first, second = self.of(kind)
             held = elements.read(first)
+            if not (held >= 0).any():
+                elements.write(first, place)
+                continue
             new, others = held < 0, (held >= 0) & (self.by[held] != by)
             elements.write(first, np.where(new, place, held))
             if others.any():

@@ -10,7 +10,7 @@ from typing import Any
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.frontend.touches import Touch
 
-VARIABLE = "NKI_MLIR_RACES"
+VARIABLE, STRICT = "NKI_MLIR_RACES", "NKI_MLIR_STRICT"
 LEVELS = "off", "warn", "error"
 
 
@@ -58,7 +58,7 @@ def report(found: Sequence[KernelError]) -> None:
     """Warn of races, once a line, or raise the first, as the environment asks; repeated work is only warned of."""
     if not found:
         return
-    level = os.environ.get(VARIABLE) or "warn"
+    level = os.environ.get(VARIABLE) or ("error" if os.environ.get(STRICT) else "warn")
     if level not in LEVELS:
         raise UnknownLevel(found=level)
     for error in found if level != "off" else ():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.frontend.hazards import first_element
+from nki_mlir.frontend.hazards import by_elements, first_element
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.overlaps import Apart, meeting
 from nki_mlir.frontend.races import Verdict
@@ -125,8 +125,8 @@ def test_elements_of_numbered_iterations(case):
     met = {(frozenset((k, l)), byte // 4) for k in sets for l in sets if k != l
            for m, n in ((0, 0), (0, 1), (1, 1)) if pair[m].writes or pair[n].writes for byte in sets[k][m] & sets[l][n]}
     verdict = Verdict()
-    found = first_element(pair[0].view.buffer, listed, verdict)
-    assert not verdict.undecided
-    assert (found is not None) == bool(met)
-    if found is not None:
-        assert (frozenset((found.first, found.second)), *found.element) in met
+    for found in (first_element(pair[0].view.buffer, listed, verdict), by_elements(pair[0].view.buffer, listed)):
+        assert not verdict.undecided
+        assert (found is not None) == bool(met)
+        if found is not None:
+            assert (frozenset((found.first, found.second)), *found.element) in met

@@ -283,6 +283,9 @@ def test_a_race_is_a_warning_or_an_error(on, function, grid, kind, text, monkeyp
         run(on, kernel, X, grid=grid)
     assert [w.lineno for w in shown] == [line]
     assert str(shown[0].message) == f"{text} [{kind.code}]; {kind.fix}"
+    monkeypatch.setenv("NKI_MLIR_STRICT", "1")
+    with pytest.raises(kind):
+        run(on, kernel, X, grid=grid)
     monkeypatch.setenv("NKI_MLIR_RACES", "error")
     with pytest.raises(kind) as caught:
         run(on, kernel, X, grid=grid)
