@@ -109,7 +109,9 @@ class EagerBuilder(Builder):
         return Buffer(shape, dtype, "sbuf", name, handle=np.zeros(shape, dtype.numpy))
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        return Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
+        made = Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
+        self.touches.constant(made, array)
+        return made
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         if happens(masks_of(op, symbols)) is not False:

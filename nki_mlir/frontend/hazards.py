@@ -15,6 +15,7 @@ from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import LoopRun, Touch, Touches
+from nki_mlir.frontend.written_values import place_of
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
 FEW_PAIRS = 1 << 16                     # take less time than going through the elements
@@ -141,7 +142,7 @@ def judge_programs(programs: Sequence[Program], dimensions: int, verdict: Verdic
         for axis, (extent, symbol) in same[0].axes.items():
             judge_axis(same[0], axis, extent, symbol, dimensions, verdict)
         if len(same) > 1:
-            judge_repeated(same[0], len(same), "its program id", [same[0].point, same[1].point], verdict)
+            judge_repeated(same[0], len(same), "the program id", [same[0].point, same[1].point], verdict)
     if len(kinds) > 1:
         judge_different([same[0] for same in kinds.values()], verdict)
 
@@ -178,8 +179,8 @@ def judge_repeated(program: Program, count: int, what: str, names: Sequence[str]
             programs_meet(found, buffer, names, verdict)
             continue
         repeated = next((t for t in writes if not t.accumulates), None)
-        if repeated is not None and not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
-            verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=what), repeated.at)
+        if repeated is not None:
+            repeats(count, buffer, what, repeated, verdict)
 
 
 def exposed(listed: Sequence[Touch]) -> list[Touch]:
@@ -187,17 +188,12 @@ def exposed(listed: Sequence[Touch]) -> list[Touch]:
     own: set[Hashable] = set()
     found = []
     for touch in listed:
-        place = place_of(touch)
+        place = place_of(touch.view)
         if touch.writes:
             own.add(place)
         elif place not in own and not touch.accumulates:
             found.append(touch)
     return found
-
-
-def place_of(touch: Touch) -> Hashable:
-    view = touch.view
-    return view.partition.key, view.free.key, view.dims, view.dtype
 
 
 def judge_different(programs: Sequence[Program], verdict: Verdict) -> None:
@@ -208,6 +204,10 @@ def judge_different(programs: Sequence[Program], verdict: Verdict) -> None:
         buffer = next(p.touches[key][0] for p in programs if key in p.touches)
         if not any(t.writes for t, _ in listed):
             continue
+        sharing = [p.touches[key][1] for p in programs if key in p.touches]
+        if len(sharing) > 1 and all_write_the_same(sharing):
+            repeats(len(sharing), buffer, "the program id", sharing[0][0], verdict)
+            continue
         for epoch in sorted({t.epoch for t, _ in listed}):
             found = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not meets(t)], verdict)
             if found is not None:
@@ -217,6 +217,24 @@ def judge_different(programs: Sequence[Program], verdict: Verdict) -> None:
         inside = [t for t, _ in listed if meets(t)]
         if inside:
             verdict.undecided.append((inside[0], inside[0]))
+
+
+def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
+    """Whether programs make the same writes to a tensor, in the same order, and read nothing that these change."""
+    made = []
+    for touches in listed:
+        writes = [t for t in touches if t.writes]
+        if any(t.accumulates or t.value is None for t in writes) or exposed(touches):
+            return False
+        made.append([(t.value, place_of(t.view), t.epoch) for t in writes])
+    once = all(len(set(w)) == len(w) for w in made) or all(t.writes for touches in listed for t in touches)
+    return once and all(w == made[0] for w in made)
+
+
+def repeats(count: int, buffer: Buffer, what: str, touch: Touch, verdict: Verdict) -> None:
+    """Report that programs write the same; of all tensors that they do it to, the first is enough."""
+    if not any(isinstance(e, ProgramsRepeat) for e in verdict.races):
+        verdict.found(ProgramsRepeat(count=count, tensor=buffer.name, what=what), touch.at)
 
 
 def programs_meet(found: Clash, buffer: Buffer, names: Sequence[str], verdict: Verdict) -> None:
@@ -280,7 +298,7 @@ def distinct(listed: Sequence[Touch], numbers: dict[int, Any]) -> list[Touch]:
     for touch in listed:
         key: Hashable = touch
         if form_of(touch) is not None:
-            key = (place_of(touch), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
+            key = (place_of(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
                    numbers.get(id(touch)))
         found.setdefault(key, touch)
     return list(found.values())

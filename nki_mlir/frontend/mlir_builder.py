@@ -170,7 +170,9 @@ class MlirBuilder(Builder):
                 "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
         name = self.cache[key]
         op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
-        return Buffer(flat.shape, dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
+        made = Buffer(flat.shape, dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
+        self.touches.constant(made, flat)
+        return made
 
     def program_id(self, axis: int) -> Any:
         if axis in self.point:

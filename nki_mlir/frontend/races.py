@@ -31,8 +31,8 @@ class ProgramsMeet(KernelError):
 
 class ProgramsRepeat(KernelError):
     code = "NKI-SAME-WRITES"
-    message = "{count} programs do the same: each of them writes {tensor} here"
-    why = "the kernel does not ask for {what}"
+    message = "{count} programs write the same values to {tensor} here"
+    why = "what is written does not depend on {what}"
     fix = "divide the work by {what}, or launch the kernel on one program"
 
 

@@ -6,7 +6,7 @@ Both builders note it while the kernel's Python runs; ``races`` decides afterwar
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.frontend.mask import Mask
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.written_values import WrittenValues
 
 
 @dataclass(eq=False)
@@ -75,6 +76,7 @@ class Touch:
     at: Location
     epoch: int
     elements: np.ndarray | None = None
+    value: int | None = None            # of what it writes, where programs are told apart by their numbers
 
     def number_in(self, loop: LoopRun) -> int | None:
         """Which iteration of an enclosing loop it belongs to."""
@@ -99,6 +101,7 @@ class Touches:
         self.shared: list[Buffer] = []  # the memory of all programs, in the order it was made in
         self.programs: dict[Buffer, list[Touch]] = {}
         self.reducing = False           # operations of a loop_reduce, whose iterations combine
+        self.values: WrittenValues | None = None        # where programs run, or are captured, one by one
 
     def enter(self, loop: LoopRun, number: int | None) -> None:
         self.turn = Turn(loop, number, self.turn)
@@ -106,6 +109,10 @@ class Touches:
     def leave(self) -> None:
         assert self.turn is not None
         self.turn = self.turn.outside
+
+    def constant(self, buffer: Buffer, array: np.ndarray) -> None:
+        if self.several and self.values is not None:
+            self.values.constant(buffer, array)
 
     @contextmanager
     def combining(self) -> Iterator[None]:
@@ -121,6 +128,9 @@ class Touches:
         """An operation on these operands. Of the scopes it stands in, those of branches have a condition that holds."""
         if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
             return                      # it moves nothing
+        value = None
+        if self.several and self.values is not None:
+            value = self.values.performed(op, views, len(scopes) < 2, self.epoch)
         turn = self.turn
         inside = turn is not None and turn.parallels > 0
         if not inside and not self.several:
@@ -138,7 +148,7 @@ class Touches:
                 sure = not any([s.may_skip for s in scopes])
                 targets = [v for (k, _), v in zip(op.operands(), views) if k.writes]
                 adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
-            touch = self.of(op, kind, view, symbols, adds, sure, targets, held, at)
+            touch = replace(self.of(op, kind, view, symbols, adds, sure, targets, held, at), value=value)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
             around = turn

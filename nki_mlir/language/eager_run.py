@@ -18,7 +18,7 @@ from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.doubts import REFUSALS, Doubts
 from nki_mlir.frontend.eager import CHECKING, EagerBuilder, PrivateResult, verdict_on
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, UnknownLevel, Verdict, report
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, Verdict, report
 from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates
@@ -57,7 +57,7 @@ def checking(run: Callable[[], Any]) -> None:
     token = CHECKING.set(True)
     try:
         run()
-    except (IterationsMeet, ProgramsMeet, UnknownLevel):
+    except (IterationsMeet, ProgramsMeet, UnknownLevel, RaceWarning):
         raise
     except Exception:
         pass

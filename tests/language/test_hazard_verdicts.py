@@ -308,9 +308,9 @@ def test_programs_that_do_the_same_run_with_a_warning(on, monkeypatch):
     with pytest.warns(RaceWarning) as shown:
         np.testing.assert_array_equal(run(on, nki.jit(kernel), X, grid=3), X * 2)
     assert [str(w.message) for w in shown] == [
-        "3 programs do the same: each of them writes out here [NKI-SAME-WRITES]; divide the work by program_id(0), or "
-        "launch the kernel on one program"]
-    assert ProgramsRepeat.why.format(what="program_id(0)") == "the kernel does not ask for program_id(0)"
+        "3 programs write the same values to out here [NKI-SAME-WRITES]; divide the work by program_id(0), or launch the "
+        "kernel on one program"]
+    assert ProgramsRepeat.why.format(what="program_id(0)") == "what is written does not depend on program_id(0)"
 
 
 def test_programs_that_do_the_same_to_what_they_read_race(on):
@@ -327,7 +327,7 @@ def test_an_axis_that_nothing_asks_for(on):
         part = nl.ds(nl.program_id(0) * 52, 52)
         nl.store(out[:, part], nl.load(x[:, part]))
         return out
-    with pytest.warns(RaceWarning, match=r"2 programs do the same.* program_id\(1\)"):
+    with pytest.warns(RaceWarning, match=r"2 programs write the same values to out here.* program_id\(1\)"):
         np.testing.assert_array_equal(run(on, nki.jit(kernel), X, grid=(2, 2)), X)
 
 

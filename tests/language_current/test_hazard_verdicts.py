@@ -128,7 +128,7 @@ def test_cores_that_do_the_same_run_with_a_warning(on, monkeypatch):
         nisa.dma_copy(out, x)
         return out
     monkeypatch.setenv("NKI_MLIR_RACES", "error")
-    with pytest.warns(RaceWarning, match="2 programs do the same: each of them writes out here"):
+    with pytest.warns(RaceWarning, match="2 programs write the same values to out here"):
         np.testing.assert_array_equal(run(on, kernel, X, cores=2), X)
 
 
@@ -173,3 +173,65 @@ def test_what_data_decide_is_checked_when_it_runs(on):
         return
     with pytest.warns(RaceWarning, match=rf"out\[{apart[5, 0]}, 0\] is written by program 0 here, and written by program 1"):
         run(on, kernel, X, meeting, cores=2)
+
+
+def shared(shape, name):
+    return nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm, name=name)
+
+
+def with_own_part(make):
+    """A kernel whose cores write a part of their own of one result, and ``make(x, i)`` to all of another."""
+    def kernel(x):
+        own, both, i = shared(x.shape, "own"), shared(x.shape, "both"), nl.program_id(0)
+        half = slice(16 * i, 16 * i + 16)
+        nisa.dma_copy(own[half], x[half])
+        nisa.dma_copy(both, make(x, i))
+        return own, both
+    return kernel
+
+
+def total(x, i):
+    return nl.add(nl.load(x), nl.multiply(nl.load(x), 2.0))
+
+
+def scaled(x, i):
+    return nl.multiply(nl.load(x), 1.0 + i)
+
+
+def of_another_place(x, i):
+    tile = nl.load(x)
+    nisa.tensor_copy(tile[:, 0:1], tile[:, i + 1:i + 2])
+    return tile
+
+
+def exchanged(x, i):
+    tile, got = nl.load(x), nl.ndarray((ROWS, COLUMNS), nl.float32)
+    nisa.sendrecv(tile, got, 1 - i, 1 - i, 0)
+    return got
+
+
+def read_at_another_time(x, i):
+    held, tile = shared(x.shape, "held"), nl.load(x)
+    if i == 1:
+        nisa.core_barrier(held, (0, 1))
+    nisa.dma_copy(tile, x)
+    if i == 0:
+        nisa.core_barrier(held, (0, 1))
+    return tile
+
+
+@pytest.mark.parametrize("make, same", [(total, True), (read_at_another_time, False), (scaled, False), (of_another_place, False), (exchanged, False)],
+                         ids=lambda v: getattr(v, "__name__", v))
+def test_values_that_do_not_depend_on_the_core(on, make, same, monkeypatch):
+    kernel = with_own_part(make)
+    text = "2 programs write the same values to both here" if same else r"both\[0, 0\] is written by program 0 here"
+    with pytest.warns(RaceWarning, match=text) as shown:
+        first = run(on, kernel, X, cores=2)
+    assert sum(w.category is RaceWarning for w in shown) == 1
+    np.testing.assert_array_equal(first[0], X)
+    monkeypatch.setenv("NKI_MLIR_RACES", "error")
+    if same:
+        np.testing.assert_array_equal(run(on, kernel, X, cores=2)[1], 3 * X)
+    else:
+        with pytest.raises(ProgramsMeet, match=text):
+            run(on, kernel, X, cores=2)

@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.written_values import WrittenValues
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
@@ -105,6 +106,7 @@ class Kernel(CoreKernel):
         """Run the function's Python on a builder, which is current; what it returns."""
         region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
+        builder.touches.values = WrittenValues()
         if builder.symbolic:
             capture: Any = builder
             capture.first_uses.unwritten = lambda b: warn(
