@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.beta import nki as beta_nki
 from nki_mlir.language.current import nki
 
+from .beta_verdicts import KERNELS as BETA
 from .conftest import EXECUTORS
 from .verdicts import KERNELS
 
@@ -17,9 +19,9 @@ def given(value):
     return [given(v) for v in value] if isinstance(value, list) else value
 
 
-def verdict(on, kernel, arguments, cores):
+def verdict(on, kernel, arguments, cores, jit=nki.jit):
     """(what kind of verdict, the values or the text, the line that an error names)."""
-    made = nki.jit(kernel)
+    made = jit(kernel)
     try:
         return "values", plain((made if cores is None else made[cores]).on(on)(*map(given, arguments))), None
     except Exception as error:
@@ -42,6 +44,14 @@ def plain(result):
 def test_verdict(name, monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
     first, *others = (verdict(on, *KERNELS[name]) for on in EXECUTORS)
+    for on, other in zip(EXECUTORS[1:], others):
+        assert other == first, f"{on} and {EXECUTORS[0]}"
+
+
+@pytest.mark.parametrize("name", BETA)
+@pytest.mark.filterwarnings("ignore")
+def test_verdict_of_the_beta_generation(name):
+    first, *others = (verdict(on, *BETA[name], beta_nki.jit) for on in EXECUTORS)
     for on, other in zip(EXECUTORS[1:], others):
         assert other == first, f"{on} and {EXECUTORS[0]}"
 
