@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every test runs on every executor of this list, for the newest target."""
+"""Every test runs on every executor of this list, and on the oracle, for the newest target."""
 
 import os
 
 import pytest
 
-EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", "eager,interpreter,jit,isa").split(","))
+from . import oracle_executor
+
+EXECUTORS = tuple(os.environ.get("NKI_MLIR_TEST_EXECUTORS", f"eager,interpreter,jit,isa,{oracle_executor.NAME}").split(","))
 
 
 @pytest.fixture(params=EXECUTORS)
-def on(request):
+def on(request, monkeypatch):
     """The name of an executor."""
+    if request.param == oracle_executor.NAME:
+        oracle_executor.install(monkeypatch, request.module)
     return request.param
+
+
+def pytest_collection_modifyitems(items):
+    """What is about the product's own words does not run on the oracle."""
+    items[:] = [item for item in items if oracle_executor.reason_against(item) is None]
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from . import current, run
 from .program import OutOfBounds
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "coverage.md").read_text().split("## Current generation")[1]
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "coverage.md").read_text().split("## Current generation")[1].split("\n## ")[0]
 NAMES = re.findall(r"^\| `((?:nki|nl|nisa)[\w.]*)` \|", PAGE, re.MULTILINE)
 MODULES = {"nl": current.nl, "nisa": current.nisa, "nki": current.nki, "nki.collectives": current.ncc}
 

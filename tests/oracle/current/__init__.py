@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The modules that a kernel of the package ``nki`` imports: ``MODULES``, import path -> module.
 
-- ``tensor``: views, and what the run time adds to their addresses; ``registers``.
+- ``tensor``: views; ``addresses``: what the run time adds to their place; ``registers``.
 - ``operands``: how instructions read and write; operators; accumulators.
 - ``elementwise``, ``reductions``, ``products``, ``search``, ``transfers``, ``generators``, ``cores``: instructions,
   a function each, with the section of the document beside it.
@@ -32,9 +32,10 @@ from . import (
     search,
     transfers,
 )
+from .addresses import step
 from .operands import Instruction
 from .registers import VirtualRegister
-from .tensor import NkiTensor, step
+from .tensor import NkiTensor
 
 Tensor = NkiTensor
 

@@ -229,7 +229,7 @@ def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], Virt
 
 def ds(start: Any, size: int) -> Any:
     """3.5: start : start + size."""
-    return Window(start, size) if isinstance(start, VirtualRegister) else slice(start, start + size)
+    return Window(start, size) if isinstance(start, (VirtualRegister, NkiTensor)) else slice(start, start + size)
 
 
 @contextmanager

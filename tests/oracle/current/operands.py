@@ -23,7 +23,8 @@ class Instruction:
 
 
 def flat(values: np.ndarray) -> np.ndarray:
-    return values.reshape(values.shape[0] if values.ndim else 1, -1)
+    count = values.shape[0] if values.ndim else 1
+    return values.reshape(count, values.size // count if count else 0)
 
 
 def rows(tile: NkiTensor, unwritten: bool = False, group: int = 16) -> np.ndarray:
@@ -61,6 +62,8 @@ def put(dst: NkiTensor, values: np.ndarray, where: np.ndarray | None = None, wra
     ``where``: the others keep what they have. ``wrap``: integers modulo the size of the type (open 14).
     """
     made = np.asarray(values)
+    if dst.size == 0:
+        return Instruction()
     require(made.ndim == 0 or made.size == dst.size, f"{made.size} elements are written to {dst.size}")
     if wrap:
         bits = np.dtype(f"u{dst.dtype.itemsize}")

@@ -69,7 +69,7 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> I
     """4.4: dst[p, j] = data[p, indices[p, j]] of the flattened free axes."""
     table, at = rows(data), rows(indices).astype(np.int64)
     require(table.shape[0] == at.shape[0], "data and indices have as many partitions")
-    require(bool((at < table.shape[1]).all() and (at >= 0).all()), "an index is beyond the data", IndexError)
+    require(0 <= at.min() and at.max() < table.shape[1], f"index {at.max()} is out of bounds for size {table.shape[1]}", IndexError)
     return put(dst, np.take_along_axis(table, at, 1))
 
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors and their views (language, section 3): an array of the numbers of the elements that a view shows."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
 from math import prod
 from typing import Any
 
@@ -11,57 +8,9 @@ import numpy as np
 
 from ..dtypes import DType, dtype_of
 from ..memory import PSUM, SBUF, Storage, View
-from ..program import current, running
+from ..program import OutOfBounds, current
+from .addresses import Address, Shape, Window
 from .registers import VirtualRegister, require
-
-
-class Shape(tuple):
-    """Equal to lists as well (3.3)."""
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else False
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = tuple.__hash__
-
-
-@dataclass(frozen=True)
-class Address:
-    """What the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
-
-    kind: str                       # scalar, vector, columns
-    source: Any                     # a register or a tensor
-    scale: int = 1                  # elements that one step is
-    extent: int = 0                 # numbers below are in bounds
-    table: Any = None               # for columns: the elements of each partition
-
-    def numbers(self) -> np.ndarray:
-        if isinstance(self.source, VirtualRegister):
-            return np.array(int(self.source.value))
-        return self.source.read().astype(np.int64)
-
-
-def step(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the language: what it reads of random numbers makes all that it writes random."""
-    @wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        state = current().state if running() else {}
-        around, state["random"] = state.get("random", False), False
-        try:
-            return function(*arguments, **keywords)
-        finally:
-            state["random"] = around or state["random"]
-    return call
-
-
-@dataclass(frozen=True)
-class Window:
-    """So many elements from one on whose number is in a register."""
-
-    start: VirtualRegister
-    size: int
 
 
 class NkiTensor(View):
@@ -71,13 +20,14 @@ class NkiTensor(View):
     """
 
     def __init__(self, storage: Storage, index: np.ndarray, dtype: DType, base: tuple[int, ...] | None = None,
-                 address: Address | None = None, compared: bool = False) -> None:
+                 address: Address | None = None, repeats: bool = False) -> None:
         super().__init__(storage, index, dtype)
         self.base = storage.shape if base is None else base
-        self.address, self.compared = address, compared
+        self.address, self.repeats = address, repeats           # repeats: an element may be at several places
+        self.compared = False                                   # whether a comparison made it
 
     def shows(self, index: np.ndarray, **changes: Any) -> "NkiTensor":
-        fields = {"dtype": self.dtype, "base": self.base, "address": self.address, **changes}
+        fields = {"dtype": self.dtype, "base": self.base, "address": self.address, "repeats": self.repeats, **changes}
         return NkiTensor(self.storage, index, **fields)
 
     # -- what Python sees (3.3) -------------------------------------------------------------------------------------------
@@ -130,7 +80,7 @@ class NkiTensor(View):
                 numbers = numbers.reshape(())
                 reached = self.index + numbers * self.address.scale
             inside = (numbers >= 0) & (numbers < self.address.extent)
-            if self.on_chip:
+            if self.on_chip and self.address.scale % self.row:
                 inside = inside & (reached // self.row == self.index // self.row)
         return np.where(inside & (reached >= 0) & (reached < self.count), reached, -1)
 
@@ -139,19 +89,40 @@ class NkiTensor(View):
         places = self.places(group)
         if (places >= 0).all():
             return View(self.storage, places, self.dtype)
-        dimension = 0 if self.address is None or self.address.kind == "vector" else max(self.ndim - 1, 0)
-        at = self.address.numbers() if self.address is not None and self.address.kind != "columns" else np.array(self.count)
-        wrong = int(np.asarray(at).flat[np.argmax(at)])
+        dimension, size, number = 0, self.count, int(np.max(self.index))
+        if self.address is not None and self.address.kind != "columns":
+            numbers, size = self.address.numbers().reshape(-1), self.address.extent
+            dimension = next((k for k, n in enumerate(self.strides) if n == self.address.scale), 0)
+            number = int(next((n for n in numbers if not 0 <= n < size), numbers[0]))
         return View(self.storage, places, self.dtype,
-                    outside=(np.full(places.shape, dimension), np.full(places.shape, wrong)))
+                    outside=(np.full(places.shape, dimension), np.full(places.shape, number)))
 
     def read(self, mask: Any = None, quietly: bool = False, group: int = 16) -> np.ndarray:
         current().state["random"] = current().state.get("random") or self.random
-        return self.resolved(group).read(mask, quietly)
+        return self.inside(self.resolved(group), mask).read(mask, quietly)
 
     def write(self, values: Any, mask: Any = None, accumulates: bool = False) -> None:
         self.random = self.random or current().state.get("random", False)
-        self.resolved().write(values, mask, accumulates)
+        target = self.inside(self.resolved(), mask)
+        if self.repeats or self.address is not None:
+            self.check_once(target.index if mask is None else target.index[np.broadcast_to(mask, target.shape)])
+        target.write(values, mask, accumulates)
+
+    def inside(self, view: View, mask: Any) -> View:
+        """What is looked at is of the tensor (3.6: an error where the view is used)."""
+        if view.outside is not None and ((view.index < 0) & (True if mask is None else np.broadcast_to(mask, view.shape))).any():
+            dimension, number = (int(a.flat[0]) for a in view.outside)
+            text = f"index {number} is out of bounds for dimension {dimension} of {self.name}"
+            current().run.find("outside", self.name, (number,), text)
+            raise OutOfBounds(text)
+        return view
+
+    def check_once(self, places: np.ndarray) -> None:
+        """Which of several values an element gets is not documented (instructions 4.5)."""
+        found, counts = np.unique(places[places >= 0], return_counts=True)
+        if found.size and (counts > 1).any():
+            place = self.storage.place(int(found[counts.argmax()]), self.dtype)
+            current().run.find("collision", self.name, place, f"{self.name}{list(place)} is written more than once")
 
     @property
     def random(self) -> bool:
@@ -188,18 +159,24 @@ class NkiTensor(View):
 
     def select(self, dim: int, index: Any) -> "NkiTensor":
         if isinstance(index, int):
-            require(0 <= index < self.shape[dim], "index out of range of tensor dimension")
+            require(0 <= index < self.shape[dim], "index out of range of tensor dimension", IndexError)
             return self.shows(self.keeping_rank(np.take(self.index, index, dim), dim, index))
-        require(self.address is None and not (self.on_chip and dim == 0), "one index of the run time, not of partitions")
-        scale, extent = self.strides[dim], self.shape[dim]
-        return self.shows(np.take(self.index, 0, dim), address=Address("scalar", index, scale, extent))
+        require(self.address is None, "a view has one index of the run time")
+        address = Address("scalar", index, self.strides[dim], self.shape[dim])
+        return self.shows(self.keeping_rank(np.take(self.index, 0, dim), dim, 0), address=address)
 
     def window(self, dim: int, window: "Window") -> "NkiTensor":
-        """``ds`` with a register as start."""
-        require(self.address is None and not (self.on_chip and dim == 0), "one index of the run time, not of partitions")
+        """``ds`` with a number of the run time as start."""
+        require(self.address is None, "a view has one index of the run time")
         address = Address("scalar", window.start, self.strides[dim], self.shape[dim] - window.size + 1)
         part = self.slice(dim, 0, window.size)
         return part.shows(part.index, address=address)
+
+    def rows_by(self, numbers: "NkiTensor") -> "NkiTensor":
+        """The rows that a tile of numbers names."""
+        require(self.address is None, "a view has one index of the run time")
+        indices = np.broadcast_to(self.index[:1], (numbers.size, *self.shape[1:]))
+        return self.shows(indices, address=Address("vector", numbers, self.strides[0], self.shape[0]))
 
     def keeping_rank(self, taken: np.ndarray, dim: int, index: int) -> np.ndarray:
         if self.on_chip and dim == 0:
@@ -207,10 +184,8 @@ class NkiTensor(View):
         return taken if taken.ndim > (1 if self.on_chip else 0) else taken[..., None]
 
     def vector_select(self, dim: int, vector_offset: Any) -> "NkiTensor":
-        require(dim == 0 and not self.on_chip and self.address is None, "vector_select takes dimension 0 of HBM")
-        rows = vector_offset.shape[0]
-        indices = np.broadcast_to(self.index[:1], (rows, *self.shape[1:]))
-        return self.shows(indices, address=Address("vector", vector_offset, self.strides[0], self.shape[0]))
+        require(dim == 0 and not self.on_chip, "vector_select takes dimension 0 of HBM")
+        return self.rows_by(vector_offset)
 
     def permute(self, dims: Any) -> "NkiTensor":
         require(sorted(dims) == list(range(self.ndim)), "permute takes each dimension once")
@@ -219,7 +194,7 @@ class NkiTensor(View):
 
     def broadcast(self, dim: int, size: int) -> "NkiTensor":
         require(self.shape[dim] == 1 and not (self.on_chip and dim == 0), "broadcast takes a free dimension of 1")
-        return self.shows(np.broadcast_to(self.index, (*self.shape[:dim], size, *self.shape[dim + 1:])))
+        return self.shows(np.broadcast_to(self.index, (*self.shape[:dim], size, *self.shape[dim + 1:])), repeats=True)
 
     def expand_dim(self, dim: int) -> "NkiTensor":
         require(not (self.on_chip and dim == 0), "partitions stay first")
@@ -294,6 +269,7 @@ class NkiTensor(View):
         require(scalar_offset is None or vector_offset is None, "one of scalar_offset and vector_offset")
         chosen = self.dtype if dtype is None else dtype_of(dtype)
         old, new = self.dtype.itemsize, chosen.itemsize
+        require(self.offset * old % new == 0, f"the view does not begin at an element of {chosen}")
         base = self.base if old == new else (*self.base[:-1], self.base[-1] * old // new)
         indices = np.full((), self.offset * old // new + (offset or 0), np.int64)
         for stride, count in pattern:
@@ -304,7 +280,7 @@ class NkiTensor(View):
             address = Address("vector", vector_offset, prod(base[1:]), base[0])
         elif scalar_offset is not None:
             address = Address("scalar", scalar_offset, scale, base[indirect_dim])
-        made = self.shows(indices, dtype=chosen, base=base, address=address)
+        made = self.shows(indices, dtype=chosen, base=base, address=address, repeats=True)
         if self.on_chip and pattern[0][1] > 1:
             require(pattern[0][0] == made.row, f"partition stride {pattern[0][0]} is not {made.row}")
         return made
@@ -325,13 +301,19 @@ class NkiTensor(View):
         require(len(keys) <= self.ndim, "too many indexes for shape", IndexError)
         view, kept = self, 0
         for dim, item in enumerate(keys):
-            if isinstance(item, VirtualRegister):
+            if isinstance(item, VirtualRegister) or (isinstance(item, NkiTensor) and item.size == 1):
+                before = view.ndim
                 view = view.select(kept, item)
+                kept += view.ndim == before
+            elif isinstance(item, NkiTensor):
+                require(kept == 0, "a tile of numbers names rows")
+                view, kept = view.rows_by(item), 1
             elif isinstance(item, Window):
                 view, kept = view.window(kept, item), kept + 1
             elif isinstance(item, slice) or item is None:
                 start, stop, step = bounds(item or slice(None), self.shape[dim])
-                view, kept = view.slice(kept, start, stop, step), kept + 1
+                part = slice(start, stop, step)
+                view, kept = view.shows(view.index[(slice(None),) * kept + (part,)]), kept + 1
             else:
                 at = int(item) + (self.shape[dim] if item < 0 else 0)
                 require(0 <= at < self.shape[dim], "index out of range of tensor dimension", IndexError)

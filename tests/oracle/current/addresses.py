@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the run time adds to a view's place (language, sections 3.5 to 3.7), and what a step of the language is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from ..program import current, running
+from .registers import VirtualRegister
+
+
+class Shape(tuple):
+    """Equal to lists as well (3.3)."""
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, (tuple, list)) else False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
+@dataclass(frozen=True)
+class Address:
+    """What the run time adds: a number, one a row, or columns for each group of partitions (3.6, 3.7)."""
+
+    kind: str                       # scalar, vector, columns
+    source: Any                     # a register or a tile
+    scale: int = 1                  # elements that one step is
+    extent: int = 0                 # numbers below are in bounds
+    table: Any = None               # for columns: the elements of each partition
+
+    def numbers(self) -> np.ndarray:
+        if isinstance(self.source, VirtualRegister):
+            return np.array(int(self.source.value))
+        return self.source.read().astype(np.int64)
+
+
+def step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the language: what it reads of random numbers makes all that it writes random."""
+    @wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        state = current().state if running() else {}
+        around, state["random"] = state.get("random", False), False
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            state["random"] = around or state["random"]
+    return call
+
+
+@dataclass(frozen=True)
+class Window:
+    """So many elements from one on whose number is in a register."""
+
+    start: Any
+    size: int
