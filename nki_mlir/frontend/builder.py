@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nki_mlir.diagnostics import InternalError, KernelError, Location
+from nki_mlir.diagnostics import InternalError, KernelError, Location, NkiMlirError
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import Iteration, Op, TileField
@@ -242,7 +242,7 @@ class Builder:
     def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
         """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
 
-    def report(self, error: KernelError, contested: bool = True) -> None:
+    def report(self, error: NkiMlirError, contested: bool = True) -> None:
         """A rule of the device that the kernel breaks where it stands."""
         report(error, self.rules, user_location(), contested)
 

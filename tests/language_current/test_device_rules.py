@@ -148,3 +148,22 @@ def test_domains(executor):
     assert not said(lambda d, t: nisa.tensor_copy(d, nl.sin(t)))                    # which reduces its argument
     found, = said(lambda d, t: nisa.activation(d, nl.sin, t))
     assert found.startswith("sin of 4, which is outside of its domain, [-3.14159, 3.14159]")
+
+
+def test_levels_of_what_instructions_say_themselves(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn1")
+
+    def body(d, t):
+        nisa.activation(d, nl.exp, t, bias=1.0)
+    for executor in ("eager", "interpreter", "jit"):
+        monkeypatch.delenv("NKI_MLIR_DEVICE_RULES", raising=False)
+        with pytest.raises(NkiValidationError, match="activation with a bias that is a number needs trn2 or newer"):
+            on_tiles(executor, body, [((128, 64), nl.float32)], X)
+        monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
+        with pytest.warns(DeviceRuleWarning, match="activation with a bias that is a number needs trn2 or newer"):
+            made, = on_tiles(executor, body, [((128, 64), nl.float32)], X)
+        np.testing.assert_allclose(made, np.exp(X + 1), rtol=1e-6)
+        monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeviceRuleWarning)
+            on_tiles(executor, body, [((128, 64), nl.float32)], X)

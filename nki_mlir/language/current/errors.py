@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 
 
@@ -55,6 +56,12 @@ def out_of_range(text: str) -> NoReturn:
 def require(holds: Any, text: str, why: str = "", fix: str = "") -> None:
     if not holds:
         invalid(text, why, fix)
+
+
+def device(holds: Any, text: str) -> None:
+    """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
+    if not holds:
+        active().report(NkiValidationError(text), contested=False)
 
 
 def whole(value: Any, what: str) -> int:

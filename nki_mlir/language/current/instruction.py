@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
-from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.errors import device, invalid, require
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
@@ -71,7 +71,7 @@ def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> boo
 def generation_from(least: int, what: str) -> None:
     """Refuse on older targets."""
     found = machine()
-    require(found.generation >= least, f"{what} needs {CHIPS[least]} or newer, the target is {found.name}")
+    device(found.generation >= least, f"{what} needs {CHIPS[least]} or newer, the target is {found.name}")
 
 
 def named(token: Any) -> str:

@@ -16,7 +16,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import Scalar, reported
-from nki_mlir.language.current.errors import invalid, older, require
+from nki_mlir.language.current.errors import device, invalid, older, require
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
@@ -51,17 +51,17 @@ def check_engine(op: str, engine: str, first: str, second: str | None) -> None:
     """The operators that an engine has besides the Vector engine's, which are all."""
     if engine == "scalar":
         generation_from(3, f"{op} on the Scalar engine")
-        require(machine().generation > 3 or (first, second) in SCALAR_FORMS,
-                f"{op} on the Scalar engine is multiply and add, multiply, or add; not {first} and {second}")
+        device(machine().generation > 3 or (first, second) in SCALAR_FORMS,
+               f"{op} on the Scalar engine is multiply and add, multiply, or add; not {first} and {second}")
     if engine == "gpsimd":
         missing = [n for n in (first, second) if n not in GPSIMD_OPS]
-        require(not missing, f"{op} on the GpSimd engine has no operator {', '.join(map(str, missing))}")
+        device(not missing, f"{op} on the GpSimd engine has no operator {', '.join(map(str, missing))}")
 
 
 def check_operand(op: str, name: str, operand: Any, label: str) -> None:
     """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
-    require(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")
+    device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")
 
 
 @instruction

@@ -16,7 +16,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, require, warn, whole
+from nki_mlir.language.current.errors import device, invalid, require, warn, whole
 from nki_mlir.language.current.instruction import generation_from, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
@@ -48,10 +48,9 @@ def check_types(stationary: NkiTensor, moving: NkiTensor) -> None:
     kinds = {stationary.dtype, moving.dtype}
     for label, t in (("stationary", stationary), ("moving", moving)):
         require(t.dtype.is_float and t.dtype.name != "float8_e8m0fnu", f"nc_matmul {label} cannot be {t.dtype}")
-    require(all(t.dtype in WIDE for t in (stationary, moving)) or not any(t.dtype in WIDE for t in (stationary,
-                                                                                                    moving)),
-            f"nc_matmul multiplies float32 with float32 only, got {stationary.dtype} and {moving.dtype}")
-    require(not {FLOAT8_E4M3, FLOAT8_E4M3FN} <= kinds, "nc_matmul cannot mix float8_e4m3 and float8_e4m3fn")
+    device(all(t.dtype in WIDE for t in (stationary, moving)) or not any(t.dtype in WIDE for t in (stationary, moving)),
+           f"nc_matmul multiplies float32 with float32 only, got {stationary.dtype} and {moving.dtype}")
+    device(not {FLOAT8_E4M3, FLOAT8_E4M3FN} <= kinds, "nc_matmul cannot mix float8_e4m3 and float8_e4m3fn")
     if FLOAT8_E4M3FN in kinds:
         generation_from(4, "nc_matmul of float8_e4m3fn")
 
@@ -119,15 +118,15 @@ def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> 
 def check_result(out: NkiTensor, length: int, is_transpose: bool) -> None:
     """What the generation allows as destination of a product: its dtype, columns, and place among the banks."""
     newest = machine().generation >= 4
-    require(is_transpose or out.dtype is FLOAT32 or (newest and out.dtype is BFLOAT16),
-            f"nc_matmul dst must be float32{' or bfloat16' if newest else ''}, it is {out.dtype}")
+    device(is_transpose or out.dtype is FLOAT32 or (newest and out.dtype is BFLOAT16),
+           f"nc_matmul dst must be float32{' or bfloat16' if newest else ''}, it is {out.dtype}")
     bank = machine().psum_bank_bytes
     limit = bank * machine().psum_banks // out.itemsize if newest else CHUNK
-    require(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
+    device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
     if not newest:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
-        require(start + length * out.itemsize <= bank or not out.is_contiguous(),
-                f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes")
+        device(start + length * out.itemsize <= bank or not out.is_contiguous(),
+               f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes")
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:

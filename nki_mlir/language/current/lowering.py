@@ -18,7 +18,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
 from nki_mlir.language.current.access_pattern import check_reach
-from nki_mlir.language.current.errors import invalid, require, user_location, whole
+from nki_mlir.language.current.errors import device, invalid, require, user_location, whole
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -325,8 +325,8 @@ __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_t
 def in_sbuf(op: str, **tensors: Any) -> None:
     """Operands of the GpSimd engine, which reads and writes SBUF only."""
     for label, t in tensors.items():
-        require(not isinstance(t, NkiTensor) or t.buffer is sbuf,
-                f"{op} {label} must be in SBUF, it is in {getattr(t, 'buffer', sbuf).value}")
+        device(not isinstance(t, NkiTensor) or t.buffer is sbuf,
+               f"{op} {label} must be in SBUF, it is in {getattr(t, 'buffer', sbuf).value}")
 
 
 def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
