@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.machine.operators import SINCE, engines_of
+from nki_mlir.machine.operators import BITS, DOCUMENTED, SINCE, engines_of
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -42,6 +42,13 @@ class TooManyDims(TargetRule):
     message = "operand '{operand}' of '{op}' steps through {count} free dims"
     why = "an access pattern of {target} has at most {limit}"
     fix = "split the operation, or copy the operand so that fewer steps describe it"
+
+
+class TooFar(TargetRule):
+    code = "NKI-PATTERN-STEP"
+    message = "operand '{operand}' of '{op}' steps by {step} elements"
+    why = "a step of an access pattern of {target} is at most {limit}"
+    fix = "split the operation along that dim, or lay the tile out with smaller rows"
 
 
 class TooManyElements(TargetRule):
@@ -142,10 +149,13 @@ class TargetCheck:
         """ALU operators are on the engine; what documents allow GpSimd besides differs between instructions."""
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
+            self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
+                      "divide by multiplying with nisa.reciprocal; compute others from those of the table",
+                      contested=True)
             self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators",
                       contested=True)
             if engine not in (has := engines_of(name)):
-                contested = engine is Engine.GPSIMD or name == "rsqrt" or not chosen
+                contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
                 self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,
                                         engines=" or ".join(e.value for e in has)), contested)
 
@@ -171,6 +181,10 @@ class TargetCheck:
         if dims > machine.free_dims_max:
             self.broken(TooManyDims(operand=operand, op=op.name, count=dims, limit=machine.free_dims_max,
                                     target=machine.name))
+        farthest = max((abs(step) for step, count in tile.access.free_dims if count > 1), default=0)
+        if farthest > machine.step_max:
+            self.broken(TooFar(operand=operand, op=op.name, step=farthest, limit=machine.step_max,
+                               target=machine.name))
         limit = machine.psum_elements_max if tile.space == PSUM else machine.sbuf_elements_max
         if tile.free_elements > limit:
             self.broken(TooManyElements(operand=operand, op=op.name, count=tile.free_elements, limit=limit,

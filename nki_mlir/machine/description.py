@@ -56,6 +56,7 @@ class Machine:
     psum_free_max: int = 512                # float32 elements of a bank
     transpose_vector_max: int = 32          # a vector-engine transpose is at most this square
     free_dims_max: int = 4                  # (step, size) pairs of an on-chip access pattern
+    step_max: int = 32767                   # elements, of an on-chip access pattern
     sbuf_elements_max: int = 65535          # per partition and instruction
     psum_elements_max: int = 4096
     quadrant: int = 32                      # partitions in groups; start partitions are multiples

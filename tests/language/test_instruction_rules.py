@@ -39,6 +39,12 @@ def in_psum(value, dtype=nl.float32):
     return tile
 
 
+def rows(length):
+    tile = nl.ndarray((2, 2, length), nl.int8)
+    tile[...] = 1
+    return tile
+
+
 def select(t, predicate, on_true=None, **keywords):
     dst = nl.ndarray((32, 32), nl.float32)
     nisa.select_reduce(dst=dst, predicate=predicate, on_true=t if on_true is None else on_true, on_false=0.0, **keywords)
@@ -56,9 +62,9 @@ def ranges(t, **keywords):
                                 "bound0": column(), "bound1": column()} | keywords)
 
 
-def reduced(t, op):
+def reduced(t, op, **keywords):
     rows = nl.ndarray((32, 1), nl.float32)
-    return nisa.tensor_scalar_reduce(data=t, op0=np.add, operand0=1.0, reduce_op=op, reduce_res=rows)
+    return nisa.tensor_scalar_reduce(data=t, op0=np.add, operand0=1.0, reduce_op=op, reduce_res=rows, **keywords)
 
 
 def summed(t, op, fn=np.exp):
@@ -97,6 +103,20 @@ RULES = {
     "tensor_scalar_reduce reduce_op": (
         BROKEN, "'tensor_scalar_reduce': reduces by add, subtract, multiply, maximum, minimum, got logical_and",
         lambda t: reduced(t, np.logical_and), lambda t: reduced(t, np.max), "trn2"),
+    "tensor_scalar_reduce reversed": (
+        CONTESTED, "'tensor_scalar_reduce': reverse0 is documented as not supported",
+        lambda t: reduced(t, np.max, reverse0=True), lambda t: reduced(t, np.max), "trn2"),
+    "bits on GpSimd": (
+        BROKEN, "the gpsimd engine has no bitwise_and, which 'tensor_scalar' asks of it",
+        lambda t: nisa.tensor_scalar(full((32, 32), 1, nl.int32), np.bitwise_and, 1, engine=nisa.gpsimd_engine),
+        lambda t: nisa.tensor_scalar(full((32, 32), 1, nl.int32), np.bitwise_and, 1), "trn2"),
+    "operators without an entry": (
+        CONTESTED, "'tensor_scalar': divide is not in the documents' table of operators",
+        lambda t: nisa.tensor_scalar(t, np.divide, 2.0), lambda t: nisa.tensor_scalar(t, np.multiply, 0.5), "trn2"),
+    "steps of a pattern": (
+        BROKEN, "operand 'src' of 'reciprocal' steps by 32768 elements",
+        lambda t: nisa.reciprocal(rows(32768)[:, :, 0], dtype=nl.float32),
+        lambda t: nisa.reciprocal(rows(32767)[:, :, 0], dtype=nl.float32), "trn2"),
     "activation bias": (
         CONTESTED, "operand 'bias' of 'activation' has 32 values in each partition",
         lambda t: nisa.activation(np.exp, t, bias=t), lambda t: nisa.activation(np.exp, t, bias=column()), "trn2"),

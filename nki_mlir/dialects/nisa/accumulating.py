@@ -137,6 +137,10 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
     reverse0: bool = False
     negate: bool = False
 
+    def verify_target(self, check: Any) -> None:
+        check.operators(self.op0)
+        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
+
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
         value = self.with_operand(src, operand, self.reverse0)
         made = self.results(value, accumulator)

@@ -159,6 +159,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     def verify_target(self, check: Any) -> None:
         check.one_a_row("operand0")
         check.operators(self.op0)
+        check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
         check.rule(self.reduce_op in ROW_REDUCTIONS, f"reduces by {', '.join(ROW_REDUCTIONS)}, got {self.reduce_op}",
                    "reduce with nisa.tensor_reduce")
 
