@@ -39,6 +39,9 @@ class OlderFormWarning(UserWarning):
 class Beta(Generation):
     """The package ``neuronxcc.nki``."""
 
+    def word(self, kind: Kind) -> str:
+        return kind.what
+
     def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
         if not kind.what:
             return

@@ -29,6 +29,9 @@ INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 class Current(Generation):
     """The package ``nki``."""
 
+    def word(self, kind: Kind) -> str:
+        return kind.label
+
     def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
         self.require_kernel(function)
         what = f"{function.title} {parameter}"

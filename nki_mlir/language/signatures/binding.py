@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.signatures import in_use
-from nki_mlir.language.signatures.kinds import ANNOTATED, KINDS, OF_FUNCTION, REFUSED, TENSOR, Kind, Take, Values
+from nki_mlir.language.signatures.kinds import ANNOTATED, KINDS, OF_FUNCTION, REFUSED, TENSOR, TILE, Kind, Take, Values
 from nki_mlir.language.signatures.table import (
     BETA,
     CURRENT,
@@ -37,6 +37,10 @@ class Generation(ABC):
 
     def __init__(self, name: str) -> None:
         self.name, self.values = name, Values()
+
+    @abstractmethod
+    def word(self, kind: Kind) -> str:
+        """What messages call the values of a kind; "" where functions themselves say what is wrong."""
 
     @abstractmethod
     def refuse(self, function: "Function", parameter: str, kind: Kind, value: Any) -> None:
@@ -82,6 +86,7 @@ class Plan(NamedTuple):
     """The forms that calls of one layout bind to, best first; the first one's looks, for calls of the newest form."""
 
     forms: tuple[Form, ...]
+    is_newest: bool
     positional: tuple[tuple[int, Take], ...]
     keywords: tuple[tuple[str, Take], ...]
 
@@ -208,15 +213,28 @@ class Function:
                 found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.given), form)
         forms = tuple(found.values())
         if not forms or not forms[0].direct:
-            return Plan(forms, (), ())
-        looks = [(g.at, g.take) for g in forms[0].given if g.take is not None]
-        return Plan(forms, tuple((at, take) for at, take in looks if isinstance(at, int)),
+            return Plan(forms, False, (), ())
+        telling = {at for form in forms[1:] for at in self.telling(forms[0], form)}
+        looks = [(g.at, g.take) for g in forms[0].given if g.take is not None and (
+            g.at in telling or (g.kind is not None and (not g.kind.only_tells or self.generation.word(g.kind))))]
+        return Plan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
                     tuple((at, take) for at, take in looks if isinstance(at, str)))
+
+    @staticmethod
+    def telling(newest: Form, other: Form) -> list[int | str]:
+        """The arguments that tell the newest form from another: one that is a tile only there, else all that differ."""
+        kinds = {g.at: g.kind for g in other.given}
+        differ = [g for g in newest.given if g.kind is not kinds[g.at]]
+        tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
+        return [g.at for g in (tiles[:1] or differ)]
 
     def call_own(self, keywords: dict[str, Any]) -> Any:
         """A call in a form of the function's generation, all by keyword."""
-        found = self.plan(0, tuple(keywords))
-        plan = found._replace(forms=tuple(f for f in found.forms if not f.crosses))
+        key = ("own", *keywords)
+        if key not in self.plans:
+            found = self.plan(0, tuple(keywords))
+            self.plans[key] = found._replace(forms=tuple(f for f in found.forms if not f.crosses))
+        plan = self.plans[key]
         _, given, _ = self.resolve(plan, (), keywords)
         return self.function(**given)
 
@@ -313,18 +331,25 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
         if plan is None:
             plan = plans[key] = record.plan(len(arguments) - skip, tuple(keywords))
         try:
-            for at, take in plan.positional:
-                if take(arguments[at + skip]) is not arguments[at + skip]:
-                    break
-            else:
-                for name, take in plan.keywords:
-                    if take(keywords[name]) is not keywords[name]:
-                        break
+            if plan.is_newest:
+                values, named = arguments, keywords
+                for at, take in plan.positional:
+                    made = take(values[at])
+                    if made is not values[at]:
+                        if made is REFUSED:
+                            break
+                        values = (*values[:at], made, *values[at + 1:])
                 else:
-                    if plan.forms and plan.forms[0].direct:
-                        return function(*arguments, **keywords)
-            own, given = arguments[:skip], arguments[skip:]
-            given, keywords, form = record.resolve(plan, given, keywords)
+                    for name, take in plan.keywords:
+                        made = take(named[name])
+                        if made is not named[name]:
+                            if made is REFUSED:
+                                break
+                            named = named | {name: made}
+                    else:
+                        return function(*values, **named)
+            own = arguments[:skip]
+            given, keywords, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
                 if os.environ.get(STRICT):
                     generation.report(record.description(form))

@@ -55,6 +55,7 @@ class Kind:
     label: str = ""
     holds_none: bool = False            # None stands for the default, also where that is another value
     is_tile: bool = False
+    only_tells: bool = False            # values stay as they are
 
 
 def where(test: Callable[[Any], bool]) -> Callable[[Values], Take]:
@@ -154,9 +155,11 @@ def regions(values: Values) -> Take:
     return values.region
 
 
+OPERATORS = ALU.keys() | ACTIVATIONS.keys()
+
+
 def is_operator(value: Any) -> bool:
-    name = token_name(value)
-    return name in ALU or name in ACTIVATIONS
+    return getattr(value, "nki_token", None) in OPERATORS or token_name(value) in OPERATORS
 
 
 def name_value(value: Any) -> Any:
@@ -233,7 +236,7 @@ INDEX = Kind("an integer or an index expression", where(is_index))
 START = Kind("an integer, an index expression or a [1, 1] tile", starts)
 INDICES = Kind("a loop variable or a tuple of them", where(lambda value: all(
     is_index(v) for v in (value if isinstance(value, (tuple, list)) else [value]))))
-TILE = Kind("a tile", tiles, is_tile=True)
+TILE = Kind("a tile", tiles, is_tile=True, only_tells=True)
 TENSOR = Kind("a tile", tiles, "'tensor'", is_tile=True)
 SCALAR = Kind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
 DTYPE = Kind("a dtype", dtypes, "a dtype", holds_none=True)
@@ -244,16 +247,16 @@ ARRAY = Kind("an array of numbers", where(are_numbers))
 NAME = Kind("a string", lambda values: name_value, "'string'", holds_none=True)
 TEXT = Kind("a string", lambda values: name_value, "'string'")
 FUNCTION = Kind("a function", where(callable), "'function'")
-OPERATOR = Kind("", where(is_operator))
+OPERATOR = Kind("", where(is_operator), only_tells=True)
 REGION = Kind("", regions, holds_none=True)
-SOURCES = Kind("a list of tiles", sources)
+SOURCES = Kind("a list of tiles", sources, only_tells=True)
 SCALES = Kind("a list of numbers", where(lambda value: value is None or (
     isinstance(value, (list, tuple)) and all(map(is_number, value)))))
-MASK = Kind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True)
+MASK = Kind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True, only_tells=True)
 PATTERN = Kind("a list of [step, count] pairs", where(lambda value: isinstance(value, (list, tuple)) and all(
     isinstance(p, (list, tuple)) for p in value)))
 TRANSPORT = Kind("True or False", transport)
-ANY = Kind("", lambda values: lambda value: value)
+ANY = Kind("", lambda values: lambda value: value, only_tells=True)
 
 _GROUPS: list[tuple[Kind, str]] = [
     (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "
