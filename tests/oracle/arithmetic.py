@@ -208,18 +208,20 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
 
     Logical operators begin with their neutral value, so that one element alone gives 1 or 0, too.
 
-    Sums of floats are added in float64 and rounded to float32, the order of the engines being open.
+    Sums and products are computed in float64 and rounded to float32: of integers exact, each a float32 value
+    (decisions: sums of integers), of floats in an order that is open.
     """
     values = np.moveaxis(a.values, axis, 0)
     left = np.ones(values.shape, bool) if active is None else np.moveaxis(np.broadcast_to(active, a.values.shape), axis, 0)
-    exact = name in BITS or (name in EXACT and a.dtype.kind != "float")
-    wide = values.astype(np.int64) if exact else widened(values)
+    bits = name in BITS
+    wide = values.astype(np.int64) if bits else widened(values)
     with np.errstate(all="ignore"):
-        if name in ("add", "multiply") and not exact:
-            neutral = wide.dtype.type(IDENTITY[name])
-            chosen = np.where(left, wide, neutral).astype(np.float64)
+        if name in ("add", "multiply"):
+            chosen = np.where(left, wide, np.float32(IDENTITY[name])).astype(np.float64)
             return (chosen.sum(axis=0) if name == "add" else chosen.prod(axis=0)).astype(np.float32)
-        function = (lambda x, y: on_bits(name, x, y, 32)) if name in BITS else EXACT[name] if exact else BINARY[name]
+        if name == "subtract" and a.dtype.kind != "float":
+            wide = wide.astype(np.float64)
+        function = (lambda x, y: on_bits(name, x, y, 32)) if bits else BINARY[name]
         logical = name.startswith("logical")
         result = np.full(wide.shape[1:], IDENTITY[name] if logical else 0, wide.dtype)
         begun = np.full(wide.shape[1:], logical)
@@ -227,7 +229,7 @@ def fold(name: str, a: Operand, axis: int, active: Array | None = None) -> Array
             result = np.where(here, np.where(begun, function(result, row), row), result).astype(wide.dtype)
             begun = begun | here
         result = result + 0             # an extreme that is zero is +0, of one element, too
-    return wrapped(result, a.dtype) if name in BITS and a.dtype.kind == "int" else result
+    return wrapped(result, a.dtype) if bits and a.dtype.kind == "int" else result if bits else widened(result)
 
 
 def fold_axes(name: str, a: Operand, axes: tuple[int, ...], active: Array | None = None) -> Array:

@@ -11,7 +11,7 @@ import itertools
 import linecache
 import textwrap
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -151,36 +151,38 @@ def from_text(text: str, modules: dict[str, Any], names: dict[str, Any]) -> dict
 
 
 class Translator:
-    """Functions as they would be, had their files imported the oracle's modules."""
+    """Functions as they would be, had their files imported the oracle's modules.
+
+    ``replace`` gives the oracle's object for one of the surroundings, or None. Lambdas have no source of their own: of
+    them the code is kept, so that ``and``, ``or`` and ``not`` in them are Python's.
+    """
 
     def __init__(self, modules: dict[str, Any], replace: Callable[[Any], Any]) -> None:
-        self.modules, self.replace, self.made = modules, replace, {}
+        self.modules, self.replace = modules, replace
+        self.made: dict[Any, Any] = {}
 
     def function(self, function: FunctionType) -> Any:
         """The same source with the same surroundings, in which the language is replaced."""
-        key = id(function.__code__), id(function.__closure__)
-        if key in self.made:
-            return self.made[key]
+        if id(function) in self.made:
+            return self.made[id(function)][0]
         around = namespace(self.modules, {})
-        self.made[key] = lambda *a, **k: made(*a, **k)
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
-        if not isinstance(tree, ast.FunctionDef):
-            raise ValueError(f"{function.__name__} has no source of its own")
-        free = inspect.getclosurevars(function)
-        for name, value in {**free.globals, **free.nonlocals}.items():
+        made: Any = None
+        self.made[id(function)] = (lambda *a, **k: made(*a, **k)), function
+        for name, value in surroundings(function).items():
             around[name] = self.value(value)
-        defaults = function.__defaults__, function.__kwdefaults__
-        tree.decorator_list, tree.returns = [], None
-        tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
-        for argument in (*tree.args.args, *tree.args.posonlyargs, *tree.args.kwonlyargs):
-            argument.annotation = None
-        exec(compiled(ast.unparse(ast.Module([tree], []))), around)
-        made = around[function.__name__]
-        made.__defaults__ = None if defaults[0] is None else tuple(map(self.value, defaults[0]))
-        made.__kwdefaults__ = None if defaults[1] is None else {k: self.value(v) for k, v in defaults[1].items()}
+        tree = definition(function)
+        if tree is None:
+            cells = tuple(CellType(self.value(c.cell_contents)) for c in function.__closure__ or ())
+            SOURCES.add(function.__code__.co_filename)
+            made = FunctionType(function.__code__, around, function.__name__, function.__defaults__, cells)
+        else:
+            exec(compiled(ast.unparse(ast.Module([tree], []))), around)
+            made = around[tree.name]
+        made.__defaults__ = None if function.__defaults__ is None else tuple(map(self.value, function.__defaults__))
+        keywords = function.__kwdefaults__
+        made.__kwdefaults__ = None if keywords is None else {k: self.value(v) for k, v in keywords.items()}
         made.__annotations__ = dict(function.__annotations__)
-        self.made[key] = made
+        self.made[id(function)] = made, function
         return made
 
     def value(self, value: Any) -> Any:
@@ -188,9 +190,43 @@ class Translator:
         found = self.replace(value)
         if found is not None:
             return found
-        if isinstance(value, FunctionType):
-            try:
-                return self.function(value)
-            except (OSError, ValueError, TypeError):
-                return value
-        return value
+        if type(value) in (tuple, list):
+            return type(value)(map(self.value, value))
+        if type(value) is dict:
+            return {k: self.value(v) for k, v in value.items()}
+        return self.function(value) if isinstance(value, FunctionType) else value
+
+
+def surroundings(function: FunctionType) -> dict[str, Any]:
+    """The names outside of a function that it uses, in functions within it, too."""
+    names, codes = set(), [function.__code__]
+    for code in codes:
+        names.update(code.co_names)
+        codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+    found = {n: function.__globals__[n] for n in names if n in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:              # not assigned yet
+            continue
+    return found
+
+
+def definition(function: FunctionType) -> ast.FunctionDef | None:
+    """The function's ``def``, without decorators, defaults and annotations of parameters; None of a lambda."""
+    try:
+        tree = ast.parse(textwrap.dedent("".join(inspect.getsourcelines(function)[0]))).body[0]
+    except (OSError, SyntaxError, TypeError):
+        return None
+    if not isinstance(tree, ast.FunctionDef) or tree.name != function.__name__:
+        return None
+    tree.decorator_list, tree.returns = [], None
+    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
+    for argument in (*tree.args.args, *tree.args.posonlyargs, *tree.args.kwonlyargs):
+        argument.annotation = None
+    optional = len(function.__defaults__ or ())
+    positional = [*tree.args.posonlyargs, *tree.args.args]
+    tree.args.defaults = [ast.Constant(None) for _ in positional[len(positional) - optional:]] if optional else []
+    tree.args.kw_defaults = [ast.Constant(None) if a.arg in (function.__kwdefaults__ or {}) else None
+                             for a in tree.args.kwonlyargs]
+    return tree

@@ -80,6 +80,7 @@ class Subscript:
         axes: list[Any] = []
         chosen: dict[int, np.ndarray] = {}
         dropped: list[int] = []
+        read: list[int] = []
         dimension, block = 0, (1,) * rank
         for item in items:
             if item is None:
@@ -97,9 +98,11 @@ class Subscript:
             else:
                 chosen[dimension] = np.asarray(number(item))
                 dropped.append(dimension)
+                read += [dimension] if hasattr(item, "storage") else []
             dimension += 1
-        if rank == 0 or "block" not in axes:
+        if "block" not in axes:
             keep_rank(axes, dropped, minimum_rank, partition)
+            keep_rank(axes, [d for d in read if d not in axes], 2, partition)   # rows that a tile names (4.4)
         return cls(shape, tuple(lay_out(chosen, axes, block)), tuple(axes))
 
     def take(self, array: np.ndarray) -> np.ndarray:

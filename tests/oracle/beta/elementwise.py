@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import arithmetic
-from ..dtypes import BOOL, FLOAT32, UINT8, DType, promote, weak
+from ..dtypes import BOOL, FLOAT32, UINT8, UINT32, DType, promote, weak
 from ..memory import View
 from .tensors import Tensor, operands, result
 
@@ -26,6 +26,8 @@ def two(name: str, x: Any, y: Any, dtype: Any, mask: Any) -> Any:
     default = BOOL if name in arithmetic.TESTS else type_of(x, y)
     if name == "divide" and default.kind != "float":
         default = FLOAT32                                   # 12, row 26
+    if name in arithmetic.BITS and default.kind == "float":
+        default = UINT32                                    # decisions: bit operations on uint32 beside int32
     return result(arithmetic.binary(name, a, b), default, active, dtype)
 
 
@@ -84,26 +86,15 @@ def both(a: arithmetic.Operand, b: arithmetic.Operand) -> tuple[np.ndarray, np.n
     return arithmetic.widened(a.values), arithmetic.widened(b.values)
 
 
-# -- operators of tensors (3.1) ----------------------------------------------------------------------------------------
-def is_index(tensor: Any, other: Any) -> bool:
-    """``nl.arange(...) + tile``: an index that is read when the kernel runs (4.4)."""
-    return isinstance(other, np.ndarray) and other.dtype.kind == "i"
-
-
+# -- operators of tensors (3.1); with index expressions they give tiles, which may be indices again (4.4) ----------------------------------------------------------------------------------------
 def _operator(name: str, swapped: bool) -> Callable[[Any, Any], Any]:
-    indexes = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
-
     def method(self: Any, other: Any) -> Any:
-        if is_index(self, other) and name in indexes:
-            values = column_of(self, other.ndim)
-            return indexes[name](*((other, values) if swapped else (values, other)))
+        if other is None:
+            return name == "not_equal"
+        if isinstance(other, np.ndarray) and other.ndim > self.ndim and self.shape[-1] == 1:
+            self = self.reshape((self.shape[0],) + (1,) * (other.ndim - 1))     # a column of indices (4.4)
         return two(name, *((other, self) if swapped else (self, other)), None, None)
     return method
-
-
-def column_of(tensor: Any, rank: int) -> np.ndarray:
-    from ..subscripts import column
-    return column(tensor.read().astype(np.int64), rank)
 
 
 OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
@@ -130,4 +121,4 @@ Tensor.__invert__ = lambda self: one("invert", self, None, None)      # type: ig
 Tensor.__abs__ = lambda self: one("abs", self, None, None)            # type: ignore[attr-defined]
 __all__ = [n for n, v in list(globals().items()) if callable(v) and not n.startswith("_") and n not in (
     "Any", "Callable", "DType", "Tensor", "View", "operands", "result", "promote", "weak", "dtype_of", "type_of", "two",
-    "one", "is_index", "both", "column_of")]
+    "one", "both")]

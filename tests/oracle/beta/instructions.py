@@ -78,11 +78,10 @@ def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, 
                          dtype: Any = None, mask: Any = None, **_: Any) -> Any:
     """``tile = data op0 operand0``; ``reduce_res`` gets its rows reduced, before they are rounded."""
     active, (a, b), _shape = operands((data, beside(data, operand0)), mask, data.shape)
-    values = widened(step(op0, Operand(widened(a.values), FLOAT32), b, reverse0))
-    rows, left = reduce_rows(operator(reduce_op), values, active)
-    tile = result(values, data.dtype, active, dtype)
-    reduce_res.write(rows.reshape(reduce_res.shape), None if left is None else left.reshape(reduce_res.shape))
-    return tile
+    made = step(op0, a, b, reverse0)
+    values = made.to(data.dtype if dtype is None else dtype_of(dtype)) if isinstance(made, Whole) else made
+    write_rows(reduce_res, reduce_rows(operator(reduce_op), widened(values), active)[0], active)
+    return result(made, data.dtype, active, dtype)
 
 
 def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **_: Any) -> Any:

@@ -48,7 +48,12 @@ def product(x: Any, y: Any, mask: Any) -> Any:
 def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: bool = False, is_moving_onezero: bool = False,
               is_transpose: bool = False, tile_position: Any = (), tile_size: Any = (), perf_mode: Any = None,
               mask: Any = None, **_: Any) -> Any:
-    """``nisa.nc_matmul``. Of fp8 in double rows, [K, 2, M] and [K, 2, N], both rows are summed."""
+    """``nisa.nc_matmul``. Of fp8 in double rows, [K, 2, M] and [K, 2, N], both rows are summed.
+
+    With ``is_transpose`` the moving tile is the identity, and bits are moved.
+    """
+    if is_transpose:
+        return transposed(flat(stationary), mask, None, PSUM)
     if "double_row" in str(perf_mode):
         K, M, N = stationary.shape[0], stationary.shape[2], moving.shape[2]
         return product(stationary.reshape((K * 2, M)), moving.reshape((K * 2, N)), mask)

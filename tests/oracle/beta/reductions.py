@@ -71,7 +71,7 @@ def all(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
 
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False, **_: Any) -> Any:
     """float32 for integers."""
-    return reduction("average", x, axis, dtype, mask, keepdims, x.dtype if x.dtype.kind == "float" else FLOAT32)
+    return reduction("average", x, axis, dtype, mask, keepdims, floating(x.dtype))
 
 
 def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
@@ -85,7 +85,12 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> 
         centre = np.where(left, values, 0).sum(axis=axes, keepdims=True) / count
         spread = (np.where(left, values - centre, 0) ** 2).sum(axis=axes, keepdims=True) / count
     made = shape_of_rows(shape, axes, False)
-    return result(spread.reshape(made).astype(np.float32), a.dtype, any_left(active, axes, made), dtype)
+    return result(spread.reshape(made).astype(np.float32), floating(a.dtype), any_left(active, axes, made), dtype)
+
+
+def floating(dtype: Any) -> Any:
+    """What composites give: floats of the input's type, float32 for integers (6.3)."""
+    return dtype if dtype.kind == "float" else FLOAT32
 
 
 def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None, **_: Any) -> Any:
@@ -97,7 +102,7 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     with np.errstate(all="ignore"):
         powers = np.exp(values - values.max(axis=axes, keepdims=True))
         made = (powers / powers.sum(axis=axes, keepdims=True)).astype(np.float32)
-    return result(made, a.dtype, active, dtype if dtype is not None else compute_dtype)
+    return result(made, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
 
 
 def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype: Any = None, compute_dtype: Any = None,
@@ -110,7 +115,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: int, epsilon: float = 1e-6, *, dtype:
     with np.errstate(all="ignore"):
         size = np.sqrt(squares.sum(axis=axes, keepdims=True) / n + epsilon)
         made = (values / size * widened(b.values)).astype(np.float32)
-    return result(made, a.dtype, active, dtype if dtype is not None else compute_dtype)
+    return result(made, floating(a.dtype), active, dtype if dtype is not None else compute_dtype)
 
 
 # -- registers that rows are reduced into (7.3, 7.4) -------------------------------------------------------------------

@@ -105,13 +105,20 @@ def stretch(value: Any, shape: tuple[int, ...]) -> Any:
 
 def active_of(shape: tuple[int, ...], mask: Any, *views: Any) -> np.ndarray | None:
     """The places of an operation that its mask and those of its operands leave (4.5); None: all."""
-    parts = [np.asarray(mask, bool)] if mask is not None else []
+    parts = [placed(np.asarray(mask, bool), shape)] if mask is not None else []
     parts += [stretch(v, shape).active for v in views if isinstance(v, View) and v.active is not None]
     chosen = None
     for part in parts:
         part = np.broadcast_to(part, shape)
         chosen = part if chosen is None else chosen & part
     return chosen
+
+
+def placed(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A mask of fewer axes than the operation: its first one is that of the partitions, the others are the last."""
+    if 1 < mask.ndim < len(shape):
+        return mask.reshape(mask.shape[0], *(1,) * (len(shape) - mask.ndim), *mask.shape[1:])
+    return mask
 
 
 def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | None = None, quietly: bool = False,
@@ -125,7 +132,7 @@ def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | N
             here = quietly and not first, accumulates and not first
             read.append(Operand(stretch(value, shape).read(active, *here), value.dtype))
         elif isinstance(value, np.ndarray):
-            read.append(Operand(value, weak(0)))            # an index expression (5.5)
+            read.append(Operand(np.broadcast_to(value, shape), weak(0)))        # an index expression (5.5)
         else:
             read.append(Operand.number(value))
     return active, read, shape
