@@ -146,6 +146,6 @@ def weak(value: Any) -> DType:
     """The type of a number of the kernel: the widest of its kind for Python's, its own for NumPy's (beta 3.5)."""
     if isinstance(value, (bool, np.bool_)):
         return UINT8
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.itemsize < 8:
         return dtype_of(value.dtype)
-    return INT32 if isinstance(value, int) else FLOAT32
+    return INT32 if isinstance(value, (int, np.integer)) else FLOAT32

@@ -2,6 +2,7 @@
 """A kernel's source with what Python alone cannot do in it rewritten to calls of functions of this module.
 
 - ``a and b``, ``a or b``, ``not a``, ``~a``, ``a <= b < c``: of masks conjunction, disjunction, complement.
+- ``x[-1]``: counts from the end.
 - ``name: annotation = value``: the annotation is checked.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .program import SOURCES
+from .subscripts import FromEnd
 
 _numbers = itertools.count()
 
@@ -68,8 +70,13 @@ def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
     return value
 
 
+def from_end(index: Any) -> Any:
+    """``x[-1]``."""
+    return FromEnd(index) if isinstance(index, int) else index
+
+
 NAMES: dict[str, Any] = {f"__{f.__name__}__oracle": f
-                         for f in (conjunction, disjunction, negation, complement, annotated)}
+                         for f in (conjunction, disjunction, negation, complement, annotated, from_end)}
 
 
 class Rewriter(ast.NodeTransformer):
@@ -100,6 +107,15 @@ class Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.op, (ast.Not, ast.Invert)):
             return self.call(negation if isinstance(node.op, ast.Not) else complement, node, node.operand)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        single = not isinstance(node.slice, ast.Tuple)
+        items = [node.slice] if single else node.slice.elts                 # type: ignore[attr-defined]
+        items = [self.call(from_end, i, i) if isinstance(i, ast.UnaryOp) and isinstance(i.op, ast.USub)
+                 and isinstance(i.operand, ast.Constant) else i for i in items]
+        node.slice = items[0] if single else ast.copy_location(ast.Tuple(items, ast.Load()), node.slice)
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:

@@ -23,6 +23,10 @@ class ds:
         return number(self.start) + np.arange(int(self.size))
 
 
+class FromEnd(int):
+    """An index that the kernel's text has as a negative number: counted from the end. Others are outside."""
+
+
 def number(value: Any) -> int:
     """An integer, also where a tile of one element holds it."""
     if hasattr(value, "storage"):
@@ -96,12 +100,14 @@ class Subscript:
                 if "block" not in axes:
                     axes.append("block")
             else:
-                chosen[dimension] = np.asarray(number(item))
+                chosen[dimension] = np.asarray(number(item) + (shape[dimension] if isinstance(item, FromEnd) else 0))
                 dropped.append(dimension)
                 read += [dimension] if hasattr(item, "storage") else []
             dimension += 1
         if "block" not in axes:
-            keep_rank(axes, dropped, minimum_rank, partition)
+            if minimum_rank and partition in dropped:           # one partition is a tile (4.2)
+                keep_rank(axes, [partition], len(axes) + 1, partition)
+            keep_rank(axes, [d for d in dropped if d not in axes], minimum_rank, partition)
             keep_rank(axes, [d for d in read if d not in axes], 2, partition)   # rows that a tile names (4.4)
         return cls(shape, tuple(lay_out(chosen, axes, block)), tuple(axes))
 

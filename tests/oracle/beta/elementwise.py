@@ -21,13 +21,17 @@ def type_of(*values: Any) -> DType:
     return made
 
 
+def type_of_result(name: str, *values: Any) -> DType:
+    """The type of an operation: of bits no float (decisions: bit operations on uint32 beside int32)."""
+    made = type_of(*values)
+    return UINT32 if name in arithmetic.BITS and made.kind == "float" else made
+
+
 def two(name: str, x: Any, y: Any, dtype: Any, mask: Any) -> Any:
     active, (a, b), _ = operands((x, y), mask)
-    default = BOOL if name in arithmetic.TESTS else type_of(x, y)
+    default = BOOL if name in arithmetic.TESTS else type_of_result(name, x, y)
     if name == "divide" and default.kind != "float":
         default = FLOAT32                                   # 12, row 26
-    if name in arithmetic.BITS and default.kind == "float":
-        default = UINT32                                    # decisions: bit operations on uint32 beside int32
     return result(arithmetic.binary(name, a, b), default, active, dtype)
 
 
@@ -103,6 +107,8 @@ OPERATORS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "div
 for _name, _function in OPERATORS.items():
     setattr(Tensor, f"__{_name}__", _operator(_function, False))
     setattr(Tensor, f"__r{_name}__", _operator(_function, True))
+for _name in ("mod", "pow", "lshift", "rshift", "and", "or", "xor"):
+    setattr(Tensor, f"__i{_name}__", lambda self, other, function=OPERATORS[_name]: self.in_place(function, other))
 for _name, _function in {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
                          "ne": "not_equal"}.items():
     setattr(Tensor, f"__{_name}__", _operator(_function, False))
@@ -114,11 +120,17 @@ def _floordiv(self: Any, other: Any) -> Any:
                                                                FLOAT32)), default)
 
 
+def _in_place_floordiv(self: Any, other: Any) -> Any:
+    self.write(_floordiv(self, other).read())
+    return self
+
+
+Tensor.__ifloordiv__ = _in_place_floordiv       # type: ignore[attr-defined]
 Tensor.__floordiv__ = _floordiv         # type: ignore[attr-defined]
 Tensor.__rfloordiv__ = lambda self, other: _floordiv(other, self)     # type: ignore[attr-defined]
 Tensor.__neg__ = lambda self: one("negative", self, None, None)       # type: ignore[attr-defined]
 Tensor.__invert__ = lambda self: one("invert", self, None, None)      # type: ignore[attr-defined]
 Tensor.__abs__ = lambda self: one("abs", self, None, None)            # type: ignore[attr-defined]
 __all__ = [n for n, v in list(globals().items()) if callable(v) and not n.startswith("_") and n not in (
-    "Any", "Callable", "DType", "Tensor", "View", "operands", "result", "promote", "weak", "dtype_of", "type_of", "two",
+    "Any", "Callable", "DType", "Tensor", "View", "operands", "result", "promote", "weak", "dtype_of", "type_of", "type_of_result", "two",
     "one", "both")]

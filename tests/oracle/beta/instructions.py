@@ -14,7 +14,7 @@ from ..arithmetic import BITS, Operand, binary, operator, unary, widened
 from ..dtypes import FLOAT32, Whole, dtype_of
 from ..memory import View
 from ..program import current
-from .elementwise import type_of
+from .elementwise import type_of, type_of_result
 from .reductions import reduce_rows
 from .tensors import active_of, operands, result
 
@@ -54,7 +54,7 @@ def beside(data: Any, other: Any) -> Any:
 def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None, engine: Any = None,
                   **_: Any) -> Any:
     active, (a, b), _shape = operands((data1, data2), mask)
-    return result(step(op, a, b), type_of(data1, data2), active, dtype)
+    return result(step(op, a, b), type_of_result(operator(op), data1, data2), active, dtype)
 
 
 def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None, operand1: Any = None,
@@ -237,7 +237,7 @@ def range_select(*, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any
 def iota(expr: Any, dtype: Any, *, mask: Any = None, **_: Any) -> Any:
     """The values of an index expression: int32, then converted."""
     values = np.asarray(expr, np.int64)
-    values = values if values.ndim >= 2 else values.reshape(1, -1)
+    values = values if values.ndim >= 2 else values.reshape(-1, 1)
     return result(values, dtype_of(dtype), active_of(values.shape, mask))
 
 

@@ -49,6 +49,15 @@ class Tensor(View):
             raise ValueError(f"the shape is {self.shape}, not {tuple(shape)}")
         return self
 
+    def permute(self, *axes: Any) -> Self:
+        return self.transpose(axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
+
+    def __iter__(self) -> Any:
+        return (self[k] for k in range(self.shape[0]))
+
+    def __pos__(self) -> Self:
+        return self
+
     def as_tile(self) -> Self:
         return self
 
@@ -121,9 +130,17 @@ def placed(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
+def aligned(values: Sequence[Any]) -> Sequence[Any]:
+    """Values of rows, [P, 1], beside tiles of several free axes."""
+    rank = max(len(shape_of(v)) for v in values)
+    return [v.reshape((v.shape[0],) + (1,) * (rank - 1))
+            if isinstance(v, View) and v.ndim < rank and v.size == v.shape[0] else v for v in values]
+
+
 def operands(values: Sequence[Any], mask: Any = None, shape: tuple[int, ...] | None = None, quietly: bool = False,
              accumulates: bool = False) -> tuple[np.ndarray | None, list[Operand], tuple[int, ...]]:
     """The active places, what the operands hold there, and the shape that they broadcast to, partitions included."""
+    values = aligned(values)
     shape = np.broadcast_shapes(*map(shape_of, values)) if shape is None else shape
     active = active_of(shape, mask, *values)
     read = []
