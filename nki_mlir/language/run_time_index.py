@@ -15,13 +15,13 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import run_time_index as instructions
 from nki_mlir.dialects.nki import movement
-from nki_mlir.dialects.verifier import PartitionAccess
+from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
 from nki_mlir.frontend.builder import broadcast
 from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
 from nki_mlir.frontend.index import Index, check_placed
 from nki_mlir.frontend.index_tensors import DynamicSlice
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.strides import ONE_MORE, Limit, slice_span, subscript_index
+from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, slice_span, subscript_index, substitute
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -110,10 +110,32 @@ class DynamicView:
         self.limits, self.by_engine = tuple(limits), by_engine
         self.dtype, self.buffer, self.ndim = table.dtype, table.buffer, len(shape)
 
+    def as_sum(self) -> View:
+        """What an operation other than a copy gets."""
+        raise PlainDynamicCopy().located(user_location())
+
     def __getitem__(self, items: Any) -> "DynamicView":
-        if items is Ellipsis or items is True or items == (Ellipsis,):
+        """A part of a place in HBM: slices and integers, or index tensors. On chip the whole only."""
+        items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
+        if all(isinstance(i, slice) and i == slice(None) for i in items):
             return self
-        raise IndirectNotSupported(op="a subscript").located(user_location())
+        if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.found):
+            raise IndirectNotSupported(op="a subscript").located(user_location())
+        static = {k: i if isinstance(i, (slice, DynamicSlice)) else fixed(i, n)
+                  for k, (i, n) in enumerate(zip(items, self.shape))}
+        vectors = [i for i in static.values() if isinstance(i, Index) and i.shape]
+        if vectors and len(vectors) < sum(isinstance(i, (slice, DynamicSlice)) for i in items) + len(vectors):
+            raise MixedIndexing().located(user_location())
+        shape, indexed = parts(static, self.shape)
+        if vectors:
+            shape = ops.broadcast_shape(*(i.shape for i in indexed), what="a subscript")
+        picked = [i.spread(shape) for i in indexed]
+        limits = [l._replace(index=substitute(l.index, picked).spread(shape)) for l in self.limits]
+        limits += [Limit(i, k, n, self.buffer.name) for k, (i, n) in enumerate(zip(picked, self.shape))
+                   if not 0 <= i.interval()[0] <= i.interval()[1] < n]
+        indices = [(substitute(i, picked).spread(shape), scale, extent) for i, scale, extent in self.indices]
+        return DynamicView(self.table, shape, substitute(self.position, picked).spread(shape), self.found, indices,
+                           limits, self.by_engine)
 
     def piece(self, tile: View) -> View:
         """A tile with the view's elements, which are where the bounds of its other dimensions hold."""
@@ -152,6 +174,17 @@ class PlainDynamicCopy(KernelError):
     fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
 
 
+def _plainly(self: DynamicView, *others: Any) -> Any:
+    raise PlainDynamicCopy().located(user_location())
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    for _form in ("", "r", "i"):
+        setattr(DynamicView, f"__{_form}{_name}__", _plainly)
+for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
+    setattr(DynamicView, f"__{_name}__", _plainly)
+
+
 # -- from subscripts ---------------------------------------------------------------------------------------------------
 def run_time_view(view: View, items: tuple) -> DynamicView:
     """The view of a subscript for each dimension, some of them of the run time."""
@@ -179,6 +212,8 @@ def check_offsets(view: View, items: tuple, found: dict[int, RunTime]) -> None:
     if len(found) > instructions.MOST_INDICES:
         raise ManyRunTimeIndices(count=len(found), shape=view.shape, most=instructions.MOST_INDICES)
     for k, f in found.items():
+        if not f.offset.dtype.is_integer:
+            raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
         wide = f.size is not None or any(isinstance(i, (slice, DynamicSlice)) or (
             isinstance(i, Index) and i.shape and i.axes[0]) for i in items[:k])
         if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):
@@ -220,6 +255,22 @@ def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: in
             along = Index().with_axes([int(a == axis) for a in range(len(shape))], shape)
             indices[k] = indices[k] + along if k in indices else along
     return shape, indices
+
+
+def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ...], list[Index]]:
+    """The shape that slices and integers leave, of two dimensions at least, and each dimension's index over it."""
+    spans = {k: slice_span(i, extents[k]) for k, i in static.items() if isinstance(i, (slice, DynamicSlice))}
+    shape = tuple(count for _, _, count in spans.values())
+    shape += (1,) * (2 - len(shape))
+    along = {k: axis for axis, k in enumerate(spans)}
+    picked: list[Index] = []
+    for k, item in static.items():
+        if k in spans:
+            start, step, _ = spans[k]
+            picked.append(start + Index().with_axes([step * (a == along[k]) for a in range(len(shape))], shape))
+        else:
+            picked.append(item)
+    return shape, picked
 
 
 def placed(view: View, static: dict[int, Any], found: dict[int, RunTime], shape: tuple[int, ...],

@@ -112,6 +112,42 @@ def test_tensors_in_hbm(on, name):
         check(on, kernel, (expected, written), X, np.array([[a, b]], np.int32), expected + 1000)
 
 
+PARTS = {
+    "t[a][2:5, 1:3]": (lambda t, a: t[a][2:5, 1:3], lambda x, a: x[a, 2:5, 1:3]),
+    "t[a][::3, 2]": (lambda t, a: t[a][::3, 2], lambda x, a: x[a, ::3, 2:3]),
+    "t[a][4]": (lambda t, a: t[a][4], lambda x, a: x[a, 4][:, None]),
+    "t[:, a][p, f]": (lambda t, a: t[:, a][1 + axis(0, 2, 2), 2 * axis(1, 2, 3)], lambda x, a: x[1:3, a, ::2]),
+    "t[ds(a, 2), :, 3][...][1, 2:]": (lambda t, a: t[nl.ds(a, 2), :, 3][...][0:2, 2:], lambda x, a: x[a:a + 2, 2:, 3]),
+    "t[a][1:7, :][2:, ds(1, 4)]": (lambda t, a: t[a][1:7, :][2:, nl.ds(1, 4)], lambda x, a: x[a, 3:7, 1:5]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_what_a_value_names_in_hbm(on, name):
+    make, expect = PARTS[name]
+
+    @nki.jit
+    def kernel(x, at, values):
+        a, stored = nl.load(at), out(x.shape)
+        first = out(values.shape)
+        nl.store(first, nl.load(make(x, a[0, 0])))
+        nl.store(stored, nl.load(x))
+        nl.store(make(stored, a[0, 0]), nl.load(values))
+        return first, stored
+    expected, written = expect(X, 2), X.copy()
+    written.reshape(-1)[expect(np.arange(X.size).reshape(X.shape), 2)] = expected + 1000
+    check(on, kernel, (expected, written), X, np.array([[2]], np.int32), expected + 1000)
+
+
+def test_parts_that_are_outside_of_it(on):
+    @nki.jit
+    def kernel(x, at):
+        read = nl.load(x[nl.load(at)][2:9, :])
+        return read
+    with pytest.raises(IndexError, match=r"dimension 0: index range \[2, 8\]"):
+        run(on, kernel, X, np.array([[2]], np.int32))
+
+
 OUTSIDE = {
     "the middle": (lambda t, a: t[:, a, :], (-1, 8, 100)),
     "the last": (lambda t, a: t[:, :, a], (-1, 6)),
@@ -297,6 +333,8 @@ REFUSED = {
     "a sum of a row": (lambda t, a: t[P, 2 * (a + F), F], run_time_index.IndirectFreeDim, "dimension 1"),
     "beside slices": (lambda t, a: t[:, a + F, :], Exception, "err_unsupported_mixing_basic_advanced"),
     "another partition": (lambda t, a: t[3 - P, a, F], Exception, "does not step through its partitions one by one"),
+    "a float": (lambda t, a: t[:, nl.zeros((1, 1), nl.float32)], Exception,
+                "'index 1' of 'a subscript' has dtype float32, which must be an integer type"),
     "a static index outside": (lambda t, a: t[P, a, F + 1], Exception, r"dimension 2: index range \[1, 6\]"),
 }
 
@@ -335,3 +373,13 @@ def test_transposed_rows(on, memory, rank, axes):
         return made
     permutation = axes or {2: (1, 0), 3: (2, 1, 0)}[rank]
     check(on, kernel, x[rows].transpose(permutation), x, rows[:, None].astype(np.int32))
+
+
+@pytest.mark.parametrize("use", [lambda t: nl.copy(t), lambda t: nl.add(t, 1), lambda t: t + 1, lambda t: 2 * t,
+                                 lambda t: -t, lambda t: nl.exp(t), lambda t: nisa.tensor_copy(t), lambda t: nl.sum(t, axis=1)])
+def test_only_copies_take_places_of_the_run_time(on, use):
+    @nki.jit
+    def kernel(x):
+        return use(nl.load(x)[:, nl.zeros((1, 1), nl.int32)])
+    with pytest.raises(run_time_index.PlainDynamicCopy, match=r"use nisa\.tensor_copy_dynamic_src"):
+        run(on, kernel, X)
