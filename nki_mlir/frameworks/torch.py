@@ -2,8 +2,8 @@
 """Kernels on PyTorch tensors: eagerly, in ``torch.autograd.Function``, under ``torch.compile`` and ``torch.export``.
 
 Tensors are CPU tensors and used where they are; every other argument is a compile-time constant. A parameter that the
-kernel writes is updated in place and returned. Results do not require grad, whatever the inputs do: to differentiate,
-call the kernel in the ``forward`` of a ``torch.autograd.Function`` and give it a ``backward``.
+kernel writes is updated in place and returned. A kernel has no derivative: to differentiate, call it in the ``forward``
+of a ``torch.autograd.Function`` and give that a ``backward``.
 
 ``call`` is traced by Dynamo, which takes ``plan_traced`` as a constant: capture runs while the graph is being made, on
 shapes, dtypes and constants alone, so a compiled graph has one operator per kernel and is specialised to its shapes.
@@ -23,10 +23,11 @@ from nki_mlir.frameworks import torch_batching  # noqa: F401  makes an operator
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.torch_launch import Plan, launched, put, refuse_update, remember
+from nki_mlir.frameworks.torch_launch import Plan, differentiable, launched, put, refuse_update, remember
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, map_leaves
+from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.surroundings import surroundings
 from nki_mlir.scalar.dtypes import DType
@@ -64,14 +65,19 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
+        recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
         plan = plan_traced(type(kernel), kernel.func, grid, kernel.mode, kernel.target, kernel.executor,
-                           kernel.by_reference, kernel.options, positional, named, kinds)
+                           kernel.by_reference, kernel.options, positional, named, kinds, recorded)
     else:
         plan = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, tensors)
+        refuse_update([tensors[n] for n in plan[1]], kernel)        # the more special error comes first
+        if differentiable(plan) and records(tensors):
+            refuse_gradient(kernel.__name__)
     name, updated, others, outputs, returned, structure = plan
     if updated:
-        refuse_update([tensors[n] for n in updated], kernel)
+        if torch.compiler.is_dynamo_compiling():
+            refuse_update([tensors[n] for n in updated], kernel)
         made = made_for(outputs, tensors[updated[0]])
         torch.ops.nki.call_([*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
     else:
@@ -105,11 +111,17 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
 
 def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, target: str | None,
                 executor: str | None, by_reference: bool | None, options: dict[str, Any], positional: tuple,
-                named: dict[str, Any], kinds: tuple) -> Plan:
-    """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code."""
+                named: dict[str, Any], kinds: tuple, recorded: bool) -> Plan:
+    """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code.
+
+    ``recorded``: some tensor requires grad. An exported program is not differentiated here.
+    """
     kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
     try:
-        return plan_of(kernel, positional, named, kinds)
+        plan = plan_of(kernel, positional, named, kinds)
+        if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
+            refuse_gradient(kernel.__name__)
+        return plan
     except NkiMlirError as error:
         if error.at is not None and Path(error.at.file).is_relative_to(Path(torch.__file__).parent):
             error.at = kernel.location          # the caller's line is not on the stack

@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.surroundings import Surroundings
 
@@ -37,6 +38,12 @@ def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
         raise UpdatesWithGradient(name=kernel.__name__).located(user_location())
 
 
+def differentiable(plan: Plan) -> bool:
+    """Whether a call has results of which there could be derivatives: updated tensors may be of any dtype."""
+    _, updated, _, outputs, _, _ = plan
+    return bool(updated) or any([dtype.is_floating_point for _, dtype, _ in outputs])
+
+
 class Launch:
     """A planned call. ``order`` has the tensor of each slot of the entry, counted over the call's and the made ones."""
 
@@ -53,7 +60,7 @@ class Launch:
         self.results = [(next((n for n, t in enumerate(tensors) if not zero and (t.shape, t.dtype) == (shape, dtype)),
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
-        self.kernel = kernel
+        self.kernel, self.differentiable = kernel, differentiable(plan)
         self.seen = Surroundings(kernel.func)
 
     def holds(self) -> bool:
@@ -69,6 +76,8 @@ class Launch:
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         if self.updated:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
+        if self.differentiable and records(tensors):
+            refuse_gradient(self.kernel.__name__)
         made = [make(shape, dtype=dtype) if like is None else torch.empty_like(tensors[like])
                 for like, make, shape, dtype in self.results]
         used = tensors + made

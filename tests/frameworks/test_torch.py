@@ -16,6 +16,7 @@ from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # no
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
+from nki_mlir.language.gradients import NoDerivative  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -208,12 +209,59 @@ def test_gradient__through_autograd_function(executor):
     torch.testing.assert_close(b.grad, 2 * A * B + A * A, rtol=1e-5, atol=1e-5)
 
 
-def test_gradient__results_are_detached_without_one():
+@pytest.mark.parametrize("planned", [False, True])
+def test_gradient__is_an_error_without_a_rule(executor, planned):
     a = A.clone().requires_grad_()
-    got = kernels.add[2](a, B)
+    if planned:
+        kernels.add[2](A, B)
+    for x, y in ((a, B), (B, a), (a * 2, B), (torch.nn.Parameter(A.clone()), B)):
+        with pytest.raises(NoDerivative) as error:
+            kernels.add[2](x, y)
+    assert str(error.value).splitlines()[0].endswith(
+        "error: kernel add is called with a tensor that requires grad, and a kernel has no derivative "
+        "[NKI-TORCH-GRADIENT]")
+    assert error.value.at.file == __file__
+    assert "torch.autograd.Function" in str(error.value) and "torch.no_grad()" in str(error.value)
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_gradient__that_nobody_wants(executor, planned):
+    a = A.clone().requires_grad_()
+    if planned:
+        kernels.add[2](A, B)
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        with mode:
+            equal(kernels.add[2](a, B), A + B)
+    got = kernels.add[2](a.detach(), B)
     assert not got.requires_grad
     (got * a).sum().backward()
     equal(a.grad, A + B)
+
+
+def test_gradient__under_compile():
+    a = A.clone().requires_grad_()
+    compiled = torch.compile(lambda x: kernels.add[2](x, B) * x, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match="NKI-TORCH-GRADIENT"):
+        compiled(a)
+    equal(compiled(A), (A + B) * A)
+    with torch.no_grad():
+        equal(compiled(a), (A + B) * A)
+
+
+def test_gradient__of_integers_there_is_none():
+    @nki.jit
+    def signs(x):
+        out = nl.ndarray(x.shape, dtype=nl.int32, buffer=nl.shared_hbm)
+        nl.store(out, nl.greater(nl.load(x), 0.0, dtype=nl.int32))
+        return out
+    a = A.clone().requires_grad_()
+    for _ in range(2):
+        equal(signs(a), (A > 0).int())
+
+
+def test_gradient__of_functional_transformations():
+    with pytest.raises(NoDerivative):
+        torch.func.grad(lambda x: kernels.add[2](x, B).sum())(A)
 
 
 # -- torch's own transformations ---------------------------------------------------------------------------------------
@@ -288,3 +336,21 @@ def test_error__while_running_has_the_kernels_line(executor):
 def test_error__operator_with_an_unknown_kernel():
     with pytest.raises(UnknownCallee):
         torch.ops.nki.call([A], "0" * 64)
+
+
+def test_gradient__in_simulation_of_the_current_generation():
+    from nki_mlir.language.current import isa as nisa
+    from nki_mlir.language.current import language as current_nl
+    from nki_mlir.language.current import nki as current_nki
+
+    @current_nki.jit
+    def copied(x):
+        out = current_nl.ndarray(x.shape, x.dtype, buffer=current_nl.shared_hbm)
+        nisa.dma_copy(out, x)
+        return out
+    a = A.clone().requires_grad_()
+    for kernel in (current_nki.simulate(copied), copied):
+        with pytest.raises(NoDerivative):
+            kernel(a)
+        with torch.no_grad():
+            equal(kernel(a), A)

@@ -28,6 +28,7 @@ from nki_mlir.language.arguments import Bound, map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid, of_core, warn
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.language.eager_run import until_shared
+from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.results import Traced, assemble, structure_of_updates
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.mesh import Mesh, run_programs
@@ -124,6 +125,8 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     grid = kernel.grid
     bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
     given = bound.tensors                       # in the order of the parameters
+    if records([g for g in given if framework(g) == "torch"]):
+        refuse_gradient(kernel.__name__)
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
