@@ -225,7 +225,7 @@ def run_module(module: Any, inputs: list[Any], on: str) -> Results:
     """The results (and updated inputs) of a module's kernel function on an executor."""
     from nki_mlir.dialects.kernel_function import the_kernel
     from nki_mlir.frontend.capture import Captured, Variant
-    from nki_mlir.language.kernel import executor
+    from nki_mlir.language.specialization import executor
     kernel = the_kernel(module)
     program = executor(on)(Captured({(): Variant(module, [], None, 0)}, 0, {}), kernel.grid)
     arrays = copied(inputs)

@@ -13,8 +13,9 @@ from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.locations import raised_at, user_location
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.eager_run import until_shared
-from nki_mlir.language.kernel import Kernel, Specialization, default_executor
+from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.results import Traced, check_written
+from nki_mlir.language.specialization import Specialization
 
 
 class NumberAsTensor(NkiMlirError, TypeError):

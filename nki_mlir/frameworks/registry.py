@@ -16,7 +16,7 @@ from nki_mlir.conversion.argument_effects import Effects
 from nki_mlir.conversion.custom_call import CallForm, KernelRecord, effects_of, read_record
 from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
 from nki_mlir.frameworks.process_state import once
-from nki_mlir.language.kernel import Specialization, executor
+from nki_mlir.language.specialization import Specialization, executor
 
 
 @dataclass(eq=False)
@@ -70,6 +70,7 @@ def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program
     known = f"callee on {on}, {plain}"
     if known not in spec.programs:
         with ALONE:
+            spec.report_left_out()
             callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
             spec.programs.setdefault(known, callees().setdefault(callee.key, callee))
     return spec.programs[known]

@@ -72,7 +72,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
         plan = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, tensors)
         refuse_update([tensors[n] for n in plan[1]], kernel)        # the more special error comes first
-        if differentiable(plan) and records(tensors):
+        if differentiable(plan) and records(tensors) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
     name, updated, others, outputs, returned, structure = plan
     if updated:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.frontend.attempt import UnrollPlan
 from nki_mlir.frontend.builder import current
@@ -36,6 +36,7 @@ class Output:
     shape: tuple[int, ...]
     dtype: Any
     aliases_input: bool         # an input that was updated in place
+    at: Location | None = None  # where the kernel makes it
 
 
 @dataclass
@@ -142,7 +143,7 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
             raise
         finally:
             current.reset(token)
-        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input") for b in outputs]
+        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.place) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

@@ -21,7 +21,7 @@ from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, Verdict, report
 from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates
+from nki_mlir.language.results import Traced, assemble, check_written, report_missing, structure_of_updates
 
 
 def run_eager(kernel: Any, bound: Bound, inputs: list[np.ndarray]) -> Any:
@@ -68,6 +68,7 @@ def checking(run: Callable[[], Any]) -> None:
 def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Container[tuple]) -> Any:
     programs = executed(kernel, bound, inputs, results, partial(ask_capture, kernel, bound))
     check_written(programs, kernel.location)
+    report_missing([(b.handle, b.name, b.place or kernel.location) for b in programs[0].buffers if b.role == "output"])
     places = {id(array): k for k, array in enumerate(inputs)}
     handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
     if structure is None:

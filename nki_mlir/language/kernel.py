@@ -7,7 +7,6 @@ inlined.
 """
 
 import functools
-import hashlib
 import importlib
 import linecache
 import operator
@@ -15,7 +14,7 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MethodType
@@ -23,8 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nki_mlir.alone import ALONE, alone, made_alone
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.alone import alone
 from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
@@ -35,98 +33,20 @@ from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
 from nki_mlir.language.index_errors import plain_index_errors
-from nki_mlir.language.results import Traced, assemble, check_written, structure_of_updates, traced
+from nki_mlir.language.results import (
+    Traced,
+    assemble,
+    check_written,
+    report_missing,
+    structure_of_updates,
+    traced,
+)
+from nki_mlir.language.specialization import EXECUTORS, Result, Specialization, UnknownExecutor
 from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 DEFAULT_TARGET = "trn2"
-EXECUTORS = ("eager", "interpreter", "jit", "isa")
-WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
-
-
-@dataclass(frozen=True)
-class Result:
-    """One output of a kernel: a shared buffer it made, or an input it updated (``input`` is its place)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: DType
-    shared: int | None = None
-    input: int | None = None
-
-
-@dataclass
-class Specialization:
-    """A kernel captured for given shapes, constants, grid and target.
-
-    ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
-    the kernel returns (several: ``structure`` is tuple). ``key`` is the content hash of it all.
-    """
-
-    name: str
-    grid: tuple[int, ...]
-    target: str
-    inputs: list[TensorSpec]
-    shared: list[TensorSpec]
-    results: list[Result]
-    structure: Any
-    captured: Any
-    programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
-
-    @property
-    def modules(self) -> list[Any]:
-        """The distinct modules, in the order of the grid points that need them."""
-        return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
-
-    @property
-    def key(self) -> str:
-        """Content key: the text of the modules, which says everything, and what wraps them."""
-        if "key" not in self.programs:
-            digest = hashlib.sha256()
-            with ALONE:
-                for fixed, variant in self.captured.variants.items():
-                    digest.update(repr(fixed).encode() + str(variant.module).encode())
-            self.programs["key"] = digest.hexdigest()
-        return self.programs["key"]
-
-    @made_alone
-    def makers(self) -> list[Callable[..., np.ndarray]]:
-        """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
-        if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
-            return [np.zeros] * len(self.shared)
-        from nki_mlir.conversion.custom_call import effects_of
-        effects = effects_of(self.modules)
-        return [np.empty if e.covered and not e.read else np.zeros
-                for e in (effects["shared", n] for n in range(len(self.shared)))]
-
-    def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-        """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
-        if on not in self.programs:
-            with ALONE:
-                if on not in self.programs:
-                    self.programs[on] = executor(on)(self.captured, self.grid)
-        return self.programs[on]
-
-
-def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable]:
-    """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
-    match on:
-        case "interpreter":
-            from nki_mlir.targets.interpreter import load
-        case "jit":
-            from nki_mlir.targets.cpu import load
-        case "isa":
-            from nki_mlir.targets.neuron import load
-        case _:
-            raise UnknownExecutor(name=on)
-    return load
-
-
-class UnknownExecutor(NkiMlirError, ValueError):
-    code = "NKI-EXECUTOR"
-    message = "there is no executor named '{name}'"
-    fix = "use one of eager, interpreter, jit, isa"
 
 
 def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
@@ -273,7 +193,7 @@ class Kernel:
         for output in outputs:
             argument = described.arguments[output.argument]
             place = {"shared": argument.place} if argument.kind == "shared" else {"input": argument.place}
-            results.append(Result(output.name, output.shape, output.dtype, **place))
+            results.append(Result(output.name, output.shape, output.dtype, **place, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
                               captured)
 
@@ -314,7 +234,13 @@ class Kernel:
         if on != "jit" and spec.captured.verdict.undecided and checked():
             self.check_run(bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        spec.program(on)(inputs, shared if on == "jit" else [tracked(a, s.name) for a, s in zip(shared, spec.shared)])
+        if on == "jit":
+            spec.program(on)(inputs, shared)
+            spec.report_left_out()
+        else:
+            seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
+            spec.program(on)(inputs, seen)
+            report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
         return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
 
     def check_run(self, bound: Bound, inputs: list[np.ndarray]) -> None:

@@ -7,6 +7,7 @@ The structure is text: ``one``, ``tuple``, or a Python literal whose integers co
 
 import ast
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,10 @@ class BadResult(KernelError, TypeError):
     code = "NKI-RESULT"
     message = "{what}"
     fix = "make outputs with nl.ndarray(..., buffer=nl.shared_hbm), nl.store to them, and return them whole"
+
+
+class ElementsLeftOut(UserWarning):
+    """Some elements of an output are written by no program of the kernel."""
 
 
 @dataclass
@@ -125,6 +130,25 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
     for name in sorted(never):
         error: KernelError = OutputNotWritten(what=f"the output {name} is never written")
         raise error.located(programs[0].unwritten.get(name))
+
+
+_shown: dict[Any, Any] = {}
+
+
+def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: str = "0 here"
+                  ) -> None:
+    """Elements of an output were not written; the same is said once a kernel."""
+    where = at or Location("<unknown>", 0, 0)
+    text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {held}"
+    warnings.warn_explicit(text, ElementsLeftOut, where.file, where.line, registry=_shown)
+
+
+def report_missing(outputs: Sequence[tuple[Any, str, Location | None]]) -> None:
+    """Warn of what a run left out of its outputs, which are tracked memory, with names and places."""
+    for memory, name, at in outputs:
+        if (missing := memory.first_unwritten()) is not None:
+            count, first = missing
+            warn_left_out(name, memory.size, count, first, at)
 
 
 def structure_of_updates(count: int) -> str:

@@ -27,9 +27,10 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.eager_run import checking
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
-from nki_mlir.language.kernel import Specialization, capturing
+from nki_mlir.language.kernel import capturing
 from nki_mlir.language.launching import MODES, Decorators
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
+from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 

@@ -29,7 +29,7 @@ from nki_mlir.language.current.errors import invalid, of_core, warn
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
 from nki_mlir.language.eager_run import until_shared
 from nki_mlir.language.gradients import records, refuse_gradient
-from nki_mlir.language.results import Traced, assemble, structure_of_updates
+from nki_mlir.language.results import Traced, assemble, structure_of_updates, warn_left_out
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.mesh import Mesh, run_programs
 
@@ -177,8 +177,7 @@ def check_written(results: Sequence[Buffer], cores: Sequence[Core], at: Location
         if (missing := buffer.handle.first_unwritten()) is not None:
             left, first = missing
             held = f"{sentinel(buffer.dtype):g} here, 0 where the kernel is compiled"
-            warn(f"{left} of the {buffer.handle.size} elements of the output {buffer.name} are never written, first "
-                 f"element {first}: {held}", buffer.place or at)
+            warn_left_out(buffer.name, buffer.handle.size, left, first, buffer.place or at, held)
 
 
 def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Traced:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel that was captured for given shapes, constants and a grid: its modules, its results, its programs."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.alone import ALONE, made_alone
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.arguments import TensorSpec
+from nki_mlir.language.results import warn_left_out
+from nki_mlir.scalar.dtypes import DType
+
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
+
+
+@dataclass(frozen=True)
+class Result:
+    """One output of a kernel: a shared buffer it made, or an input it updated (``input`` is its place)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    shared: int | None = None
+    input: int | None = None
+    at: Any = None              # where the kernel makes it
+
+
+@dataclass
+class Specialization:
+    """A kernel captured for given shapes, constants, grid and target.
+
+    ``inputs`` are the tensor arguments in signature order, ``shared`` the buffers all programs write, ``results`` what
+    the kernel returns (several: ``structure`` is tuple). ``key`` is the content hash of it all.
+    """
+
+    name: str
+    grid: tuple[int, ...]
+    target: str
+    inputs: list[TensorSpec]
+    shared: list[TensorSpec]
+    results: list[Result]
+    structure: Any
+    captured: Any
+    programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
+
+    @property
+    def modules(self) -> list[Any]:
+        """The distinct modules, in the order of the grid points that need them."""
+        return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
+
+    @property
+    def key(self) -> str:
+        """Content key: the text of the modules, which says everything, and what wraps them."""
+        if "key" not in self.programs:
+            digest = hashlib.sha256()
+            with ALONE:
+                for fixed, variant in self.captured.variants.items():
+                    digest.update(repr(fixed).encode() + str(variant.module).encode())
+            self.programs["key"] = digest.hexdigest()
+        return self.programs["key"]
+
+    @made_alone
+    def makers(self) -> list[Callable[..., np.ndarray]]:
+        """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
+        if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
+            return [np.zeros] * len(self.shared)
+        from nki_mlir.conversion.custom_call import effects_of
+        effects = effects_of(self.modules)
+        return [np.empty if e.covered and not e.read else np.zeros
+                for e in (effects["shared", n] for n in range(len(self.shared)))]
+
+    @made_alone
+    def left_out(self) -> list[tuple[Result, Any]]:
+        """The results that are not written whole, with the elements that are missing."""
+        from nki_mlir.targets.interpreter.left_out import left_out
+        found = left_out(self.modules)
+        return [(r, missing) for r in self.results
+                if r.shared is not None and (missing := found.get(r.shared)) is not None]
+
+    def report_left_out(self) -> None:
+        """Warn of elements of the results that no program writes, as far as that is known before it runs."""
+        for result, missing in self.left_out:
+            warn_left_out(result.name, prod(result.shape), missing.count, missing.first, result.at)
+
+    def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+        """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
+        if on not in self.programs:
+            with ALONE:
+                if on not in self.programs:
+                    self.programs[on] = executor(on)(self.captured, self.grid)
+        return self.programs[on]
+
+
+def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable]:
+    """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
+    match on:
+        case "interpreter":
+            from nki_mlir.targets.interpreter import load
+        case "jit":
+            from nki_mlir.targets.cpu import load
+        case "isa":
+            from nki_mlir.targets.neuron import load
+        case _:
+            raise UnknownExecutor(name=on)
+    return load
+
+
+class UnknownExecutor(NkiMlirError, ValueError):
+    code = "NKI-EXECUTOR"
+    message = "there is no executor named '{name}'"
+    fix = "use one of eager, interpreter, jit, isa"

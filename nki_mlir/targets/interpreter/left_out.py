@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which elements of its outputs a captured kernel leaves unwritten, where its modules say so.
+
+Every write of an output is enumerated: over the iterations of the loops around it, the programs of the grid, under its
+mask and the branches it stands in. What only a run can tell (addresses that are loaded, loops of the device) leaves an
+output undecided, unless the other writes cover it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.interpreter.scalars import is_scalar, scalar_function
+
+MOST_ELEMENTS = 1 << 26         # of an output that is looked at
+MOST_POINTS = 1 << 22           # of one write under conditions
+
+
+class Undecided(Exception):
+    """Only a run can tell what an operation writes."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Elements of an output that no program writes: how many, and the place of the first."""
+
+    count: int
+    first: tuple[int, ...]
+
+
+def left_out(modules: Iterable[Any]) -> dict[int, LeftOut | None]:
+    """By the number of the shared output: what is left out of it, None for nothing; undecided ones are not there.
+
+    ``modules`` are those of all programs of the grid.
+    """
+    flags: dict[int, np.ndarray] = {}
+    undecided: set[int] = set()
+    for module in modules:
+        kernel = the_kernel(module)
+        block = kernel.op.regions[0].blocks[0]
+        for argument, value in zip(kernel.arguments, block.arguments):
+            if argument.kind != "shared" or prod(argument.shape) > MOST_ELEMENTS:
+                undecided |= {argument.place} if argument.kind == "shared" else set()
+                continue
+            written = flags.setdefault(argument.place, np.zeros(argument.shape, np.bool_))
+            if not all([mark(use, value, written) for use in value.uses]):
+                undecided.add(argument.place)
+    found: dict[int, LeftOut | None] = {}
+    for place, written in flags.items():
+        missing = np.flatnonzero(~written)
+        if not len(missing):
+            found[place] = None
+        elif place not in undecided:
+            first = np.unravel_index(missing[0], written.shape)
+            found[place] = LeftOut(len(missing), tuple(int(k) for k in first))
+    return found
+
+
+def mark(use: Any, value: Any, written: np.ndarray) -> bool:
+    """Mark what a use of an output writes; whether that is known."""
+    operation = use.owner.operation
+    if not is_tile_op(operation):
+        return operation.name == "memref.dealloc"
+    op = read_op(operation)
+    field, tile = op.operands()[use.operand_number]
+    if not field.writes:
+        return True
+    if tile.dtype.itemsize != tile.base_dtype.itemsize:
+        return False
+    sources = {name for name, _ in op.sources()}
+    if field.name in sources and not op.is_loop_nest and not op.acts_outside:
+        return False                            # a scatter: the rows are in a tile
+    try:
+        mark_tile(operation, op, field.name, tile, written)
+    except Undecided:
+        return False
+    return True
+
+
+def mark_tile(operation: Any, op: Op, name: str, tile: Tile, written: np.ndarray) -> None:
+    space = Space(operation, op)
+    if not op.mask and not op.limits and not space.branches and all(isinstance(s.owner, ir.Block) for s in op.symbols):
+        return space.mark_whole(tile, written)
+    dims = tuple(n for _, n in tile.access.dims)
+    extents, axes = (op.iteration().extents, op.iteration().axes[name]) if op.mask else (dims, range(len(dims)))
+    total = prod(extents) * prod(map(len, space.spans.values()))
+    if total > MOST_POINTS:
+        raise Undecided
+    grid = Points(space, extents)
+    offset = grid.of(tile.access.free)
+    for (step, count), axis in zip(tile.access.dims, axes):
+        if count > 1:
+            offset = offset + step * grid.axis(axis)
+    active = np.ones((), np.bool_)
+    for constraint in op.mask:
+        position = grid.of(constraint.form)
+        active = active & ((position == 0) if constraint.equal else (position >= 0))
+    for condition, holds in space.branches:
+        active = active & (grid.value(condition).astype(np.bool_) == holds)
+    offset, active = np.broadcast_arrays(offset, active & (offset >= 0) & (offset < written.size))
+    written.reshape(-1)[offset[active]] = True
+
+
+@dataclass
+class Space:
+    """The loops and branches around an operation, and the symbols of its patterns."""
+
+    operation: Any
+    op: Op
+    spans: dict[Any, range] = field(default_factory=dict)               # by loop variable or program id
+    branches: list[tuple[Any, bool]] = field(default_factory=list)      # conditions, and what they are here
+
+    def __post_init__(self) -> None:
+        inner, parent = self.operation, self.operation.parent.operation
+        while parent.name != "func.func":
+            match parent.name:
+                case "scf.for":
+                    span = loop_span(parent)
+                    if span is None:
+                        raise Undecided
+                    self.spans[parent.regions[0].blocks[0].arguments[0]] = span
+                case "scf.if":
+                    self.branches.append((parent.operands[0], inner.block == parent.regions[0].blocks[0]))
+                case _:
+                    raise Undecided
+            inner, parent = parent, parent.parent.operation
+        for symbol in self.op.symbols:
+            self.root(symbol)
+        for condition, _ in self.branches:
+            self.root(condition)
+
+    def root(self, value: Any) -> None:
+        """Note the program ids that a value is made from."""
+        if isinstance(value.owner, ir.Block):
+            if value not in self.spans:
+                low, high = symbol_range(value)
+                self.spans[value] = range(low, high + 1)
+            return
+        for operand in value.owner.operation.operands:
+            self.root(operand)
+
+    def mark_whole(self, tile: Tile, written: np.ndarray) -> None:
+        """A pattern that is linear in loop variables and program ids, all of whose values it is run for."""
+        if any(not len(span) for span in self.spans.values()):
+            return
+        shape, steps = [n for _, n in tile.access.dims], [step for step, _ in tile.access.dims]
+        start = tile.access.free.const
+        for position, factor in tile.access.free.symbols:
+            span = self.spans[self.op.symbols[position]]
+            shape.append(len(span))
+            steps.append(factor * span.step)
+            start += factor * span.start
+        low = start + sum(min(0, s * (n - 1)) for s, n in zip(steps, shape))
+        high = start + sum(max(0, s * (n - 1)) for s, n in zip(steps, shape))
+        if low < 0 or high >= written.size:
+            raise Undecided                     # a run says so
+        np.ndarray(tuple(shape), np.bool_, written, start, tuple(steps))[...] = True
+
+
+class Points:
+    """All points of an operation: its axes, then the loop variables and program ids, each a dimension of its own."""
+
+    def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
+        self.space, self.extents = space, extents
+        self.rank = len(extents) + len(space.spans)
+        self.known: dict[Any, Any] = {v: self.along(np.array(s, np.int64), len(extents) + k)
+                                      for k, (v, s) in enumerate(space.spans.items())}
+
+    def along(self, values: np.ndarray, dim: int) -> np.ndarray:
+        return values.reshape([-1 if k == dim else 1 for k in range(self.rank)])
+
+    def axis(self, number: int) -> np.ndarray:
+        return self.along(np.arange(self.extents[number]), number)
+
+    def of(self, form: Linear) -> Any:
+        total: Any = np.full((1,) * self.rank, form.const, np.int64)
+        for position, factor in form.symbols:
+            total = total + factor * self.value(self.space.op.symbols[position])
+        for axis, factor in form.axes:
+            total = total + factor * self.axis(axis)
+        return total
+
+    def value(self, value: Any) -> Any:
+        """An index or truth value at all points."""
+        if value not in self.known:
+            self.known[value] = self.computed(value)
+        return self.known[value]
+
+    def computed(self, value: Any) -> Any:
+        operation = value.owner.operation
+        if operation.name == "memref.load" or not is_scalar(operation.name):
+            raise Undecided
+        return np.asarray(scalar_function(operation)(*[self.value(v) for v in operation.operands]))
