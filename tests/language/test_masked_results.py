@@ -96,6 +96,13 @@ def filled(body, shape, dtype=np.float32):
     return kernel
 
 
+def test_dropout_of_as_many_elements_as_a_generator_has(on):
+    """A mask over [1, 2] elements is none over the generator's state, which is [1, 2], too."""
+    def body(kept, x):
+        kept[...] = nl.dropout(nl.load(x), 1.0, mask=nl.arange(2)[None, :] == 1)
+    check(on, filled(body, (1, 2)), np.float32([[7, 0]]), X[:1, :2].copy())
+
+
 def test_range_select(on):
     def body(kept, x, low, high):
         p, f = nl.mgrid[0:16, 0:8]

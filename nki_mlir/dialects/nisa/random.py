@@ -74,6 +74,8 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
 class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
     """dst = src, set to zero with probability ``prob`` ([P, 1], or the constant ``imm``); nothing is rescaled."""
 
+    table = "state"
+
     dst: Out
     state: InOut
     src: In
