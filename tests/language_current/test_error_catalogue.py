@@ -137,9 +137,9 @@ for name, calls, kind, words in [
     ("register as a number", [lambda: int(register()), lambda: range(register()), lambda: register() + 1], WRONG_KIND,
      "no Python number"),
     # values and transfers
-    ("memset", [lambda: nisa.memset(tile(4, 8, dtype=nl.int32), 1.5)], REFUSED, "takes an integer, got 1.5"),
+    ("memset", [lambda: nisa.memset(tile(4, 8, dtype=nl.int32), np.inf)], REFUSED, "takes a finite number, got inf"),
     ("memset of packed", [lambda: nisa.memset(tile(4, 8, dtype=nl.float8_e5m2_x4), 1)], REFUSED, "takes only 0"),
-    ("DMA from PSUM", [lambda: nisa.dma_copy(tile(4, 8), psum(4, 8))], REFUSED, "PSUM, which DMA cannot access"),
+    ("DMA from PSUM", [lambda: nisa.dma_copy(psum(4, 8), tile(4, 8))], REFUSED, "PSUM, which DMA cannot access"),
     ("hwdge converts", [lambda: nisa.dma_copy(tile(4, 8, dtype=nl.bfloat16), hbm(4, 8), dge_mode=nisa.dge_mode.hwdge)],
      REFUSED, "moves bytes"),
 ]:

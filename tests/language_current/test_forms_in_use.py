@@ -171,6 +171,34 @@ def test_ranges(on, count):
     check(on, body, expected, X, rtol=1e-6)
 
 
+# -- what newer releases refuse keeps its meaning ----------------------------------------------------------------------
+def test_transfers_from_psum(on):
+    def kernel(x):
+        out, stored = (nl.ndarray((16, 8), nl.float32, buffer=nl.shared_hbm) for _ in range(2))
+        tile, other = nl.ndarray((16, 8), nl.float32, buffer=nl.psum), nl.ndarray((16, 8), nl.float32)
+        nisa.tensor_copy(tile, nl.load(x))
+        nisa.dma_copy(out, tile)
+        nisa.dma_copy(other, tile)
+        nl.store(stored, nl.rsqrt(tile))
+        nisa.dma_copy(out, other)
+        return out, stored
+    x = np.abs(X) + 1
+    copied, stored = run(on, kernel, x)
+    np.testing.assert_array_equal(copied, x)
+    np.testing.assert_allclose(stored, 1 / np.sqrt(x), rtol=1e-6)
+
+
+def test_transposes_to_fewer_dimensions(on):
+    x = numbers(5, 1, 8)
+
+    def kernel(x):
+        out, tile = nl.ndarray((8, 5), nl.float32, buffer=nl.shared_hbm), nl.ndarray((8, 5), nl.float32)
+        nisa.dma_transpose(tile, x, (2, 1, 0))
+        nisa.dma_copy(out, tile)
+        return out
+    np.testing.assert_array_equal(run(on, kernel, x), x[:, 0].T)
+
+
 # -- values of parameters ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", [0, 1, 3, np.int32(3), "none", "swdge", None, nisa.dge_mode.none, beta_isa.dge_mode.none])
 def test_who_makes_descriptors(on, mode):

@@ -131,8 +131,9 @@ def test_range_select_resets_what_it_reads(on):
 
 def test_a_float_for_a_tile_of_integers(on):
     check(on, lambda dst: nisa.memset(dst, 2.0), np.full((4, 8), 2, np.int32))
-    with pytest.raises(NkiValidationError, match="memset of int32 takes an integer"):
-        check(on, lambda dst: nisa.memset(dst, np.float32(2.5)), np.zeros((4, 8), np.int32))
+    check(on, lambda dst: nisa.memset(dst, np.float32(3.5)), np.full((4, 8), 4, np.int32))
+    with pytest.raises(NkiValidationError, match="memset of int32 takes a finite number"):
+        check(on, lambda dst: nisa.memset(dst, np.inf), np.zeros((4, 8), np.int32))
 
 
 @pytest.mark.parametrize("call, error, text", [

@@ -35,7 +35,7 @@ CASES = {
                       "src has 5 elements per partition, dst has 4"),
     "both in PSUM": (lambda: nisa.tensor_tensor(tile(8, 4), psum(8, 4), psum(8, 4), nl.add), "at most one of"),
     "GpSimd and PSUM": (lambda: nisa.tensor_copy(tile(8, 4), psum(8, 4), engine=nisa.gpsimd_engine), "sbuf"),
-    "DMA and PSUM": (lambda: nisa.dma_copy(tile(8, 4), psum(8, 4)), "PSUM, which DMA cannot access"),
+    "DMA and PSUM": (lambda: nisa.dma_copy(psum(8, 4), tile(8, 4)), "PSUM, which DMA cannot access"),
     "HBM operand": (lambda: nisa.tensor_copy(tile(8, 4), hbm(8, 4)),
                     "address space 'psum|sbuf', but got a tile in 'hbm'"),
     "no tensor": (lambda: nisa.tensor_copy(tile(8, 4), 3.0), "expecting 'tensor', got 'float'"),
@@ -89,7 +89,7 @@ CASES = {
     "local_gather type": (lambda: nisa.local_gather(tile(16, 16), tile(16, 4), tile(16, 1, dtype=nl.uint32)), "uint16"),
     "local_gather size": (lambda: nisa.local_gather(tile(16, 15), tile(16, 4), tile(16, 1, dtype=nl.uint16)),
                           "must be 16 x 1"),
-    "memset type": (lambda: nisa.memset(tile(8, 4, dtype=nl.int32), 1.5), "takes an integer"),
+    "memset type": (lambda: nisa.memset(tile(8, 4, dtype=nl.int32), np.nan), "takes a finite number"),
     "memset packed": (lambda: nisa.memset(tile(8, 4, dtype=nl.float8_e5m2_x4), 1), "takes only 0"),
     "predicate type": (lambda: nisa.tensor_copy_predicated(tile(8, 4), tile(8, 4), tile(8, 4)),
                        "uint8, uint16 or uint32"),
@@ -113,9 +113,7 @@ CASES = {
     "pools": (lambda: nisa.activate2(tile(8, 4), nl.exp, tile(8, 4), 1.0, 1.0, nl.add, nl.add), "none of"),
     "load of a tile": (lambda: nl.load(tile(8, 4)), "not in HBM"),
     "load too many rows": (lambda: nl.load(hbm(256, 4)), "load src partition dimension 256 exceeds maximum 128"),
-    "store of PSUM": (lambda: nl.store(hbm(8, 4), psum(8, 4)), "copy it to SBUF first"),
     "shapes": (lambda: nl.add(tile(8, 4), tile(8, 5)), "tiles of one shape"),
-    "rsqrt of PSUM": (lambda: nl.rsqrt(psum(8, 4)), "does not read PSUM"),
     "an empty tensor": (lambda: nl.ndarray((8, 0), nl.float32), "empty dimension"),
 }
 

@@ -67,7 +67,6 @@ REFUSED = {
     "partitions, sizes, memories: quantize psum": (
         lambda: nisa.quantize_mx(psum(32, 2, dtype=nl.float8_e4m3fn_x4), tile(32, 8, dtype=BF16), tile(4, 2,
             dtype=nl.uint8)),),
-    "partitions, sizes, memories: dst DMA": (lambda: nisa.dma_copy(tile(4, 4), psum(4, 4)),),
     "partitions, sizes, memories: gpsimd psum tt": (
         lambda: nisa.tensor_tensor(psum(4, 4), tile(4, 4), tile(4, 4), nl.add, nisa.engine.gpsimd),),
     "partitions, sizes, memories: gpsimd psum scalar": (
@@ -314,7 +313,7 @@ REFUSED = {
         lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4).ap([[4, 4], [1, 4]], vector_offset=tile(4, 1, dtype=nl.int32)),
             dge_mode=nisa.dge_mode.none),),
     # memset and quantisation
-    "memset and quantisation: memset": (lambda: nisa.memset(tile(4, 4, dtype=nl.int32), 1.5),),
+    "memset and quantisation: memset": (lambda: nisa.memset(tile(4, 4, dtype=nl.int32), np.inf),),
     "memset and quantisation: memset x4": (lambda: nisa.memset(tile(4, 4, dtype=X4), 1),),
     "memset and quantisation: q P": (
         lambda: nisa.quantize_mx(tile(16, 2, dtype=X4), tile(16, 8, dtype=BF16), tile(2, 2, dtype=nl.uint8)),),
@@ -406,7 +405,6 @@ REFUSED = {
     "others: gelu in tensor_scalar": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.gelu, None),),
     "others: partition stride": (lambda: nisa.tensor_copy(tile(4, 4), tile(8, 4)[0:8:2]),),
     "others: random_seed int": (lambda: nl.random_seed(3),),
-    "others: store psum": (lambda: nl.store(hbm(4, 4), psum(4, 4)),),
     "others: program_id(-1)": (lambda: nl.program_id(-1),),
 }
 

@@ -12,7 +12,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import written
 from nki_mlir.language.current.calls import is_number
-from nki_mlir.language.current.errors import require
+from nki_mlir.language.current.errors import older, require
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -62,13 +62,19 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     """dst = src, either of them in HBM or SBUF, either addressed at run time."""
     for label, t in (("dst", dst), ("src", src)):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
-        require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+        require(t.buffer is not psum or label == "src",
+                f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
         require(all(s >= 0 for s in t.strides), f"{op} {label} steps backwards: {t.get_pattern()}")
         rows = t.storage.buffer.shape[0]
         require(not t.on_chip or rows <= low.PARTITIONS,
                 f"{op} {label} partition dimension {rows} exceeds maximum {low.PARTITIONS}")
     require(dst.size == src.size, f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape "
                                   f"{list(dst.shape)}")
+    if src.buffer is psum:
+        older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
+        made = low.allocate(low.moved_shape(src), src.dtype)
+        copy_on_chip(made, src, op)
+        src = made
     if src.indirection is not None:
         _gather(dst, src, mode, op)
     elif dst.indirection is not None:

@@ -11,7 +11,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import Scalar, dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -87,8 +87,8 @@ def _unary(name: str) -> Callable:
     @token(name)
     def operate(x: Any, dtype: Any = None) -> NkiTensor:
         source = on_chip(name, "x", x)
-        if name == "rsqrt":
-            require(x.buffer is not psum, "nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
+        if name == "rsqrt" and x.buffer is psum:
+            older("nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
         made = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
         return low.adopt(made, name in VERDICTS)
     operate.__doc__ = f"``{name}(x)`` of every element."

@@ -13,7 +13,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, require, warn
+from nki_mlir.language.current.errors import invalid, older, require, warn
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
 from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -101,6 +101,7 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
     require(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
             f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported")
     expected = tuple(src.shape[k] for k in permutation)
+    dst = padded(dst, expected)
     require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")
     if src.indirection is not None:
         before = low.allocate(src.shape, src.dtype, private_hbm)
@@ -111,6 +112,15 @@ def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = N
         source = low.reading(src)
         emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
                  permutation=permutation)
+
+
+def padded(dst: NkiTensor, shape: tuple[int, ...]) -> NkiTensor:
+    """A destination of fewer dimensions, with dimensions of size 1 put in where ``shape`` has them."""
+    for k, n in enumerate(shape):
+        if dst.ndim < len(shape) and n == 1 and k > 0 and (k >= dst.ndim or dst.shape[k] != 1):
+            older("dma_transpose dst has fewer dimensions than the transposed src")
+            dst = dst.expand_dim(k)
+    return dst
 
 
 def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:

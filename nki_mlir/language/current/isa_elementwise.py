@@ -245,14 +245,14 @@ def tensor_copy_predicated(dst: Any, src: Scalar, predicate: Any, reverse_pred: 
 
 @instruction
 def memset(dst: Any, value: float, engine: Any = e.engine.unknown, name: str | None = None) -> None:
-    """dst = value; integer tiles take integers."""
+    """dst = value, which an integer tile rounds to the nearest even integer."""
     from nki_mlir.dialects.nisa import movement
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
         require(value == 0, f"memset of {target.dtype} takes only 0, got {value}")
     if target.dtype.is_integer and isinstance(value, (float, np.floating)):
-        require(float(value).is_integer(), f"memset of {target.dtype} takes an integer, got {value!r}")
-        older(f"memset of {target.dtype} takes an integer: write {int(value)} for {value!r}")
+        require(np.isfinite(value), f"memset of {target.dtype} takes a finite number, got {value!r}")
+        older(f"memset of {target.dtype} takes an integer, got {value!r}")
     with low.writing(dst, "memset") as out:
         view, = low.paired("memset", dst=out)
         emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
