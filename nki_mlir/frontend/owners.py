@@ -128,6 +128,8 @@ class Owners:
             flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
         holds, flat = np.broadcast_arrays(holds, flat)
         found = np.unique(flat[holds])
+        if len(found) and (found[0] < 0 or found[-1] + scale > self.size):
+            raise TooMany               # what leaves its tensor is reported by whoever runs it
         return Chosen((found[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else found)
 
     def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
@@ -143,7 +145,7 @@ class Owners:
 
 
 class TooMany(Exception):
-    """A condition chooses among more points than are tried."""
+    """A condition chooses among more points than are tried, or its elements are not known to be there."""
 
 
 class Chosen:
