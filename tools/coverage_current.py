@@ -354,6 +354,6 @@ ISA: dict[str, Sample] = {
 
 NKI = {
     "jit": Sample(copied, (A,), decorate=lambda f: nki.jit(f)), "Kernel": whole(copied),
-    "dtype": of(lambda d, x: chosen(d, x, isinstance(x.dtype, nki.dtype))),
+    "dtype": of(lambda d, x: chosen(d, x, x.dtype is nki.dtype.float32)),
     "tensor": value(lambda x: nl.load(nl.shared_constant(nki.tensor.identity(16))), shape=(16, 16)),
 }
