@@ -229,15 +229,16 @@ class Kernel:
         if on == "eager":
             from nki_mlir.language.eager_run import run_eager
             return run_eager(self, bound, inputs)
-        from nki_mlir.targets.interpreter.unwritten import tracked
         spec = self.specialize(bound)
         if on != "jit" and spec.captured.verdict.undecided and checked():
             self.check_run(bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         if on == "jit":
             spec.program(on)(inputs, shared)
-            spec.report_left_out()
+            if spec.left_out:
+                spec.report_left_out()
         else:
+            from nki_mlir.targets.interpreter.unwritten import tracked
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, seen)
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
