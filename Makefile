@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-fast lint bench fuzz docs clean distclean
+.PHONY: setup demo test test-fast lint bench fuzz faults docs clean distclean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -39,11 +39,15 @@ lint: setup
 bench: setup
 	$(BIN)/python bench/run.py
 
-# Many more examples of the property tests than `make test` tries, and other ones each time; 5,000 random kernels, of which
-# each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
+# Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
+# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
+
+# Seeds faults in copies of the front end, which all executors share, and hunts each with random kernels.
+faults: setup
+	$(BIN)/python -m tests.seeded_faults.seeded --jobs $(JOBS)
 
 docs: setup
 	$(BIN)/python tools/export_dialects.py

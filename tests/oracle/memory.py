@@ -8,7 +8,7 @@ such: looking at one is an error, unless a mask leaves it out.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -139,13 +139,13 @@ class View:
         return f"{self.storage.name}{list(self.shape)} {self.dtype} in {self.space}"
 
     # -- views of it ---------------------------------------------------------------------------------------------------
-    def like(self, change: Any) -> Self:
+    def like(self, change: Any) -> Any:
         """The view whose arrays are what a function of NumPy makes of this one's."""
         return type(self)(self.storage, change(self.index), self.dtype,
                           None if self.active is None else change(self.active),
                           None if self.outside is None else (change(self.outside[0]), change(self.outside[1])))
 
-    def __getitem__(self, key: Any) -> Self:
+    def __getitem__(self, key: Any) -> Any:
         if is_mask(key):
             return self.where(key)
         on_chip = self.space in (SBUF, PSUM)
@@ -163,23 +163,23 @@ class View:
             result.outside = (dimension, value)
         return result
 
-    def where(self, condition: Any) -> Self:
+    def where(self, condition: Any) -> Any:
         """The view that a mask in its subscript leaves (beta 4.5)."""
         condition = np.broadcast_to(np.asarray(condition, bool), self.shape)
         active = condition if self.active is None else condition & self.active
         return type(self)(self.storage, self.index, self.dtype, active, self.outside)
 
-    def reshape(self, *shape: Any, **named: Any) -> Self:
+    def reshape(self, *shape: Any, **named: Any) -> Any:
         shape = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         return self.like(lambda array: array.reshape(tuple(int(n) for n in shape)))
 
-    def broadcast(self, shape: Sequence[int]) -> Self:
+    def broadcast(self, shape: Sequence[int]) -> Any:
         return self.like(lambda array: np.broadcast_to(array, tuple(int(n) for n in shape)))
 
-    def transpose(self, axes: Sequence[int]) -> Self:
+    def transpose(self, axes: Sequence[int]) -> Any:
         return self.like(lambda array: np.transpose(array, tuple(axes)))
 
-    def reinterpret(self, dtype: Any) -> Self:
+    def reinterpret(self, dtype: Any) -> Any:
         """The same bytes as elements of another type: the last dimension scales with its size."""
         dtype = dtype_of(dtype)
         old, new = self.dtype.itemsize, dtype.itemsize

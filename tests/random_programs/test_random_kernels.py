@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random kernels that draw from the op tables of both generations: all executors agree, and the oracle.
 
-`make fuzz` tries 5,000 of them, other ones each time, in parts that pytest reports one by one; NKI_MLIR_FUZZ_SEED
+`make fuzz` tries 20,000 of them, other ones each time, in parts that pytest reports one by one; NKI_MLIR_FUZZ_SEED
 repeats a run. The ordinary run tries the same 200 each time.
 """
 
@@ -34,7 +34,7 @@ from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-PROGRAMS, PARTS = (5_000, 100) if FUZZ else (200, 10)
+PROGRAMS, PARTS = (20_000, 200) if FUZZ else (200, 10)
 PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 
@@ -59,9 +59,13 @@ def beta_oracle(program):
                 grid=program.grid)]
 
 
+def beta_kernel(program):
+    return kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar, "ncc": beta_ncc,
+                                           "mutable_tensor": mutable_tensor})
+
+
 def check_beta(program):
-    check_agreement(kernel_from_text(program.text, {"nl": nl, "nisa": nisa, "np": np, "scalar": scalar, "ncc": beta_ncc,
-                                                  "mutable_tensor": mutable_tensor}), program, beta_oracle)
+    check_agreement(beta_kernel(program), program, beta_oracle)
 
 
 def current_oracle(program):
@@ -69,11 +73,15 @@ def current_oracle(program):
     return oracle.run_ranks(program.text, arrays_of_ranks(program), grid=program.grid, names=names)
 
 
+def current_kernel(program):
+    names = {"nl": current_nl, "nisa": current_isa, "ncc": ncc, "np": np}
+    return kernel_from_text(program.text, names, jit=current_nki.jit)
+
+
 def check_current(program):
     """For the target that has all instructions."""
-    kernel = kernel_from_text(program.text, {"nl": current_nl, "nisa": current_isa, "ncc": ncc, "np": np}, jit=current_nki.jit)
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"):
-        check_agreement(kernel, program, current_oracle)
+        check_agreement(current_kernel(program), program, current_oracle)
 
 
 @pytest.mark.fuzz

@@ -2,7 +2,7 @@
 """Tensors of the beta generation: members and operators (document: 3.1), operands and results of its functions."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -28,37 +28,37 @@ class Tensor(View):
     def astype(self, dtype: Any) -> "Tensor":
         return result(self.read(), dtype_of(dtype), dtype=dtype)
 
-    def view(self, dtype: Any) -> Self:
+    def view(self, dtype: Any) -> Any:
         return self.reinterpret(dtype)
 
-    def reshape(self, *shape: Any, **named: Any) -> Self:
+    def reshape(self, *shape: Any, **named: Any) -> Any:
         sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         made = super().reshape(tuple(sizes))
         made.blocks = partition_of(sizes)
         return made
 
-    def broadcast_to(self, *shape: Any, **named: Any) -> Self:
+    def broadcast_to(self, *shape: Any, **named: Any) -> Any:
         sizes = named.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         return self.broadcast(sizes)
 
-    def expand_dims(self, axis: int | Sequence[int]) -> Self:
+    def expand_dims(self, axis: int | Sequence[int]) -> Any:
         return self.like(lambda array: np.expand_dims(array, axis if isinstance(axis, int) else tuple(axis)))
 
-    def assert_shape(self, shape: Sequence[int]) -> Self:
+    def assert_shape(self, shape: Sequence[int]) -> Any:
         if self.shape != tuple(shape):
             raise ValueError(f"the shape is {self.shape}, not {tuple(shape)}")
         return self
 
-    def permute(self, *axes: Any) -> Self:
+    def permute(self, *axes: Any) -> Any:
         return self.transpose(axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
     def __iter__(self) -> Any:
         return (self[k] for k in range(self.shape[0]))
 
-    def __pos__(self) -> Self:
+    def __pos__(self) -> Any:
         return self
 
-    def as_tile(self) -> Self:
+    def as_tile(self) -> Any:
         return self
 
     @property
@@ -69,23 +69,23 @@ class Tensor(View):
         raise ValueError("err_ambiguous_tensor_truth_value")
 
     # -- 5.1: in place -------------------------------------------------------------------------------------------------
-    def in_place(self, name: str, other: Any) -> Self:
+    def in_place(self, name: str, other: Any) -> Any:
         """``x += v``, ``x[...] += v``: adding is accumulation, whose order is free; the result is rounded once."""
         adds = name == "add"
         active, (a, b), _ = operands((self, other), quietly=adds, accumulates=adds)
         self.write(binary(name, a, b), active, accumulates=adds)
         return self
 
-    def __iadd__(self, other: Any) -> Self:
+    def __iadd__(self, other: Any) -> Any:
         return self.in_place("add", other)
 
-    def __isub__(self, other: Any) -> Self:
+    def __isub__(self, other: Any) -> Any:
         return self.in_place("subtract", other)
 
-    def __imul__(self, other: Any) -> Self:
+    def __imul__(self, other: Any) -> Any:
         return self.in_place("multiply", other)
 
-    def __itruediv__(self, other: Any) -> Self:
+    def __itruediv__(self, other: Any) -> Any:
         return self.in_place("divide", other)
 
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Seeds each fault of ``faults.py`` in a copy of the package and hunts it with random programs on the oracle.
+
+``python -m tests.seeded_faults.seeded [--seconds N] [--only TEXT] [--jobs N]``: a table of what found each fault, and after
+how many programs; exit status 1 where more than two were missed.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from .faults import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MISSES = 2
+
+
+@dataclass(frozen=True)
+class Hunt:
+    fault: Fault
+    found: str                      # the first difference; empty: none
+    programs: int
+    seconds: float
+
+
+NONE = Fault("none, which must not be found", "__init__.py", "", "")
+
+
+def seeded(fault: Fault, directory: Path) -> None:
+    """A copy of the package with the fault, beside the tests."""
+    shutil.copytree(ROOT / "nki_mlir", directory / "nki_mlir", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tests", "examples"):
+        (directory / name).symlink_to(ROOT / name)
+    if fault is NONE:
+        return
+    file = directory / "nki_mlir" / fault.file
+    text = file.read_text()
+    if text.count(fault.old) != 1:
+        raise SystemExit(f"{fault.file} has {text.count(fault.old)} places for the fault '{fault.title}'")
+    file.write_text(text.replace(fault.old, fault.new))
+
+
+def hunt(fault: Fault, seconds: float) -> Hunt:
+    """Random programs of the fault's generation until one shows it."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        seeded(fault, Path(name))
+        done = subprocess.run([sys.executable, "-B", "-m", "tests.seeded_faults.hunt", fault.generation, str(seconds)], cwd=name,
+                              capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}, check=False)
+    programs, _, found = (done.stdout.strip() or f"0 {done.stderr[-400:]}").partition(" ")
+    return Hunt(fault, found.splitlines()[0] if found else "", int(programs), time.monotonic() - started)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests.seeded_faults.seeded", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="for each fault")
+    parser.add_argument("--only", default="", help="faults whose title or file has this text")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(arguments)
+    chosen = [f for f in FAULTS if options.only in f.title or options.only in f.file]
+    if control := hunt(NONE, options.seconds / 4).found:
+        print(f"without a fault the executors and the oracle differ already: {control}")
+        return 1
+    with ThreadPoolExecutor(options.jobs) as pool:
+        hunts = list(track(pool.map(lambda f: hunt(f, options.seconds), chosen), "hunting", len(chosen)))
+    table = Table("fault", "file", "programs", "seconds", "found by", title=f"{len(chosen)} seeded faults")
+    for h in hunts:
+        table.add_row(h.fault.title, h.fault.file, str(h.programs), f"{h.seconds:.0f}", h.found[:100] or "missed")
+    Console().print(table)
+    missed = sum(not h.found for h in hunts)
+    print(f"{len(hunts) - missed} of {len(hunts)} found")
+    return int(missed > MISSES)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
