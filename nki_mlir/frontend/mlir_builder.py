@@ -238,8 +238,8 @@ class MlirBuilder(Builder):
         key = ("result", *user_location()[:3])
         if self.last is None or key in self.plan.reasons:
             return False
-        (_, written), = self.last.targets()
-        if written.handle is not result.buffer.handle or not self.trace.erase_last_result():
+        written = [tile.handle for _, tile in self.last.targets()]      # of one before it, where a mask is always false
+        if written != [result.buffer.handle] or not self.trace.erase_last_result():
             return False
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)

@@ -96,6 +96,15 @@ def filled(body, shape, dtype=np.float32):
     return kernel
 
 
+def test_a_mask_that_leaves_nothing__after_an_instruction_with_two_results(on):
+    def body(kept, x):
+        tile = nl.load(x)
+        rows = nl.zeros((16, 1), nl.float32)
+        nisa.tensor_scalar_reduce(data=tile, op0=np.add, operand0=1.0, reduce_op=np.add, reduce_res=rows)
+        kept[...] = nl.maximum(kept, tile, mask=nl.arange(8)[None, :] < 0)
+    check(on, filled(body, (16, 8)), np.full((16, 8), 7, np.float32), X)
+
+
 def test_dropout_of_as_many_elements_as_a_generator_has(on):
     """A mask over [1, 2] elements is none over the generator's state, which is [1, 2], too."""
     def body(kept, x):
