@@ -6,12 +6,12 @@ it. Unset, the first are errors, the others warnings; what a kernel merely risks
 outside a function's domain) is a warning as well.
 """
 
-import os
 import warnings
 from enum import Enum
 from typing import Any
 
 from nki_mlir.diagnostics.errors import Location, NkiMlirError
+from nki_mlir.environment import Variable
 
 VARIABLE = "NKI_MLIR_DEVICE_RULES"
 
@@ -33,13 +33,15 @@ class DeviceRuleWarning(UserWarning):
     """A rule of the device that a kernel may break."""
 
 
+_variable, _levels = Variable(VARIABLE), {level.value: level for level in DeviceRules}
+
+
 def device_rules() -> DeviceRules:
     """The level that the environment asks for."""
-    found = os.environ.get(VARIABLE, "")
-    try:
-        return DeviceRules(found)
-    except ValueError:
-        raise UnknownLevel(found=found) from None
+    found = _variable.text()
+    if found not in _levels:
+        raise UnknownLevel(found=found)
+    return _levels[found]
 
 
 _shown: dict[Any, Any] = {}

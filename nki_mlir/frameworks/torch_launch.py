@@ -65,13 +65,7 @@ class Launch:
 
     def holds(self) -> bool:
         """Whether the kernel's Python still sees the same around it."""
-        for scope, name, value in self.seen.globals:
-            if scope.get(name) is not value:
-                return False
-        for cell, value in self.seen.cells:
-            if cell.cell_contents is not value:
-                return False
-        return not self.seen.objects or Surroundings(self.kernel.func).key == self.seen.key
+        return self.seen.holds() and (self.seen.fixed or Surroundings(self.kernel.func).key == self.seen.key)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         if self.updated:

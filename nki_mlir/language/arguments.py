@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,8 +49,7 @@ def with_arrays(arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict
     return tuple(made(a) for a in arguments), {name: made(value) for name, value in keywords.items()}
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """A tensor argument: its path in the arguments, shape, dtype."""
 
     name: str
@@ -60,7 +59,10 @@ class TensorSpec:
 
 @dataclass
 class Bound:
-    """Arguments bound to a signature. ``tensors`` are the leaves in signature order, ``specs`` describe them."""
+    """Arguments bound to a signature. ``tensors`` are the leaves in signature order, ``specs`` describe them.
+
+    ``plain``: each argument is a tensor (None here) or a simple constant (its type and value).
+    """
 
     names: list[str]
     values: dict[str, Any]
@@ -76,6 +78,7 @@ class Bound:
 
     is_tensor: Callable[[Any], bool] = lambda value: False
     call: Callable[[dict[str, Any]], tuple[list[Any], dict[str, Any]]] = lambda values: ([], values)
+    plain: tuple | None = None
 
     @property
     def tensor_key(self) -> tuple:
@@ -166,26 +169,63 @@ def signature_of(function: Any) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def bind(function: Any, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
-         describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
-    """Bind to the signature with defaults; raises ``BadArgument`` with the signature's own complaint."""
+@cache
+def parameters_of(function: Any) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+    """Names and defaults of a signature that has parameters of the usual kind only."""
+    parameters = signature_of(function).parameters.values()
+    if any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
+        return None
+    return tuple(p.name for p in parameters), {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def values_of(function: Any, arguments: tuple, keywords: dict[str, Any]) -> dict[str, Any]:
+    """The values of all parameters, in their order; raises ``BadArgument`` with the signature's own complaint."""
+    parameters = parameters_of(function)
+    if parameters is not None:
+        names, defaults = parameters
+        given, missing = len(arguments), names[len(arguments):]
+        values = dict(zip(names, arguments))
+        if missing:
+            named = defaults | keywords if keywords else defaults
+            values.update([(name, named[name]) for name in missing if name in named])
+        if given <= len(names) == len(values) and (not keywords or keywords.keys() <= {*missing}):
+            return values
     signature = signature_of(function)
     try:
         bound = signature.bind(*arguments, **keywords)
     except TypeError as error:
         raise BadArgument(what=f"{name_of(function)}{signature}: {error}").located(user_location()) from None
     bound.apply_defaults()
-    values = dict(bound.arguments)
-    made = Bound(list(values), values)
-    made.is_tensor = is_tensor                                  # type: ignore[method-assign, assignment]
+    return dict(bound.arguments)
+
+
+SIMPLE = {type(None), bool, int, float, str}
+
+
+def bind(function: Any, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
+         describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
+    """Bind to the signature with defaults."""
+    values = values_of(function, arguments, keywords)
+    specs: list[TensorSpec] = []
+    tensors: list[Any] = []
+    plain: list[Any] | None = []
+    for name, value in values.items():
+        kind: type = type(value)
+        leaves: Any = ()
+        if is_tensor(value):
+            leaves = ((name, value),)
+            if plain is not None:
+                plain.append(None)
+        elif kind in SIMPLE:
+            if plain is not None:
+                plain += kind, repr(value) if kind is float else value      # 0.0 is not -0.0, and nan is nan
+        else:
+            leaves, plain = leaves_of(value, is_tensor, name), None
+        for path, leaf in leaves:
+            specs.append(TensorSpec(path, *describe(leaf)))
+            tensors.append(leaf)
 
     def call(changed: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        again = inspect.BoundArguments(signature, changed)      # type: ignore[arg-type]
+        again = inspect.BoundArguments(signature_of(function), changed)     # type: ignore[arg-type]
         return list(again.args), again.kwargs
-    made.call = call                                            # type: ignore[method-assign, assignment]
-    for name, value in values.items():
-        for path, leaf in leaves_of(value, is_tensor, name):
-            shape, dtype = describe(leaf)
-            made.specs.append(TensorSpec(path, shape, dtype))
-            made.tensors.append(leaf)
-    return made
+    return Bound(list(values), values, specs, tensors, is_tensor, call, None if plain is None else tuple(plain))

@@ -10,20 +10,21 @@ import functools
 import importlib
 import linecache
 import operator
-import os
 import pickle
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics.device_rules import device_rules
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.environment import Variable
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
@@ -32,7 +33,8 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
-from nki_mlir.language.index_errors import plain_index_errors
+from nki_mlir.language.dispatch import framework_of
+from nki_mlir.language.index_errors import plain
 from nki_mlir.language.results import (
     Traced,
     assemble,
@@ -47,6 +49,7 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 DEFAULT_TARGET = "trn2"
+EXECUTOR, TARGET = Variable("NKI_MLIR_EXECUTOR"), Variable("NEURON_PLATFORM_TARGET_OVERRIDE")
 
 
 def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
@@ -73,6 +76,8 @@ class Kernel:
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
+    # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
+    recent: dict[Any, tuple[Surroundings, Specialization]] = field(default_factory=dict, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -88,6 +93,8 @@ class Kernel:
         """A copy, with what the user has set on the kernel."""
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
+        if "specializations" in changes:
+            made.recent = {}
         return made
 
     def __get__(self, instance: Any, owner: type) -> Any:
@@ -109,13 +116,14 @@ class Kernel:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
-        from nki_mlir.language.dispatch import framework_of
         arguments, keywords = with_arrays(arguments, keywords)
         adapter = framework_of(arguments, keywords)
         if adapter is not None:
             return adapter.call(self, arguments, keywords)
-        with plain_index_errors():
+        try:
             return self.run(arguments, keywords, self.executor or default_executor())
+        except IndirectOutOfBounds as error:
+            raise plain(error) from error
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory: Any) -> "Kernel":
@@ -139,8 +147,7 @@ class Kernel:
     # -- specialising --------------------------------------------------------------------------------------------------
     @property
     def platform(self) -> str:
-        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or self.options.get(
-            "platform_target") or DEFAULT_TARGET
+        return self.target or TARGET.text() or self.options.get("platform_target") or DEFAULT_TARGET
 
     def bind(self, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
              describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
@@ -148,10 +155,24 @@ class Kernel:
 
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
-        made = self.specializations.get(self.key_of(bound, Surroundings(self.func, bound.constants)))
+        quick = None
+        if bound.plain and type(self.func) is FunctionType:
+            quick = self.func, self.grid, self.platform, device_rules(), bound.tensor_key, bound.plain
+        recent = self.recent.get(quick)
+        made = recent[1] if recent is not None and recent[0].holds() else self._found(bound, quick)
+        races = made.captured.verdict.races
+        if races:
+            report(races)
+        return made
+
+    def _found(self, bound: Bound, quick: Any) -> Specialization:
+        """As above, by all that the kernel's Python sees."""
+        seen = Surroundings(self.func, bound.constants)
+        made = self.specializations.get(self.key_of(bound, seen))
         if made is None:
-            made = self._specialize(bound)
-        report(made.captured.verdict.races)
+            return self._specialize(bound)
+        if quick and seen.fixed:
+            self.recent[quick] = seen, made
         return made
 
     @alone
@@ -297,7 +318,7 @@ def is_array(value: Any) -> bool:
 
 def default_executor() -> str:
     """``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter beside ``torch_xla``, whose LLVM breaks the JIT's."""
-    chosen = os.environ.get("NKI_MLIR_EXECUTOR") or ("interpreter" if "_XLAC" in sys.modules else "jit")
+    chosen = EXECUTOR.text() or ("interpreter" if "_XLAC" in sys.modules else "jit")
     if chosen not in EXECUTORS:
         raise UnknownExecutor(name=chosen)
     return chosen

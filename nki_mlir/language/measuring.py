@@ -156,7 +156,7 @@ class ProfiledKernel(MeasuredKernel):
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:
     """The kernel as a subclass, with a cache of its own."""
-    kept = [part.name for part in fields(Kernel) if part.name != "specializations"]
+    kept = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
     generated: Any = of_generation
     return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in kept}, **settings)
 

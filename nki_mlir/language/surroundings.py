@@ -11,6 +11,8 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from functools import cache, partial
+from itertools import repeat
+from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +24,7 @@ from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.scalar.dtypes import DType
 
+ABSENT = object()   # what is found where there is nothing
 OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
 
 
@@ -46,15 +49,18 @@ def surroundings(function: Any, arguments: Iterable[Any] = ()) -> tuple:
 
 
 class Surroundings:
-    """One walk. ``globals`` (scope, name, value) and ``cells`` (cell, value) are where something was seen, ``objects``
+    """One walk. ``scopes`` (globals of a module, names looked up there, their values or ``ABSENT``) and ``cells``
+    (cell, value) are where something was seen, ``functions`` (function, code, defaults) what saw it, ``objects``
     (object, slots) what may change in place.
 
     What a kernel's Python changes while it is captured (a list that it appends to) is left out of its later keys.
     """
 
     def __init__(self, function: Any, arguments: Iterable[Any] = ()) -> None:
-        self.globals: list[tuple[dict[str, Any], str, Any]] = []
+        self.scopes: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
         self.cells: list[tuple[Any, Any]] = []
+        self.functions: list[tuple[FunctionType, CodeType, tuple[Any, ...]]] = []
+        self.wrappers: list[tuple[Any, Any]] = []   # (callable, what it wraps)
         self.objects: list[tuple[Any, dict[Any, Any]]] = []
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
         self._pending: list[FunctionType] = []
@@ -72,14 +78,34 @@ class Surroundings:
                 expanded += 1
         self.key = tuple(key)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether all that was seen is immutable, so that ``holds`` can tell that a walk would see the same."""
+        return not self.objects
+
+    def holds(self) -> bool:
+        """Whether the same is found in the same places; quick, and blind to what changes in place."""
+        for scope, names, values in self.scopes:
+            if not all(map(is_, map(scope.get, names, repeat(ABSENT)), values)):
+                return False
+        for cell, value in self.cells:
+            if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
+                return False
+        for function, code, defaults in self.functions:
+            now = defaults_of(function)
+            if function.__code__ is not code or len(now) != len(defaults) or not all(map(is_, now, defaults)):
+                return False
+        return all([getattr(wrapper, "__wrapped__", None) is inner for wrapper, inner in self.wrappers])
+
     def leave_out_changes(self) -> bool:
         """Leave what has changed since out of later keys of the same kernel; whether there was something."""
         before = len(self._own)
-        for scope, name, value in self.globals:
-            if scope.get(name) is not value:
-                self._own[id(scope), name] = scope
+        for scope, names, values in self.scopes:
+            for name, value in zip(names, values):
+                if value is not ABSENT and scope.get(name) is not value:
+                    self._own[id(scope), name] = scope
         for cell, value in self.cells:
-            if not is_bound(cell) or cell.cell_contents is not value:
+            if value is not ABSENT and (not is_bound(cell) or cell.cell_contents is not value):
                 self._own[id(cell), None] = cell
         for owner, slots in self.objects:
             now = self._slots(owner) or {}
@@ -98,18 +124,20 @@ class Surroundings:
 
     def _seen_by(self, function: FunctionType) -> list[Any]:
         names, own = global_names(function.__code__), self._own
-        cells = [(cell, cell.cell_contents) for cell in function.__closure__ or ()
-                 if is_bound(cell) and (id(cell), None) not in own]
-        scopes, places = [function.__globals__], []
+        cells = [(cell, cell.cell_contents if is_bound(cell) else ABSENT) for cell in function.__closure__ or ()
+                 if (id(cell), None) not in own]
+        scopes, seen = [function.__globals__], [value for _, value in cells]
         for scope in scopes:                        # grows: names are looked up in the user's modules, too
-            near = [(scope, name, scope[name]) for name in names if name in scope and (id(scope), name) not in own]
-            places += near
-            scopes += [vars(m) for _, _, m in near if type(m) is ModuleType and _is_users_module(m)
+            looked_up = tuple([n for n in names if (id(scope), n) not in own]) if own else names
+            values = tuple([scope.get(name, ABSENT) for name in looked_up])
+            self.scopes.append((scope, looked_up, values))
+            seen += values
+            scopes += [vars(m) for m in values if type(m) is ModuleType and _is_users_module(m)
                        and not any(vars(m) is s for s in scopes)]
+        defaults = defaults_of(function)
         self.cells += cells
-        self.globals += places
-        defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
-        return [*(v for _, v in cells), *(v for _, _, v in places), *defaults]
+        self.functions.append((function, function.__code__, defaults))
+        return [value for value in (*seen, *defaults) if value is not ABSENT]
 
     def _content(self, value: Any) -> Any:
         """Immutable values as they are, others by their place in ``objects``."""
@@ -120,7 +148,7 @@ class Surroundings:
                 return type(value), repr(value)     # 0.0 is not -0.0, and nan is nan
             case FunctionType():
                 self._follow(value)
-                return Identity(value)
+                return Identity(value), Identity(value.__code__)
             case ModuleType() | enum.Enum():
                 return Identity(value)
             case np.generic() | np.dtype() | DType():
@@ -153,7 +181,9 @@ class Surroundings:
                 return self._members(value) if _is_users_class(value) else None     # type: ignore[arg-type]
         kind: Any = type(value)
         if not holds_state(kind):
-            self._follow(getattr(value, "__wrapped__", None))       # of a kernel or a cached function
+            inner = getattr(value, "__wrapped__", None)             # of a kernel or a cached function
+            self.wrappers.append((value, inner))
+            self._follow(inner)
             return None
         slots = {name: getattr(value, name) for name in _slot_names(kind) if hasattr(value, name)}
         return {"__class__": kind} | slots | getattr(value, "__dict__", {})
@@ -178,6 +208,10 @@ def _same(one: Any, other: Any) -> bool:
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
 _changed_by: WeakKeyDictionary[Any, dict[tuple[int, Any], Any]] = WeakKeyDictionary()
+
+
+def defaults_of(function: FunctionType) -> tuple[Any, ...]:
+    return *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
 
 
 @cache

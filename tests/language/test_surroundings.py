@@ -184,3 +184,68 @@ def test_torch_calls_that_are_planned(settings):
     for scale in (2, 2, 2, 5, 5, 2):
         settings.scale = scale
         torch.testing.assert_close(kernel(x), x * scale, rtol=0, atol=0)
+
+
+def test_quick_calls__see_every_change():
+    """From the third call on, a call asks only whether all is as it was: wherever something is seen."""
+    def helper(x, *, factor=2):
+        return x * factor * count
+
+    @functools.wraps(helper)
+    def decorated(x):
+        return helper(x)
+    shift = 1
+
+    @nki.jit
+    def kernel(x, by=3):
+        try:
+            extra = LATER
+        except NameError:
+            extra = 0
+        return output_of(decorated(nl.load(x)) + shift + by + extra)
+
+    def is_now(value):
+        for _ in range(4):
+            assert np.array_equal(kernel(X), value)
+    globals()["count"] = 1
+    try:
+        is_now(X * 2 + 4)
+        globals()["count"] = 5
+        is_now(X * 10 + 4)
+        globals()["LATER"] = 7                  # where there was no such name
+        is_now(X * 10 + 11)
+        del globals()["LATER"]
+        is_now(X * 10 + 4)
+    finally:
+        globals()["count"] = 0
+        globals().pop("LATER", None)
+    globals()["count"] = 1
+    helper.__kwdefaults__["factor"] = 4
+    is_now(X * 4 + 4)
+    shift = 2
+    is_now(X * 4 + 5)
+    helper = lambda x: x * 8
+    is_now(X * 8 + 5)
+    for by in (3, 3.0, True, 1, -0.0, 0.0):
+        for _ in range(3):
+            assert np.array_equal(kernel(X, by=by), X * 8 + 2 + by)
+    helper.__code__ = (lambda x: x * 16).__code__
+    is_now(X * 16 + 5)
+    globals()["count"] = 0
+
+
+def test_quick_calls__of_another_level_of_rules(monkeypatch):
+    @nki.jit
+    def kernel(x):
+        return output_of(nl.load(x) + 1)
+    for _ in range(3):
+        kernel(X)
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "nonsense")
+    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES is 'nonsense'"):
+        kernel(X)
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
+    assert np.array_equal(kernel(X), X + 1)
+    assert len(kernel.specializations) == 2
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "nonsense")
+    with pytest.raises(ValueError, match="no executor named 'nonsense'"):
+        kernel(X)
