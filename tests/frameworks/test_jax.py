@@ -310,7 +310,7 @@ def test_error__missing_argument():
 def test_error__while_running_has_the_kernels_line_and_ends_nothing(executor):
     f = jax.jit(kernels.takes_rows)
     for _ in range(2):
-        with pytest.raises(jax.errors.JaxRuntimeError, match=r"kernels.py:\d+:\d+: error: index 80 is out of bounds"):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"kernels.py:\d+:\d+: error: index 100 is out of bounds"):
             f(jnp.full((8, 10), 10.0)).block_until_ready()
     equal(f(jnp.ones((8, 10))), np.ones((8, 8)))
     equal(kernels.add[2](jnp.asarray(A), jnp.asarray(B)), A + B)
