@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from .faults import FAULTS, Fault
@@ -73,7 +72,11 @@ def main(arguments: list[str]) -> int:
         print(f"without a fault the executors and the oracle differ already: {control}")
         return 1
     with ThreadPoolExecutor(options.jobs) as pool:
-        hunts = list(track(pool.map(lambda f: hunt(f, options.seconds), chosen), "hunting", len(chosen)))
+        hunts = []
+        for one in pool.map(lambda f: hunt(f, options.seconds), chosen):
+            hunts.append(one)
+            print(f"{len(hunts)} of {len(chosen)}: {one.fault.title}: {'found' if one.found else 'MISSED'} after "
+                  f"{one.programs} programs, {one.seconds:.0f} s", flush=True)
     table = Table("fault", "file", "programs", "seconds", "found by", title=f"{len(chosen)} seeded faults")
     for h in hunts:
         table.add_row(h.fault.title, h.fault.file, str(h.programs), f"{h.seconds:.0f}", h.found[:100] or "missed")
