@@ -270,7 +270,7 @@ def functions(w: BetaWriter):
     if a is None:
         return False
     which = w.pick("softmax", "rms_norm", "ceil", "logical_not", "invert", "empty_like", "zeros_like", "gelu",
-                   "dropout", "rand", "static_cast", "bounds", "broadcast", "queries")
+                   "dropout", "rand", "static_cast", "bounds", "broadcast", "quotient", "queries")
     w.note(f"functions.{which}")
     match which:
         case "softmax":
@@ -307,6 +307,12 @@ def functions(w: BetaWriter):
                 return False
             w.emit("nl.random_seed(7, mask=None)")
             return w.made(f"nl.floor(nl.rand(({w.P}, {w.F}), dtype=nl.float32))", (w.P, w.F), FLOAT32, Facts(0, 1))
+        case "quotient":
+            b = w.operand((w.P, w.F), (INT32, UINT8), lambda t: t.facts.bound < 1e6, "small")
+            if not b.facts.bound < 1e6:
+                return False
+            text = w.pick(f"nl.divide({b.text}, {{0}})", f"{b.text} / {{0}}").format(w.pick(2, 4))
+            return w.made(text, b.shape, FLOAT32, Facts(b.facts.bound, 0.25))
         case "bounds":
             ids = w.fresh((1, w.F), INT32, "one")
             return w.made(f"nisa.sequence_bounds(segment_ids={ids.text}, dtype=nl.int32)", (1, 2, w.F), INT32, Facts(w.F, 1))

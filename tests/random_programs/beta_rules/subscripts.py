@@ -51,6 +51,12 @@ def drawn(w: BetaWriter, extents: tuple[int, ...], axes: int, *, on_chip: bool, 
         made.sizes[axis] = w.between(1, min(8, room[d] // abs(coefficient) + 1))
         made.terms[d].append((axis, coefficient))
         room[d] -= abs(coefficient) * (made.sizes[axis] - 1)
+        also = [e for e in range(len(extents)) if e != d and room[e] >= made.sizes[axis] - 1 and not (on_chip and e == 0)]
+        if also and not apart and w.maybe(4):               # a diagonal
+            e = w.pick(*also)
+            made.terms[e].append((axis, 1))
+            room[e] -= made.sizes[axis] - 1
+            w.note("subscript.axis in two dimensions")
     vectors = vectors_of(w, made.sizes)
     for d, (extent, terms) in enumerate(zip(extents, made.terms)):
         low = -sum(c * (made.sizes[a] - 1) for a, c in terms if c < 0)
@@ -159,6 +165,27 @@ def viewed(w: BetaWriter, tile: str, shape: tuple[int, ...]) -> tuple[str, tuple
     w.note("view of a view")
     w.emit(f"{made} = {tile}[{', '.join(items)}]")
     return made, tuple(left)
+
+
+@rule(2)
+def operand_masks(w: BetaWriter):
+    """A condition as a subscript masks one operand, and goes with it into its views; what it leaves out is 0 in a fresh tile."""
+    a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, INT32), lambda t: t.facts.bound < 1e4 and t.space == "sbuf", "small")
+    if not a.facts.bound < 1e4:
+        return False
+    p, f = f"nl.arange({w.P})[:, None]", f"nl.arange({w.F})[None, :]"
+    condition = w.pick(f"{f} < {w.between(1, w.F)}", f"{p} >= {w.between(0, w.P - 1)}", f"{p} + {f} <= {w.between(1, w.P + w.F)}",
+                       f"({f} >= {w.between(0, w.F - 1)}) & ({p} < {w.between(1, w.P)})")
+    at = w.name("at")
+    w.emit(f"{at} = {a.text}")
+    view, shape = f"{at}[{p}, {f}][{condition}]", (w.P, w.F)
+    w.note("operand mask")
+    if w.maybe():
+        n = w.between(1, w.F)
+        start = w.between(0, w.F - n)
+        view, shape = f"{view}[:, {start}:{start + n}]", (w.P, n)
+        w.note("view of a masked operand")
+    w.made(f"nl.copy({view})", shape, a.dtype, a.facts.join(Facts(0, 1)))
 
 
 @rule(3)

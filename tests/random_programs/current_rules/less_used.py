@@ -111,7 +111,8 @@ def transfers(w: CurrentWriter):
             w.note("nisa.dma_compute with options")
             w.emit(f"nisa.dma_compute({name}, [{name}, {a.text}, {a.text}], nl.add, scales=[1.0, 1.0, 1.0], "
                    f"unique_indices=True, oob_mode=nisa.oob_mode.error)")
-            return w.into(f"nisa.dma_copy(DST, {name})", a.shape, FLOAT32, Facts(3 * a.facts.bound, a.facts.unit))
+            made = w.into(f"nisa.dma_copy(DST, {name})", a.shape, FLOAT32, Facts(3 * a.facts.bound, a.facts.unit))
+            return w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")
         case "skip":
             w.note("nisa.dma_copy that skips")
             rows = w.into(f"nisa.iota(DST, [[0, 1]], offset={w.between(0, 9)}, channel_multiplier=2)", (w.P, 1), INT32,

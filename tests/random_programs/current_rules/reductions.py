@@ -31,7 +31,7 @@ def tensor_reduce(w: CurrentWriter):
     dtype = a.dtype if ALU[op].group == "bitwise" else w.pick(FLOAT32, FLOAT32, a.dtype)
     made = w.into(f"nisa.tensor_reduce(DST, nl.{op}, {a.text}, axis={axes}, negate={negate}, keepdims=True)", shape,
                   dtype, (ANY_BITS if ALU[op].group == "bitwise" else facts).cast(dtype))
-    if op in ("add", "subtract") and dtype.is_float:        # the sign of a sum that is 0 is not fixed
+    if op in ("add", "subtract", "abs_max", "abs_min") and dtype.is_float:        # the sign of a sum that is 0 is not fixed
         w.emit(f"nisa.tensor_scalar({made.text}, {made.text}, nl.add, 0.0)")
     return None
 
