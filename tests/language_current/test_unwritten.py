@@ -237,3 +237,21 @@ def test_private_memory_that_nothing_has_written(on, dtype, fresh):
         assert [str(w.message) for w in found if w.category is UnwrittenRead] == [
             f"element [0, 5] of kept is read, and nothing has written it: {held} here, anything on a device"
         ] * (on != "jit")
+
+
+def exchanged(x):
+    out = nl.ndarray((4, 8), x.dtype, buffer=nl.shared_hbm)
+    halves = nl.ndarray((2, 4, 4), x.dtype, buffer=nl.shared_hbm, name="halves")
+    core = nl.program_id(0)
+    nisa.dma_copy(halves[core], x[:, core * 4:core * 4 + 4])
+    nisa.core_barrier(halves, (0, 1))
+    nisa.dma_copy(out[:, core * 4:core * 4 + 4], halves[1 - core])
+    return out
+
+
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+def test_a_barrier_reads_nothing_of_its_tensor(on):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = run(on, exchanged, X, cores=2)
+    np.testing.assert_array_equal(got, np.hstack([X[:, 4:], X[:, :4]]))

@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile, masked_box
+from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.interpreter.execute import Arrays, Runner, Values, compile_op, holds
 from nki_mlir.targets.interpreter.patterns import Pattern
@@ -68,7 +69,8 @@ class Uses:
 
     def __init__(self, op: Op) -> None:
         self.op, self.operands = op, op.operands()
-        sources = {name for name, _ in op.sources()}
+        # A barrier is about its tensor, of which each core may have written a part, and looks at no element.
+        sources = {name for name, _ in op.sources()} if not isinstance(op, CoreBarrierOp) else set()
         self.reads = [k for k, (f, _) in enumerate(self.operands) if f.name in sources]
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
         self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
