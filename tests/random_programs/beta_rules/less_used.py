@@ -133,6 +133,29 @@ def products(w: BetaWriter):
 
 
 @rule()
+def product_of_rows(w: BetaWriter):
+    """``nl.matmul`` whose left operand is transposed on the way."""
+    K = min(w.F, 32)
+    a, b = finite(w, (w.P, K), (FLOAT32,)), finite(w, (K, w.F), (FLOAT32,))
+    if a is None or b is None:
+        return False
+    w.note("nl.matmul transpose_x=False")
+    return w.made(f"nl.add(nl.matmul({a.text}, {b.text}), 0.0)", (w.P, w.F), FLOAT32,
+                  Facts(K * a.facts.bound * b.facts.bound, a.facts.unit * b.facts.unit))
+
+
+@rule()
+def assigned(w: BetaWriter):
+    """A result goes to a declared tile of another type: rounded there alone."""
+    a, b = (w.operand((w.P, w.F), (BFLOAT16, FLOAT16), kind="wild") for _ in range(2))
+    dtype, t = w.pick(FLOAT32, FLOAT32, BFLOAT16, FLOAT16), w.name()
+    w.note("assigned with another dtype")
+    w.emit(f"{t} = nl.full(({w.P}, {w.F}), 1, {kind(dtype)})")
+    w.emit(f"{t}[...] = nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text})")
+    w.keep(Tile(t, (w.P, w.F), dtype, Facts()))
+
+
+@rule()
 def selections(w: BetaWriter):
     a = finite(w, dtypes=(FLOAT32,))
     if a is None:
