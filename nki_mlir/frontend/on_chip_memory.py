@@ -6,7 +6,7 @@ Operations are counted as they are emitted. A tile is held from its first to its
 does not make, from the loop's begin to its end.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -71,6 +71,11 @@ class Held:
         self.kind, self.name, self.made, self.place = kind, name, made, place
         self.first = self.last = 0
         self.blocks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of a partition: blocks that the kernel puts in the same place count once."""
+        return union([self]) if self.blocks else self.kind.bytes
 
     def meets(self, other: "Held") -> bool:
         return self.first <= other.last and other.first <= self.last
@@ -182,21 +187,30 @@ class OnChipMemory:
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
         tiles = [held for held in self.tiles if held.kind.space == space and held.first]
-        changes: dict[int, int] = {}
+        begin: dict[int, list[Held]] = {}
+        end: dict[int, list[Held]] = {}
         for held in tiles:
-            changes[held.first] = changes.get(held.first, 0) + held.kind.bytes
-            changes[held.last + 1] = changes.get(held.last + 1, 0) - held.kind.bytes
-        most = total = where = 0
-        for step in sorted(changes):
-            total += changes[step]
-            if total > most:
-                most, where = total, step
+            begin.setdefault(held.first, []).append(held)
+            end.setdefault(held.last + 1, []).append(held)
+        placed: dict[Held, None] = {}
+        most = total = where = taken = 0
+        for step in sorted({*begin, *end}):
+            starting, ending = begin.get(step, []), end.get(step, [])
+            total += sum(held.kind.bytes for held in starting if not held.blocks)
+            total -= sum(held.kind.bytes for held in ending if not held.blocks)
+            if any(held.blocks for held in (*starting, *ending)):
+                for held in ending:
+                    placed.pop(held, None)
+                placed.update((held, None) for held in starting if held.blocks)
+                taken = union(placed)
+            if total + taken > most:
+                most, where = total + taken, step
         if most <= self.usable(space):
             return
         held_there = [held for held in tiles if held.first <= where <= held.last]
         latest = max(held_there, key=lambda held: (held.first, held.made))
-        largest = sorted(held_there, key=lambda held: (-held.kind.bytes, held.made))
-        names = [f"{held.name} {held.kind.bytes}" + (f" (line {held.place.line})" if held.place else "")
+        largest = sorted(held_there, key=lambda held: (-held.bytes, held.made))
+        names = [f"{held.name} {held.bytes}" + (f" (line {held.place.line})" if held.place else "")
                  for held in largest[:NAMED]]
         if len(largest) > NAMED:
             names.append(f"{len(largest) - NAMED} more")
@@ -213,6 +227,15 @@ class OnChipMemory:
                     first, second = sorted((a, b), key=lambda held: (held.first, held.made))
                     error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
                     yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.place
+
+
+def union(placed: Iterable[Held]) -> int:
+    """The bytes of a partition that tiles with addresses take together."""
+    total = reached = 0
+    for first, last in sorted({(byte, byte + h.kind.block_bytes) for h in placed for _, byte in h.blocks}):
+        total += max(0, last - max(first, reached))
+        reached = max(reached, last)
+    return total
 
 
 def share(a: Held, b: Held) -> bool:

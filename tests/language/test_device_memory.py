@@ -133,6 +133,39 @@ def test_a_loop_holds_what_it_uses(on):
     assert said and said[0].startswith("4 tiles that are held at once take 256000 bytes")
 
 
+def test_blocks_that_take_turns_in_one_place_count_once(on):
+    """Software pipelines: 12 blocks in two banks, beside a tensor of the same size without addresses."""
+    def kernel(x, slots):
+        turns = nl.ndarray((12, nl.par_dim(128), 512), nl.float32,
+                           buffer=ncc.psum.mod_alloc(base_bank=0, num_bank_tiles=(slots,)))
+        out = nl.ndarray((12, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        half = nl.load(x)
+        for k in nl.affine_range(12):
+            turns[k] = nisa.tensor_copy(half)
+            nl.store(out[k], nisa.tensor_copy(turns[k]))
+        return out
+    x = numbers(128, 512)
+    assert not shown_by(on, kernel, x, 2)
+    np.testing.assert_array_equal(run(on, nki.jit(kernel), x, 2), np.broadcast_to(x, (12, 128, 512)))
+
+
+def test_tiles_without_addresses_beside_one_that_has_some(on):
+    def kernel(x):
+        turns = nl.ndarray((9, nl.par_dim(128), 16000), nl.float32,
+                           buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(2,)))
+        out = nl.ndarray((9, 128, 16000), nl.float32, buffer=nl.shared_hbm)
+        first, second = nl.load(x), nl.load(x)
+        for k in nl.affine_range(9):
+            turns[k] = nl.load(x)
+            nl.store(out[k], turns[k])
+            nl.store(out[k], first)
+            nl.store(out[k], second)
+        return out
+    said, = (w for w in shown_by(on, kernel, np.ones((128, 16000), np.float32)) if "held at once" in w)
+    assert said.startswith("3 tiles that are held at once take 256000 bytes of each partition")
+    assert "turns 128000 (line" in said
+
+
 def test_an_error_of_that_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
     with pytest.raises(HeldAtOnce):
