@@ -3,6 +3,7 @@
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -210,3 +211,14 @@ def test_a_part_that_is_one_number_a_partition_is_computed_on_one_column():
 def test_selection_by_position_is_an_affine_selection():
     inside = ("alu", "greater_equal", ("position", (1, -1, 0)), ("f32", 0.0))
     check(("alu", "select", inside, X, ("f32", -1.5)), "affine_select")
+
+
+@pytest.mark.parametrize("fn", ["add", "subtract", "multiply"])
+@pytest.mark.parametrize("result", RESULTS)
+def test_integer_arithmetic_is_computed_in_its_type_and_converted_then(fn, result):
+    text = kernel_text(("integer alu", fn, ("integer input", 3), ("i32", 3)), result)
+    found = instructions(lowered(text))
+    assert found == ["tensor_scalar"] + ["tensor_copy"] * (result != "i32")
+    with shared_context():
+        waist = ir.Module.parse(text)
+    np.testing.assert_array_equal(run(lowered(text), result), run(waist, result))

@@ -255,3 +255,22 @@ def test_a_barrier_reads_nothing_of_its_tensor(on):
         warnings.simplefilter("error")
         got = run(on, exchanged, X, cores=2)
     np.testing.assert_array_equal(got, np.hstack([X[:, 4:], X[:, :4]]))
+
+
+def of_one_core(x):
+    """Only core 0 writes its columns of the tensor that both read behind the barrier."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="shared")
+    core = nl.program_id(0)
+    columns = nl.ds(core * 4, 4)
+    if core == 0:
+        nisa.dma_copy(shared[:, columns], x[:, columns])
+    nisa.core_barrier(shared, (0, 1))
+    nisa.dma_copy(out[:, columns], shared[:, columns])
+    return out
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])
+def test_what_no_core_wrote_before_a_barrier_is_unwritten_behind_it(executor):
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 4\] of shared is read, and nothing has written it"):
+        run(executor, of_one_core, X, cores=2)
