@@ -139,7 +139,7 @@ class Op:
     def outline(self) -> tuple:
         """Equal for operations that differ in their buffers only, and in masks and limits."""
         own = self.__dict__
-        tiles = [None if (tile := own[f.name]) is None else tile.layout for f in self.tiles]
+        tiles = [None if (tile := own[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
         # Numbers that are equal need not be the same: 1 and True, 0.0 and -0.0.
         values = [v if type(v := own[name]) is str else (type(v), repr(v)) for name in self.attributes]
         return (type(self), *tiles, *values)

@@ -23,6 +23,7 @@ from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmIns
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.on_chip_memory import OnChipMemory
+from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.frontend.touches import LoopRun, Touches
 from nki_mlir.machine import machine_named
@@ -166,21 +167,28 @@ class Builder:
             return None
         if mask is not None and mask.negated:
             return self._emit_pieces(cls, views, mask, attributes)
-        if cls.broadcasts and "dst" in views:
-            shape = views["dst"].shape
-            for field in cls.tiles:
-                if not field.writes and field.name in views and views[field.name].shape != shape:
-                    views[field.name] = broadcast(views[field.name], shape)
-        present = [f for f in cls.tiles if f.name in views]
-        if any([0 in v.shape for v in views.values()]):
+        shape = views["dst"].shape if cls.broadcasts and "dst" in views else None
+        present: list[TileField] = []
+        empty, symbolic, restricted = False, cls.has_linear_attributes, mask is not None
+        for field in cls.tiles:
+            if (view := views.get(field.name)) is not None:
+                if shape is not None and not field.writes and not same_extents(view.shape, shape):
+                    view = views[field.name] = broadcast(view, shape)
+                present.append(field)
+                empty |= 0 in view.shape
+        if empty:
             self.last = None
             check_empty(present, views)
             return None
-        used = [views[f.name].as_tile() for f in present]
-        indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
+        used: list[View] = []
+        for field in present:
+            used.append(view := views[field.name].as_tile())
+            symbolic |= bool(view.partition.symbols or view.free.symbols)
+            restricted |= bool(view.limits) or view.mask is not None
         symbols: list[Symbol] = []
         place: dict[Symbol, int] = {}
-        if indices or cls.has_linear_attributes:
+        if symbolic:
+            indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
             linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
             symbols = self.symbols_of([*indices, *linear.values()])
             place = {s: k for k, s in enumerate(symbols)}
@@ -193,8 +201,8 @@ class Builder:
         if known is None:
             verify(op, operands)
             known = self.known[outline] = {}
-        if (mask is not None or any([v.limits or v.mask is not None for v in used])) and not self._restrict(
-                op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
+        if restricted and not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place,
+                                             piece):
             return None
         verify_mask(op)
         if symbols:
@@ -216,8 +224,10 @@ class Builder:
 
         False: the operation is not to be performed.
         """
-        masked = bool(op.mask or op.limits)
-        key = (op.ranges, masked) if op.ranges or masked else "findings"
+        if op.ranges or op.mask or op.limits:
+            key: Any = op.ranges, bool(op.mask or op.limits)
+        else:
+            key = "findings"
         found = known.get(key)
         if found is None:
             found = known[key] = findings(op, self.machine)

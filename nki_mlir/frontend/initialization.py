@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nki.movement import MemsetOp
@@ -39,7 +39,7 @@ class FirstUses:
 
     def allocated(self, buffer: Buffer, operation: Any, zeroed: bool = False) -> None:
         self.allocations[buffer] = operation
-        self.whole[buffer] = False if zeroed else None if buffer.on_chip else True
+        self.whole[buffer] = False if zeroed else buffer.space == HBM or None
 
     def forget(self, buffer: Buffer) -> None:
         self.whole.pop(buffer, None)

@@ -54,8 +54,11 @@ def is_passed(file: str) -> bool:
 def user_frame(skip: int = 1) -> FrameType | None:
     """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and (_passed.get(frame.f_code.co_filename) or is_passed(
-            frame.f_code.co_filename)):
+    while frame is not None:
+        file = frame.f_code.co_filename
+        passed = _passed.get(file)
+        if not (is_passed(file) if passed is None else passed):
+            break
         frame = frame.f_back
     return frame
 
@@ -94,7 +97,10 @@ def user_location(skip: int = 1) -> Location:
     frame = user_frame(skip + 1)
     if frame is None:
         return Location("<unknown>", 0, 0)
-    return _position(frame.f_code, frame.f_lasti)
+    code, instruction = frame.f_code, frame.f_lasti
+    known = _positions.get(id(code))
+    found = None if known is None else known.found.get(instruction)
+    return _position(code, instruction) if found is None else found
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:

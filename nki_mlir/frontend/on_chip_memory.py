@@ -95,7 +95,7 @@ class OnChipMemory:
 
     def allocate(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location | None) -> Finding | None:
         """One more tile; the rule that it breaks by itself."""
-        key = buffer.shape, buffer.dtype, buffer.space, buffer.partition_dim
+        key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)
         if kind is None:
             kind = self.kinds[key] = self.kind_of(buffer)

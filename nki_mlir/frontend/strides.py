@@ -28,6 +28,9 @@ class Shape(tuple):
         return not self == other
 
 
+same_extents = tuple.__eq__     # of two shapes; without the call that comparing them would be
+
+
 class Dim(NamedTuple):
     """One dimension of a view: steps through partitions and free offset, and its extent."""
 

@@ -68,7 +68,7 @@ class Buffer:
     @property
     def physical_shape(self) -> tuple[int, ...]:
         """Partitions first; block dimensions (those before the partition) become free ones."""
-        k = self.partition_dim if self.on_chip else 0
+        k = self.partition_dim if self.space != HBM else 0
         return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
@@ -292,7 +292,7 @@ class View:
         dims = self.dims
         if len(dims) < 2:
             return self.with_unit_dims(range(len(dims), 2), 2)
-        if self.buffer.on_chip:
+        if self.buffer.space != HBM:
             first = dims[0]
             if any(d.partition and d.count > 1 for d in dims[1:]):
                 if first.partition:

@@ -20,6 +20,7 @@ from nki_mlir.frontend.builder import active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import View, tile_of
 from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import (
@@ -125,7 +126,7 @@ def dtype_of_number(value: Any) -> DType:
 def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
     """The shape of NumPy's rules, but that one value per partition also repeats over several free axes."""
     first = shapes[0]
-    if all([shape == first for shape in shapes]):
+    if all([same_extents(shape, first) for shape in shapes]):
         return first
     longest = max(shapes, key=len)
     try:
@@ -146,7 +147,7 @@ def result_dtype(op: str, left: Any, right: Any, dtype: Any, boolean: bool) -> D
     if op == "divide" and _is_integer(a) and _is_integer(b):
         return FLOAT32
     made = promote(a, b)
-    if made is FLOAT32 and on_bits(op) and _is_integer(a) and _is_integer(b):
+    if made is FLOAT32 and a is not made and b is not made and on_bits(op) and _is_integer(a) and _is_integer(b):
         return UINT32               # all bits of uint32 and of what stands beside it
     return UINT8 if made is BOOL else made
 
@@ -157,7 +158,7 @@ def on_bits(op: str) -> bool:
 
 def of_one_kind(op: str, left: Any, right: Any) -> dict[str, Any]:
     """Two operands, without a sign where bits with one meet 32 bits without: a conversion would not keep them."""
-    if on_bits(op) and UINT32 in (left.dtype, right.dtype) and promote(left.dtype, right.dtype) is FLOAT32:
+    if (left.dtype is UINT32 or right.dtype is UINT32) and on_bits(op) and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
     return {"lhs": left, "rhs": right}
 

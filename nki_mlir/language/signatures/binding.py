@@ -10,7 +10,6 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import update_wrapper
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
@@ -97,7 +96,8 @@ class Function:
     def __init__(self, function: Callable, name: str, generation: Generation, bound_first: bool = False) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
-        self.parameters = dict(list(inspect.signature(function).parameters.items())[self.skip:])
+        self.signature = inspect.signature(function)
+        self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
         self.plans: dict[tuple, Plan] = {}
 
@@ -117,12 +117,11 @@ class Function:
 
     def shown(self) -> inspect.Signature:
         """The newest signature with the defaults that the function has, for ``help()`` and editors."""
-        known, takes_all = set(self.newest.names), inspect.Parameter.VAR_POSITIONAL
-        whole = inspect.signature(self.function)
-        required = {p.name for p in self.newest.parameters if p.default is None}
-        kept = [p.replace(annotation=p.empty, default=p.empty if n in required else p.default)
-                for n, p in whole.parameters.items() if n in known or n not in self.parameters or p.kind is takes_all]
-        return whole.replace(parameters=kept, return_annotation=inspect.Signature.empty)
+        newest, takes_all = self.newest, inspect.Parameter.VAR_POSITIONAL
+        known, required = {*newest.names}, {p.name for p in newest.parameters if p.default is None}
+        kept = [plainly(p, n in required) for n, p in self.signature.parameters.items()
+                if n in known or n not in self.parameters or p.kind is takes_all]
+        return inspect.Signature(kept)
 
     def candidates(self) -> list[tuple[Signature, bool]]:
         """The signatures that a call may follow, with whether they are the other generation's; best first."""
@@ -276,6 +275,7 @@ class Function:
             if keyword in self.parameters or in_use.is_ignored(self.name, keyword) or (
                     in_use.same(self.name, keyword)):
                 continue
+            from difflib import get_close_matches
             near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if not near:
@@ -366,5 +366,14 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
     return call
 
 
-def is_method(function: Callable) -> bool:
-    return next(iter(inspect.signature(function).parameters), "") == "self"
+def plainly(parameter: inspect.Parameter, required: bool) -> inspect.Parameter:
+    """The parameter without its annotation, and without its default where it is required."""
+    empty = parameter.empty
+    if parameter.annotation is empty and (parameter.default is empty or not required):
+        return parameter
+    return parameter.replace(annotation=empty, default=empty if required else parameter.default)
+
+
+def is_method(function: Any) -> bool:
+    code = function.__code__
+    return code.co_argcount > 0 and code.co_varnames[0] == "self"
