@@ -32,7 +32,7 @@ from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.remembered import table_of
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, loop_span, ranges_of, symbol_range
-from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds
+from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds, verify_mask
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 catalogue.load()                        # every op class registers itself on import
@@ -60,6 +60,7 @@ def _verify(op: Any) -> bool:
             read = read_op(op)
             if not known.holds:
                 verify(read)
+                verify_mask(read)
                 _verify_forms(read)
             _verify_bounds(op, read)
             known.holds = True

@@ -10,6 +10,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.overlap import names_twice
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 
@@ -209,18 +210,20 @@ class Check:
 
 
 def verify(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
-    """All rules of one operation but the bounds: ``verify_bounds`` needs the symbols' ranges."""
+    """The rules of one operation but for what its mask decides (``verify_mask``) and the bounds (``verify_bounds``)."""
     check = Check(op)
     for field, tile in op.operands() if operands is None else operands:
         check.tile(field.name, tile, field.writes)
     if op.engines and op.engine != "unknown":
         check.one_of("engine", ("unknown", *(engine.value for engine in op.engines)))
     op.verify(check)
-    verify_mask(op)
 
 
-def verify_mask(op: Any) -> None:
-    """Where partitions work together in groups, a mask leaves whole groups."""
+def verify_mask(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
+    """What is left of an operation names no element of a destination twice, and is whole groups of partitions."""
+    for field, tile in op.operands() if operands is None else operands:
+        if field.writes and names_twice(op, field.name, tile):
+            raise OverlappingWrite(tile=tile.describe(), op=op.name)
     size = op.partition_group
     if size == 1 or not op.mask:
         return

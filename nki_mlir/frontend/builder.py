@@ -204,7 +204,7 @@ class Builder:
         if restricted and not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place,
                                              piece):
             return None
-        verify_mask(op)
+        verify_mask(op, operands)
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):

@@ -37,6 +37,7 @@ OTHER_TESTS = {
     "test_a_start_that_is_no_element_of_the_dtype_is_refused": "text of an error",
     **{f"test_gather_by_a_vector[oracle-{kind}-indices3-False-None]": "text of an error" for kind in ("int32", "uint32")},
     "test_assignment_by_subscript_is_reported_where_asked": "a warning",
+    "test_a_destination_that_overlaps_itself": "text of an error",
 }
 
 

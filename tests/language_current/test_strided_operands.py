@@ -7,8 +7,9 @@ import pytest
 
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current.errors import NkiValidationError
 
-from .running import check, floats, numbers
+from .running import check, floats, numbers, run
 
 P = 32
 X = np.abs(numbers(P, 40)).astype(np.float32)
@@ -109,3 +110,29 @@ def test_sources(on, name):
     x = floats(P, 3 * n)
     check(on, lambda d, t: call(d, spread(t, n)), formula(x[:, places(n)].astype(np.float64)).astype(np.float32), x,
           rtol=1e-5, atol=1e-6)
+
+
+def overlapping(tile):
+    return tile.ap([[40, P], [4, 4], [1, 8]])
+
+
+TWICE = {
+    "tensor_copy": lambda d, t: nisa.tensor_copy(overlapping(d), t[:, 0:32].reshape((P, 4, 8))),
+    "tensor_tensor": lambda d, t: nisa.tensor_tensor(overlapping(d), overlapping(d), overlapping(t), nl.add),
+    "memset": lambda d, t: nisa.memset(overlapping(d), 1.0),
+    "dma_copy": lambda d, t: nisa.dma_copy(overlapping(d), overlapping(t)),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_destination_that_overlaps_itself(on, name):
+    def kernel(x):
+        tile, made = nl.load(x), nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.memset(made, 0.0)
+        TWICE[name](made, tile)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, made)
+        return out
+    with pytest.raises(NkiValidationError) as caught:
+        run(on, kernel, X)
+    assert f"in sbuf of '{name}' names the same element more than once" in str(caught.value)

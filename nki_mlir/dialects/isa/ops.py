@@ -84,7 +84,7 @@ class InstructionOp(_Signalling, name="instruction"):
     def verify_invariants(self) -> bool:
         from nki_mlir.dialects.isa.module import read_instruction
         from nki_mlir.dialects.op import Op
-        from nki_mlir.dialects.verifier import verify
+        from nki_mlir.dialects.verifier import verify, verify_mask
         if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
                                                         "update")):
             return True                         # the presence check, which runs after this one, reports it
@@ -92,6 +92,7 @@ class InstructionOp(_Signalling, name="instruction"):
             op = read_instruction(self.operation).op
             if isinstance(op, Op):
                 verify(op)
+                verify_mask(op)
         except (KernelError, MalformedAttribute, NkiMlirError) as error:
             text = error.headline if isinstance(error, NkiMlirError) else str(error)
             self.location.emit_error(f"'isa.instruction' {text}")
