@@ -9,7 +9,7 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.errors import NkiValidationError
 
-from .running import check, floats, numbers, run
+from .running import check, floats, numbers, on_tiles, run
 
 P = 32
 X = np.abs(numbers(P, 40)).astype(np.float32)
@@ -136,3 +136,37 @@ def test_a_destination_that_overlaps_itself(on, name):
     with pytest.raises(NkiValidationError) as caught:
         run(on, kernel, X)
     assert f"in sbuf of '{name}' names the same element more than once" in str(caught.value)
+
+
+SCRATCHES = {
+    "activation_reduce": lambda d, r, t: nisa.activation_reduce(d, nl.square, t, nl.add, r),
+    "activation": lambda d, r, t: nisa.activation(d, nl.square, t, reduce_op=nl.add, reduce_res=r,
+                                                  reduce_cmd=nisa.reduce_cmd.reset_reduce),
+    "tensor_scalar_reduce": lambda d, r, t: nisa.tensor_scalar_reduce(d, t, nl.multiply, 3.0, nl.add, r),
+}
+
+
+@pytest.mark.parametrize("name", SCRATCHES)
+@pytest.mark.parametrize("shape", [(40,), (5, 8)])
+def test_what_is_thrown_away_may_go_to_one_element(on, name, shape):
+    """The element keeps the last of the values."""
+    x = numbers(P, *shape)
+    each = x * x if name != "tensor_scalar_reduce" else 3 * x
+
+    def body(d, r, t):
+        pattern = [[3, P], *([0, n] for n in shape)]
+        SCRATCHES[name](d.ap(pattern, offset=1), r, t)
+    one, rows = on_tiles(on, body, [((P, 3), nl.float32, 7.0), ((P, 1), nl.float32)], x)
+    last = each.reshape(P, -1)
+    np.testing.assert_array_equal(one, np.stack([np.full(P, 7), last[:, -1], np.full(P, 7)], 1))
+    np.testing.assert_array_equal(rows, last.sum(1, keepdims=True))
+
+
+def test_a_part_of_what_is_thrown_away_may_be_kept(on):
+    x = numbers(P, 5, 8)
+
+    def body(d, r, t):
+        nisa.activation_reduce(d.ap([[5, P], [1, 5], [0, 8]]), nl.square, t, nl.add, r)
+    kept, rows = on_tiles(on, body, [((P, 5), nl.float32), ((P, 1), nl.float32)], x)
+    np.testing.assert_array_equal(kept, x[:, :, -1] ** 2)
+    np.testing.assert_array_equal(rows[:, 0], (x * x).sum((1, 2)))

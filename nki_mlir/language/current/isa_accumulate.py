@@ -137,7 +137,7 @@ def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Scalar | None,
     operand0 = unary_operand(op, first, operand0, "operand0")
     require(second in ("add", "multiply", "maximum", "minimum"),
             f"{op} reduce_op {second} is not add, multiply, max or min")
-    with low.writing(dst, op) as out:
+    with low.writing(dst, op, scratch=True) as out:
         target, source = low.paired(op, dst=out, data=data)
         command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
         tile, number = number_and_tile(op, "operand0", operand0, source)
@@ -174,7 +174,7 @@ def activate2(dst: Any, op: Any, data: Any, imm0: Scalar | None, imm1: Scalar | 
     command = command_of(kind, reduce_cmd)
     for label, value, token in (("imm0", imm0, op0), ("imm1", imm1, op1)):
         require(value is not None or alu(token, f"{kind} operator") == "bypass", f"{kind} {label} is missing")
-    with low.writing(dst, kind) as out:
+    with low.writing(dst, kind, scratch=reduce_res is not None) as out:
         target, source = low.paired(kind, dst=out, data=data)
         tile0, number0 = number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
         tile1, number1 = number_and_tile(kind, "imm1", 0.0 if imm1 is None else imm1, source)
@@ -193,7 +193,7 @@ def exponential(dst: Any, src: Any, max_value: Scalar = 0.0, reduce_res: Any = N
     """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
     op = "exponential"
     generation_from(4, op)
-    with low.writing(dst, op) as out:
+    with low.writing(dst, op, scratch=reduce_res is not None) as out:
         target, source = low.paired(op, dst=out, src=src)
         command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
         tile, number = number_and_tile(op, "max_value", max_value, source)
@@ -243,7 +243,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Scalar, redu
     require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
     command = command_of(op, reduce_cmd)
     require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
-    with low.writing(dst, op) as out:
+    with low.writing(dst, op, scratch=reduce_res is not None) as out:
         target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)
         tile, number = number_and_tile(op, "on_false", on_false, source)
         from nki_mlir.dialects.nisa.selection import SelectReduceOp

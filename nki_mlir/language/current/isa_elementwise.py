@@ -150,10 +150,11 @@ def activation(dst: Any, op: Any, data: Any, bias: Scalar | None = None, scale: 
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
     command = command_of("activation", reduce_cmd)
-    with low.writing(dst, "activation") as out:
+    plain = command is e.reduce_cmd.idle and reduce_res is None
+    with low.writing(dst, "activation", scratch=not plain) as out:
         target, source = low.paired("activation", dst=out, data=data)
         tiles = bias_and_scale("activation", fn, bias, scale, source)
-        if command is e.reduce_cmd.idle and reduce_res is None:
+        if plain:
             core.activation(fn, source, bias=tiles[0], scale=tiles[1], dst=target)
         else:
             accumulate_activation(target, source, fn, tiles, reduce_op, reduce_res, command)
@@ -167,7 +168,7 @@ def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: 
     fn = activation_name(op, "activation_reduce op")
     if alu(reduce_op, "activation_reduce reduce_op") != "add":
         generation_from(3, "activation_reduce with another operator than nl.add")
-    with low.writing(dst, "activation_reduce") as out:
+    with low.writing(dst, "activation_reduce", scratch=True) as out:
         target, source = low.paired("activation_reduce", dst=out, data=data)
         tiles = bias_and_scale("activation_reduce", fn, bias, scale, source)
         if reduce_res is None:

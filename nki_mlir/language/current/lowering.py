@@ -223,15 +223,23 @@ def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
 
 
 @contextmanager
-def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False
-            ) -> Iterator[NkiTensor]:
+def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False,
+            scratch: bool = False) -> Iterator[NkiTensor]:
     """The tensor to write, with ``flat`` one that ``flat_view`` takes.
 
-    What is addressed at run time, or is not flat, is written through a temporary when the block ends.
+    What is addressed at run time, or is not flat, is written through a temporary when the block ends; so is, with
+    ``scratch`` (the instruction has another result), what repeats elements, which keep the last value.
     """
     tensor = is_tensor(dst, op, operand)
     if tensor.indirection is None:
-        if flat and len(_rows(tensor).dims) != 2:
+        if scratch and repeated(tensor):
+            made = allocate(tensor.shape, tensor.dtype)
+            yield made
+            kept = tuple(1 if k in repeated(tensor) else n for k, n in enumerate(tensor.shape))
+            last = made.offset + sum((made.shape[k] - 1) * made.strides[k] for k in repeated(tensor))
+            emit(movement.TensorCopyOp, {"dst": core_view(tensor.like(shape=kept)),
+                                         "src": core_view(made.like(shape=kept, offset=last))})
+        elif flat and len(_rows(tensor).dims) != 2:
             made = allocate((tensor.shape[0], tensor.size // tensor.shape[0]), tensor.dtype, tensor.buffer)
             outside, inside = paired(op, dst=tensor, made=made)
             if reads:
@@ -248,6 +256,11 @@ def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, fla
         read_into(core_view(made), addressed(tensor), group=group_size(op))
     yield made
     write_from(addressed(tensor), core_view(made), group=group_size(op))
+
+
+def repeated(tensor: NkiTensor) -> list[int]:
+    """The free dimensions along which a tile names one element again and again."""
+    return [k for k in range(1, tensor.ndim) if tensor.strides[k] == 0 and tensor.shape[k] > 1]
 
 
 # -- operands of an instruction ----------------------------------------------------------------------------------------
