@@ -66,20 +66,25 @@ class Specialization:
         return self.programs["key"]
 
     @made_alone
+    def effects(self) -> list[Any]:
+        """What the programs do to each shared buffer; nothing where they are small."""
+        if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
+            return []
+        from nki_mlir.conversion.custom_call import effects_of
+        found = effects_of(self.modules)
+        return [found["shared", n] for n in range(len(self.shared))]
+
+    @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
         """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
-        if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
-            return [np.zeros] * len(self.shared)
-        from nki_mlir.conversion.custom_call import effects_of
-        effects = effects_of(self.modules)
-        return [np.empty if e.covered and not e.read else np.zeros
-                for e in (effects["shared", n] for n in range(len(self.shared)))]
+        made = [np.empty if e.covered and not e.read else np.zeros for e in self.effects]
+        return made or [np.zeros] * len(self.shared)
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
         """The results that are not written whole, with the elements that are missing."""
         from nki_mlir.targets.interpreter.left_out import left_out
-        found = left_out(self.modules)
+        found = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results
                 if r.shared is not None and (missing := found.get(r.shared)) is not None]
 

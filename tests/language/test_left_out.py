@@ -191,3 +191,21 @@ def test_what_is_known_before_a_run():
         nl.store(out[rows[nl.arange(8)[:, None], 0], nl.arange(8)[None, :]], nl.load(x))
         return out
     assert decided(covered_anyway, X, index) == {0: None}
+
+
+def test_large_results__proved_whole_are_not_enumerated():
+    """A result of 512 x 1024 that is written in tiles, whole and but for its last tile."""
+    def kernel(tiles):
+        @nki.jit
+        def copied(x):
+            out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(tiles):
+                nl.store(out[i * 128:i * 128 + 128, :], nl.load(x[i * 128:i * 128 + 128, :]))
+            return out
+        return copied
+    x = np.ones((512, 1024), np.float32)
+    whole, part = (k.specialize(k.bind((x,), {}, is_array, describe_array)) for k in map(kernel, (4, 3)))
+    assert whole.effects[0].covered and not part.effects[0].covered
+    assert whole.left_out == [] and left_out(whole.modules) == left_out(whole.modules, [0]) == {0: None}
+    ((result, missing),) = part.left_out
+    assert result.name == "out" and missing == LeftOut(128 * 1024, (384, 0))

@@ -6,7 +6,7 @@ mask and the branches it stands in. What only a run can tell (addresses that are
 output undecided, unless the other writes cover it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -36,10 +36,10 @@ class LeftOut:
     first: tuple[int, ...]
 
 
-def left_out(modules: Iterable[Any]) -> dict[int, LeftOut | None]:
+def left_out(modules: Iterable[Any], whole: Collection[int] = ()) -> dict[int, LeftOut | None]:
     """By the number of the shared output: what is left out of it, None for nothing; undecided ones are not there.
 
-    ``modules`` are those of all programs of the grid.
+    ``modules`` are those of all programs of the grid, ``whole`` outputs that are known to be written everywhere.
     """
     flags: dict[int, np.ndarray] = {}
     undecided: set[int] = set()
@@ -47,20 +47,21 @@ def left_out(modules: Iterable[Any]) -> dict[int, LeftOut | None]:
         kernel = the_kernel(module)
         block = kernel.op.regions[0].blocks[0]
         for argument, value in zip(kernel.arguments, block.arguments):
-            if argument.kind != "shared" or prod(argument.shape) > MOST_ELEMENTS:
-                undecided |= {argument.place} if argument.kind == "shared" else set()
+            if argument.kind != "shared" or argument.place in whole:
+                continue
+            if prod(argument.shape) > MOST_ELEMENTS:
+                undecided.add(argument.place)
                 continue
             written = flags.setdefault(argument.place, np.zeros(argument.shape, np.bool_))
             if not all([mark(use, value, written) for use in value.uses]):
                 undecided.add(argument.place)
-    found: dict[int, LeftOut | None] = {}
+    found: dict[int, LeftOut | None] = dict.fromkeys(whole)
     for place, written in flags.items():
-        missing = np.flatnonzero(~written)
-        if not len(missing):
+        if written.all():
             found[place] = None
         elif place not in undecided:
-            first = np.unravel_index(missing[0], written.shape)
-            found[place] = LeftOut(len(missing), tuple(int(k) for k in first))
+            first = np.unravel_index(np.argmin(written), written.shape)
+            found[place] = LeftOut(written.size - int(np.count_nonzero(written)), tuple(int(k) for k in first))
     return found
 
 
