@@ -47,6 +47,7 @@ class Builder:
     """What the language layer needs. ``symbolic`` says whether loops may hand out symbols in place of numbers."""
 
     symbolic = False
+    considering = False             # the operation that is emitted is to be checked only
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = "trn2") -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
@@ -233,7 +234,7 @@ class Builder:
             found = known[key] = findings(op, self.machine)
         for finding in found:
             self.report(finding.error, finding.contested)
-        return True
+        return not self.considering
 
     def made(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:
         """The kernel makes a tensor."""

@@ -55,7 +55,6 @@ class EagerBuilder(Builder):
         self.fill = fill
         self.doubts = doubts if doubts is not None else Doubts()
         self.scopes = Scopes(self.doubts, self)
-        self.considering = False            # the operation that is emitted is to be checked only
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
@@ -75,7 +74,7 @@ class EagerBuilder(Builder):
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.results, partition_dim, name)
-        self.made(made, attributes, user_location())
+        self.made(made, attributes, user_location(2))
         if private is not None:
             self.private[made] = private
         return made
@@ -128,9 +127,6 @@ class EagerBuilder(Builder):
             finally:
                 self.considering = False
 
-    def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
-        return super().check_device(op, known) and not self.considering
-
     def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
         """Run an operation, which ``act`` does.
 
@@ -140,7 +136,10 @@ class EagerBuilder(Builder):
             if op.name != DevicePrintOp.name:
                 act()
             return
-        if has_domain(op):
+        bounded = known.get("bounded")
+        if bounded is None:
+            bounded = known["bounded"] = has_domain(op)
+        if bounded:
             within_domain(act, user_location())
             return
         if not any([type(a) is Tracked and a.left for a in arrays]):
@@ -190,7 +189,8 @@ class EagerBuilder(Builder):
             run = known["run"] = compile_op(op)
         arrays = [tile.handle for _, tile in operands]
         self.tracking(op, arrays, known, lambda: run(arrays, ()))
-        self.note(op, operands, views)
+        if self.touches.watching or op.acts_outside:
+            self.note(op, operands, views)
         if not self.doubts.found:
             several = self.independent_programs and prod(self.grid) > 1
             if not self.accumulating:

@@ -197,7 +197,7 @@ class MlirBuilder(Builder):
                 self.out_of_scope(view.buffer)
         if (len(self.scopes) > 1 or self.grid) and not self.accumulating:
             self.dependences.check(op, views, symbols, self.scopes, self.open_programs())
-        if not self.replaying:
+        if (self.touches.watching or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, self.scopes)
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, operands, views, self.scopes)

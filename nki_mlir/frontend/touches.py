@@ -103,6 +103,11 @@ class Touches:
         self.reducing = False           # operations of a loop_reduce, whose iterations combine
         self.values: WrittenValues | None = None        # where programs run, or are captured, one by one
 
+    @property
+    def watching(self) -> bool:
+        """Whether there are other iterations or programs, which could touch the same."""
+        return self.several or self.turn is not None
+
     def enter(self, loop: LoopRun, number: int | None) -> None:
         self.turn = Turn(loop, number, self.turn)
 

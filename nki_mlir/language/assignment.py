@@ -15,6 +15,7 @@ from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -76,7 +77,8 @@ def just_made(value: Any) -> Made | None:
 
 def redirect(value: View, target: View, mask: Any) -> bool:
     """Let the operation that just made ``value`` write to ``target`` itself."""
-    if mask is not None or not target.buffer.on_chip or target.shape != value.shape or target.mask is not None:
+    if mask is not None or not target.buffer.on_chip or target.mask is not None or (
+            not same_extents(target.shape, value.shape)):
         return False
     made = just_made(value)
     if made is None or (made.explicit_dtype and target.dtype is not value.dtype):

@@ -71,7 +71,7 @@ class DestinationTooSmall(OverlappingWrite):
 
 def match_destination(value: View, target: Any, op: str) -> View:
     """The value, which may repeat into a larger target, but is never cut."""
-    if value.shape != target.shape and math.prod(value.shape) > math.prod(target.shape):
+    if not same_extents(value.shape, target.shape) and math.prod(value.shape) > math.prod(target.shape):
         raise DestinationTooSmall(op=op, target=list(target.shape), value=list(value.shape))
     return value
 

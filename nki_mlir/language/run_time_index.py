@@ -72,6 +72,9 @@ class DynamicIndex:
         return ops.binary("add", self.offset, self.index)
 
 
+PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts that are not of the run time
+
+
 @dataclass
 class RunTime:
     """One subscript: the tile that holds its start, the index added to it, the extent where it keeps the dimension."""
@@ -95,7 +98,7 @@ class RunTime:
 
 
 def is_run_time(item: Any) -> bool:
-    return RunTime.of(item) is not None
+    return type(item) not in PLAIN and RunTime.of(item) is not None
 
 
 class DynamicView:

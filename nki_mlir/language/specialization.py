@@ -77,8 +77,9 @@ class Specialization:
     @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
         """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
-        made = [np.empty if e.covered and not e.read else np.zeros for e in self.effects]
-        return made or [np.zeros] * len(self.shared)
+        if not self.effects:
+            return [np.zeros] * len(self.shared)
+        return [np.empty if e.covered and not e.read else np.zeros for e in self.effects]
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
