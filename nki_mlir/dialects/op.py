@@ -25,6 +25,8 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 
+FRESH = "nki.fresh"             # of an operation: it reads elements that a mask left out, which are zeros
+
 if TYPE_CHECKING:
     In: TypeAlias = Tile            # what the field of an operation holds
     Out: TypeAlias = Tile

@@ -16,10 +16,11 @@ import numpy as np
 from nki_mlir.diagnostics import InternalError, KernelError, Location, NkiMlirError
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.op import Iteration, Op, TileField
+from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
+from nki_mlir.frontend.fresh_elements import from_fresh
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.on_chip_memory import OnChipMemory
@@ -28,6 +29,7 @@ from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.frontend.touches import LoopRun, Touches
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.interpreter.domains import has_domain
 
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 
@@ -211,7 +213,9 @@ class Builder:
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
             return None
         self.memory.use(used)
-        self.perform(op, operands, used, symbols, {} if op.mask or op.limits else known)
+        if from_fresh(op, present, used) and has_domain(op):
+            op.extra = {FRESH: self.flag()}
+        self.perform(op, operands, used, symbols, {} if op.mask or op.limits or op.extra else known)
         self.last = op
         for field, view in zip(present, used):
             if field.writes:
@@ -219,6 +223,10 @@ class Builder:
                 if view.buffer.space == HBM:
                     self.wrote(op, view.buffer, symbols)
         return op
+
+    def flag(self) -> Any:
+        """The value of an attribute that an operation has or has not."""
+        return True
 
     def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
         """Report the rules of the target that an operation breaks; ``known`` keeps which they are.

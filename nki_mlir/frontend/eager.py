@@ -140,7 +140,7 @@ class EagerBuilder(Builder):
         if bounded is None:
             bounded = known["bounded"] = has_domain(op)
         if bounded:
-            within_domain(act, user_location())
+            within_domain(op, act, user_location())
             return
         if not any([type(a) is Tracked and a.left for a in arrays]):
             act()

@@ -319,6 +319,9 @@ class MlirBuilder(Builder):
         return self.module
 
     # -- the small parts of an operation -------------------------------------------------------------------------------
+    def flag(self) -> Any:
+        return ir.UnitAttr.get()
+
     def derive(self, kind: str, index: Index, by: int) -> Index:
         """``index // by`` or ``index % by`` as a symbol of its own."""
         symbols = self.symbols_of([index])

@@ -8,6 +8,8 @@ module, a random generator). Neither alone is enough: a list that only grows cha
 from collections.abc import Sequence
 from typing import Any
 
+from nki_mlir.dialects.op import FRESH
+
 
 class Block:
     """The arguments of a block that was opened."""
@@ -53,7 +55,10 @@ class Trace:
         return len(self.entries)
 
     def segment(self, start: int, end: int) -> list[Any]:
-        """Names, attributes and operands, with the values made inside replaced by the place that made them."""
+        """Names, attributes and operands, with the values made inside replaced by the place that made them.
+
+        Whether elements were left out before may be known after the first iteration only; it changes no values.
+        """
         local: dict[Any, tuple[int, int]] = {}
         canonical: list[Any] = []
         for at, entry in enumerate(self.entries[start:end]):
@@ -65,7 +70,8 @@ class Trace:
                 canonical.append(None)
             else:
                 operands = [local.get(v, v) for v in entry.operands]
-                canonical.append((entry.name, operands, dict(entry.attributes.items())))
+                attributes = {name: value for name, value in entry.attributes.items() if name != FRESH}
+                canonical.append((entry.name, operands, attributes))
                 values = entry.results
             for k, value in enumerate(values):
                 local[value] = at, k

@@ -60,6 +60,7 @@ class Buffer:
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Any = None            # the iteration it was created in
     written: bool = False       # an operation has written to it
+    fresh: bool = False         # a mask may have left elements out (``fresh_elements``)
 
     @property
     def on_chip(self) -> bool:

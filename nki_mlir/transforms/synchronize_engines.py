@@ -37,7 +37,7 @@ from nki_mlir.dialects.isa.instruction import (
 )
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
-from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.transforms.kernel_code import (
     Block,
@@ -261,7 +261,8 @@ class _Emitter:
         symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
         for wait in waits[:-WAITS]:
             self.control(engine, EventSemaphore(), wait)
-        op = changed(step.op, self.tile, symbols=symbols, ranges=(), extra={})
+        op = changed(step.op, self.tile, symbols=symbols, ranges=(),
+                     extra={FRESH: True} if FRESH in step.op.extra else {})
         queue = self.queue_numbers[queue_of(step)] if is_dma(type(op)) else None
         self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, queue, step.location))
 

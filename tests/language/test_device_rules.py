@@ -13,7 +13,7 @@ from nki_mlir.diagnostics.device_rules import DeviceRuleWarning, UnknownLevel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.kernel import unwrap
+from nki_mlir.language.kernel import is_array, unwrap
 
 from .running import floats, run
 
@@ -351,6 +351,48 @@ def test_domains(executor, name, inside, beyond, domain):
         _, said = domain_warnings(executor, body, x)
         assert said == [f"{name} of {beyond:g}, which is outside of its domain, {domain} [NKI-DOMAIN]; bring the values "
                         "into the domain first"]
+
+
+@pytest.mark.parametrize("executor", CHECKING)
+def test_rows_that_a_mask_left_out_are_in_no_domain(executor):
+    """The last tile of rows is loaded in part and computed with as a whole: public normalisations do it."""
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        rows, columns = nl.mgrid[0:128, 0:8]
+        for k in nl.affine_range(2):
+            inside = k * 128 + rows < x.shape[0]
+            tile = nl.load(x[k * 128 + rows, columns], mask=inside)
+            scale = nl.rsqrt(nl.sum(nl.square(tile), axis=[1]) / 8)
+            nl.store(out[k * 128 + rows, columns], nl.log(tile) + nisa.activation(nl.rsqrt, tile) + scale, mask=inside)
+        return out
+
+    def said(x):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always", DeviceRuleWarning)
+            made = run(executor, nki.jit(kernel), x)
+        expected = np.log(x) + x ** -0.5 + np.mean(x ** 2, axis=1, keepdims=True) ** -0.5
+        np.testing.assert_allclose(made, expected, rtol=1e-5)
+        return [str(w.message) for w in shown if w.category is DeviceRuleWarning]
+    x = np.full((200, 8), 4.0, np.float32)
+    assert not said(x)
+    x[150, 3] = 1e-30
+    assert [text.split(",")[0] for text in said(x)][:1] == ["log of 1e-30"]
+
+
+def test_a_loop_that_leaves_elements_out_for_its_next_iteration_stays_rolled():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((512, 8), x.dtype, buffer=nl.shared_hbm)
+        rows, columns = nl.mgrid[0:128, 0:8]
+        before = nl.full((128, 8), 1.0, nl.float32)
+        for k in nl.sequential_range(4):
+            nl.store(out[k * 128 + rows, columns], nl.rsqrt(before))
+            before[...] = nl.add(nl.load(x[k * 128 + rows, columns], mask=k * 128 + rows < x.shape[0]), 1.0)
+        return out
+    x = np.ones((500, 8), np.float32)
+    chosen = unwrap(kernel)
+    made, = chosen.specialize(chosen.bind((x,), {}, is_array, chosen.describe)).modules
+    assert str(made).count("scf.for") == 1
 
 
 @pytest.mark.parametrize("executor", CHECKING)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import FRESH, Op
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import outside
@@ -27,13 +27,16 @@ def has_domain(op: Op) -> bool:
     return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
 
 
-def within_domain(act: Callable[[], None], at: Location | None) -> None:
-    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain."""
+def within_domain(op: Op, act: Callable[[], None], at: Location | None) -> None:
+    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain.
+
+    Where it reads elements that a mask left out, which are zeros, zeros do not count.
+    """
     level = device_rules()
     if level is DeviceRules.OFF:
         act()
         return
-    with outside() as noted:
+    with outside(zeros=FRESH not in op.extra) as noted:
         act()
     for function, value in noted[:1]:
         low, high = function.valid_range

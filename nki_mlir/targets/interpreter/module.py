@@ -92,7 +92,8 @@ class FunctionCompiler:
         if all(t.on_chip for _, t in read.operands()):
             if has_domain(read):
                 place = place_of(op)
-                return lambda env: within_domain(lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), place)
+                return lambda env: within_domain(
+                    read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), place)
             return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
         uses = self.known.get(("uses", key))
         if uses is None:

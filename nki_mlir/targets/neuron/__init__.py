@@ -13,6 +13,7 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
+from nki_mlir.dialects.op import Op
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
@@ -30,11 +31,21 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
     from nki_mlir.targets.neuron.container import decode_program, encode_program
     from nki_mlir.targets.neuron.emission import emit_cores
     from nki_mlir.targets.neuron.simulator import simulate_cores
-    programs = [decode_program(encode_program(p)) for p in emit_cores(lowered(captured), grid)]
+    emitted = emit_cores(lowered(captured), grid)
+    programs = [with_marks(decode_program(encode_program(p)), p) for p in emitted]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         simulate_cores(programs, inputs, shared)
     return run
+
+
+def with_marks(program: Program, emitted: Program) -> Program:
+    """What a binary has no place for: which operations read elements that a mask left out."""
+    for engine, stream in emitted.streams.items():
+        for one, other in zip(program.streams[engine], stream):
+            if isinstance(one.op, Op) and isinstance(other.op, Op):
+                one.op.extra = other.op.extra
+    return program
 
 
 @alone

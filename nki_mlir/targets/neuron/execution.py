@@ -71,7 +71,7 @@ class Executors:
             self.of_op[id(op)] = op, *self.compiled(op)
         _, run, uses = self.of_op[id(op)]
         if has_domain(op):
-            within_domain(lambda: run(arrays, starts), at)
+            within_domain(op, lambda: run(arrays, starts), at)
         elif uses is None:
             run(arrays, starts)
         else:

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles whose mask left elements out when they were first written, and what is computed from them.
+
+These elements are zeros, which mean nothing: a kernel works on whole tiles, and stores the rows that count.
+"""
+
+from collections.abc import Sequence
+
+from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.frontend.tensor import View
+
+
+def from_fresh(op: Op, present: Sequence[TileField], used: Sequence[View]) -> bool:
+    """Whether an operation, which is about to be performed, reads such elements; what it writes may have some then."""
+    fresh = any([view.buffer.fresh for field, view in zip(present, used) if field.reads])
+    if fresh or op.mask:
+        for field, view in zip(present, used):
+            buffer = view.buffer
+            if field.writes and buffer.on_chip and (fresh or not buffer.written):
+                buffer.fresh = True
+    return fresh
