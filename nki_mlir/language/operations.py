@@ -21,7 +21,7 @@ from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import same_extents
-from nki_mlir.frontend.tensor import View, tile_of
+from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import (
     as_operand,
@@ -30,6 +30,7 @@ from nki_mlir.language.creation import (
     located,
     located_dtype,
     new_tensor,
+    tensor_of,
 )
 from nki_mlir.language.made import Made
 from nki_mlir.scalar.alu import ALU
@@ -62,6 +63,11 @@ def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     require_space("store", "value", value, SBUF, PSUM)
     value = located(match_destination, value, target, "store")
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
+
+
+def stored(buffer: Buffer) -> Any:
+    """What a store gives to kernels that return it: its tensor; nothing for a parameter, which is updated in place."""
+    return None if buffer.role == "input" else tensor_of(buffer)
 
 
 class DestinationTooSmall(OverlappingWrite):

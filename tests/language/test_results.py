@@ -250,3 +250,22 @@ def test_results_must_be_whole_tensors(on):
         return output_of(nl.load(x))[0:4]
     for kernel in (number, part):
         assert failing(on, BadResult, kernel, X).at.line == kernel.__wrapped__.__code__.co_firstlineno + 1
+
+
+def test_a_kernel_returns_what_a_store_gives(on):
+    """The tensor, also where a part of it was written; nothing of a parameter, which is updated."""
+    def whole(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        return nl.store(out, nl.load(x))
+
+    def in_parts(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[0:4, :], nl.load(x[4:8, :]))
+        return nl.store(out[4:8, :], nl.load(x[0:4, :]))
+
+    def in_place(x, out):
+        return nl.store(out, nl.load(x))
+    x = numbers(8, 6)
+    compare(run(on, nki.jit(whole), x), x)
+    compare(run(on, nki.jit(in_parts), x), np.concatenate([x[4:], x[:4]]))
+    compare(run(on, nki.jit(in_place), x, np.zeros_like(x)), x)

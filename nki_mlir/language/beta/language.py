@@ -151,11 +151,13 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Ten
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: Tensor, value: Any, *, mask: Any = None, mode: Any = None) -> None:
+def store(dst: Tensor, value: Any, *, mask: Any = None, mode: Any = None) -> Tensor | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
-        return indirect.scatter(dst, value, mask=mask, mode=mode)
-    ops.store(dst, value, mask=mask)
+        indirect.scatter(dst, value, mask=mask, mode=mode)
+    else:
+        ops.store(dst, value, mask=mask)
+    return ops.stored(dst.buffer)
 
 
 def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None) -> None:
