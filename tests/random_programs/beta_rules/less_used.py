@@ -151,7 +151,8 @@ def assigned(w: BetaWriter):
     dtype, t = w.pick(FLOAT32, FLOAT32, BFLOAT16, FLOAT16), w.name()
     w.note("assigned with another dtype")
     w.emit(f"{t} = nl.full(({w.P}, {w.F}), 1, {kind(dtype)})")
-    w.emit(f"{t}[...] = nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text})")
+    asked = w.pick("", f", dtype={kind(w.pick(FLOAT32, BFLOAT16))}{w.mask(a.shape, often=True)}")
+    w.emit(f"{t}[...] = nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text}{asked})")
     w.keep(Tile(t, (w.P, w.F), dtype, Facts()))
 
 
