@@ -47,7 +47,7 @@ CURRENT_FORMS = ["loop.range", "loop.fori_loop", "loop.while_loop", "loop.dynami
                  *(f"view.{form}" for form in ("slice", "subscript", "select", "permute", "split", "flatten", "expand",
                                                "squeeze", "broadcast", "rearrange")),
                  *(f"subscript.{form}" for form in ("all", "part", "step", "ds", "one", "negative", "ellipsis")),
-                 "chain written", "view of bytes", "dma_copy with vector_offset", "dma_copy with scalar_offset",
+                 "chain written", "view of bytes", "view of bytes of a part", "view.select at run time", "dma_copy with vector_offset", "dma_copy with scalar_offset",
                  "store with scalar_offset", "store with vector_offset", "nisa.sendrecv", "nisa.core_barrier",
                  "ncc.all_reduce", "ncc.all_gather", "ncc.reduce_scatter", "ncc.all_to_all"]
 

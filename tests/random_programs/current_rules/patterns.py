@@ -176,6 +176,30 @@ def pattern_on_chip(w: CurrentWriter):
     w.into(f"nisa.tensor_copy(DST, {base}.ap({pattern}{offset}))", tuple(n for _, n in pattern), dtype, facts)
 
 
+@rule()
+def element_of_the_run_time(w: CurrentWriter):
+    """One element of a free dimension, which a register names."""
+    tile, sizes, dtype, facts = source(w)
+    d = w.between(1, len(sizes) - 1)
+    at = w.register(w.between(0, sizes[d] - 1))
+    left = tuple(n for k, n in enumerate(sizes) if k != d)
+    w.note("view.select at run time")
+    w.into(f"nisa.tensor_copy(DST, {tile}.select({d}, {at}))", left if len(left) > 1 else (*left, 1), dtype, facts)
+
+
+@rule()
+def bytes_of_a_part(w: CurrentWriter):
+    """A part that does not begin at the first column, read as another type."""
+    tile, sizes, dtype, _ = source(w)
+    if dtype is UINT8 or sizes[-1] < 2:
+        return False
+    start = w.between(1, sizes[-1] - 1)
+    part = f"{tile}[{', '.join([':'] * (len(sizes) - 1))}, {start}:]"
+    w.note("view of bytes of a part")
+    return w.into(f"nisa.tensor_copy(DST, {part}.view(nl.uint8))",
+                  (*sizes[:-1], (sizes[-1] - start) * dtype.itemsize), UINT8, Facts(255, 1))
+
+
 @rule(2)
 def pattern_in_hbm(w: CurrentWriter):
     """Any steps in HBM, with a scalar offset along a dimension or without."""
