@@ -6,7 +6,7 @@ going through their elements once finds a meeting that comparing them in pairs w
 """
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -26,25 +26,33 @@ AGAINST = {"wrote": ("wrote", "added", "read"), "added": ("wrote", "read"), "rea
 
 
 class Owners:
-    """Of the elements of one tensor, in units that divide its elements' sizes.
+    """Of the elements of one tensor, in units of bytes of which every touch has whole ones.
 
     ``listed`` are the touches that will come, each with the number of who makes it.
     """
 
     def __init__(self, buffer: Buffer, listed: Sequence[tuple[Touch, int]]) -> None:
         self.buffer, self.listed = buffer, listed
-        self.unit = min([buffer.dtype.itemsize, *(t.view.dtype.itemsize for t, _ in listed)])
         shape = buffer.physical_shape
-        self.row = (prod(shape[1:]) if buffer.on_chip else prod(shape)) * buffer.dtype.itemsize // self.unit
+        row = (prod(shape[1:]) if buffer.on_chip else prod(shape)) * buffer.dtype.itemsize
+        if all(is_pattern(t) for t, _ in listed):
+            parts = [in_bytes(t, row) for t, _ in listed]
+            self.unit = gcd(row, *(n for at, (*dims, (_, run)) in parts for n in (at, run, *(s for s, _ in dims))))
+        else:
+            self.unit = min([buffer.dtype.itemsize, *(t.view.dtype.itemsize for t, _ in listed)])
+        self.row = row // self.unit
         self.size = self.row * (shape[0] if buffer.on_chip else 1)
-        self.by = np.array([number for _, number in listed])
-        self.maps: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self.by = np.array([-1, *(number for _, number in listed)])
+        # By which touch each element was written (read, added to) first, and, where there is one, first by another than
+        # that: places in the list, counted from 1, or 0.
+        self.first: dict[str, np.ndarray] = {}
+        self.second: dict[str, np.ndarray] = {}
 
-    def of(self, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """By which touch each element was written (read, added to) first, and first by another than that: or -1."""
-        if kind not in self.maps:
-            self.maps[kind] = np.full(self.size, -1, np.int32), np.full(self.size, -1, np.int32)
-        return self.maps[kind]
+    def of(self, kind: str, maps: dict[str, np.ndarray]) -> np.ndarray:
+        """The owners, which take memory where there are some."""
+        if kind not in maps:
+            maps[kind] = np.zeros(self.size, np.int32)
+        return maps[kind]
 
     def touch(self, place: int) -> tuple[int, int] | None:
         """Note the touch at that place of the list.
@@ -52,26 +60,26 @@ class Owners:
         Returns an element that another has touched before, where one of both writes and they do not both add, with the
         place of that touch.
         """
-        touch, by = self.listed[place]
+        (touch, by), own = self.listed[place], place + 1
         kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
         for elements in self.places(touch):
             for other in AGAINST[kind]:
-                for owners in self.maps.get(other, ()):
+                for owners in (maps[other] for maps in (self.first, self.second) if other in maps):
                     held = elements.read(owners)
-                    found = held >= 0
-                    if found.any() and (found := found & (self.by[held] != by)).any():
+                    if held.any() and (found := (held > 0) & (self.by[held] != by)).any():
                         at = int(np.argmax(found.reshape(-1)))
-                        return elements.element(at), int(held.reshape(-1)[at])
-            first, second = self.of(kind)
+                        return elements.element(at), int(held.reshape(-1)[at]) - 1
+            first = self.of(kind, self.first)
             held = elements.read(first)
-            if not (held >= 0).any():
-                elements.write(first, place)
+            if not held.any():
+                elements.write(first, own)
                 continue
-            new, others = held < 0, (held >= 0) & (self.by[held] != by)
-            elements.write(first, np.where(new, place, held))
+            new, others = held == 0, (held > 0) & (self.by[held] != by)
+            elements.write(first, np.where(new, own, held))
             if others.any():
+                second = self.of(kind, self.second)
                 held = elements.read(second)
-                elements.write(second, np.where(others & (held < 0), place, held))
+                elements.write(second, np.where(others & (held == 0), own, held))
         return None
 
     def places(self, touch: Touch) -> Iterator["Strided | Chosen"]:
@@ -79,23 +87,13 @@ class Owners:
         if touch.elements is not None:
             yield self.spread(touch.elements, touch)
             return
-        plain = touch.restriction is None and not touch.conditions
-        roots = [*touch.view.partition.symbols, *touch.view.free.symbols]
-        if plain and all(s.formula is None for s in roots):
-            yield self.pattern(touch)
+        if is_pattern(touch):
+            start, dims = in_bytes(touch, self.row * self.unit)
+            unit = self.unit
+            yield Strided(start // unit, [*((step // unit, n) for step, n in dims[:-1]), (1, dims[-1][1] // unit)])
             return
         for terms in alternatives(touch):
             yield self.chosen(touch, terms)
-
-    def pattern(self, touch: Touch) -> "Strided":
-        view, scale = touch.view, touch.view.dtype.itemsize // self.unit
-        start = view.partition.const * self.row + view.free.const * scale
-        dims = [(d.partition * self.row + d.free * scale, d.count) for d in view.dims]
-        for symbol in dict.fromkeys([*view.partition.symbols, *view.free.symbols]):
-            step = (view.partition.symbols.get(symbol, 0) * self.row + view.free.symbols.get(symbol, 0) * scale)
-            start += step * symbol.first
-            dims.append((step * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
-        return Strided(start, [*dims, (1, scale)])
 
     def chosen(self, touch: Touch, terms: Sequence[tuple[Index, bool]]) -> "Chosen":
         """The elements of a touch under conditions, by trying every point."""
@@ -142,6 +140,27 @@ class Owners:
         if not self.buffer.on_chip:
             return 0, at * self.unit
         return at // self.row, at % self.row * self.unit
+
+
+def is_pattern(touch: Touch) -> bool:
+    """Whether a touch has all elements of its view, at places that are linear in the symbols."""
+    return touch.elements is None and touch.restriction is None and not touch.conditions and all(
+        s.formula is None for i in (touch.view.partition, touch.view.free) for s in i.symbols)
+
+
+def in_bytes(touch: Touch, row: int) -> tuple[int, list[tuple[int, int]]]:
+    """The start of a pattern and its (step, count) pairs, of which the last is a run of bytes."""
+    view, size = touch.view, touch.view.dtype.itemsize
+    start = view.partition.const * row + view.free.const * size
+    dims = [(d.partition * row + d.free * size, d.count) for d in view.dims]
+    for symbol in dict.fromkeys([*view.partition.symbols, *view.free.symbols]):
+        step = view.partition.symbols.get(symbol, 0) * row + view.free.symbols.get(symbol, 0) * size
+        start += step * symbol.first
+        dims.append((step * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
+    run, dims = size, [(step, n) for step, n in dims if n > 1 and step]
+    while dims and dims[-1][0] == run:
+        run *= dims.pop()[1]
+    return start, [*dims, (1, run)]
 
 
 class TooMany(Exception):

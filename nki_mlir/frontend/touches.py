@@ -6,7 +6,7 @@ Both builders note it while the kernel's Python runs; ``races`` decides afterwar
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,8 @@ class Touches:
             return
         at: Location | None = None
         targets: list[View] = []
-        for (kind, _), view in zip(op.operands(), views):
+        operands = op.operands()
+        for (kind, _), view in zip(operands, views):
             buffer = view.buffer
             made: Turn | None = buffer.turn
             shared = self.several and buffer.role != "local"
@@ -151,9 +152,9 @@ class Touches:
             if at is None:
                 at, held = self.place(5), tuple([s.holds for s in scopes if s.holds is not None])
                 sure = not any([s.may_skip for s in scopes])
-                targets = [v for (k, _), v in zip(op.operands(), views) if k.writes]
+                targets = [v for (k, _), v in zip(operands, views) if k.writes]
                 adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
-            touch = replace(self.of(op, kind, view, symbols, adds, sure, targets, held, at), value=value)
+            touch = self.of(op, kind, view, symbols, adds, sure, targets, held, at, value)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
             around = turn
@@ -165,7 +166,7 @@ class Touches:
                 around = around.outside
 
     def of(self, op: Op, kind: TileField, view: View, symbols: Sequence[Symbol], adds: bool, sure: bool,
-           targets: Sequence[View], conditions: tuple[Mask, ...], at: Location) -> Touch:
+           targets: Sequence[View], conditions: tuple[Mask, ...], at: Location, value: int | None) -> Touch:
         """The touch of one operand; ``adds``: the operation combines with what its destinations hold, ``sure``: it
         runs."""
         fixed, restriction, elements = kind.name != op.addressed_by_data, None, None
@@ -181,7 +182,8 @@ class Touches:
         if not fixed and self.meant is not None and restriction is None:
             elements = self.meant(op)
         exact = sure and (fixed or elements is not None)
-        return Touch(view, kind.writes, adds, exact, counted, restriction, conditions, self.turn, at, epoch, elements)
+        return Touch(view, kind.writes, adds, exact, counted, restriction, conditions, self.turn, at, epoch, elements,
+                     value)
 
     def met(self, op: Op) -> bool:
         """Whether programs meet at an operation: what comes behind it comes after what they did before it."""

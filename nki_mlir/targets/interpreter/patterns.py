@@ -28,7 +28,7 @@ class Pattern:
 
     def __init__(self, tile: Tile, dims: Sequence[tuple[int, int]] | None = None) -> None:
         self.tile = tile
-        self.dtype = tile.dtype.numpy
+        self.dtype, self.itemsize = tile.dtype.numpy, tile.dtype.itemsize
         self.row = tile.row
         self.dims = tuple(dims if dims is not None else tile.access.dims)
         self.on_chip = tile.on_chip
@@ -51,7 +51,7 @@ class Pattern:
             self.outside("1 (free)" if self.on_chip else "0 (flat)", free + self.low, free + self.high, self.row)
         if partition < 0 or partition + self.lanes >= self.partitions:
             self.outside(0, partition, partition + self.lanes, self.partitions)
-        offset = (partition * self.row + free) * self.tile.dtype.itemsize
+        offset = (partition * self.row + free) * self.itemsize
         return np.ndarray(self.shape, self.dtype, array, offset, self.strides)
 
     def at(self, array: np.ndarray, values: Sequence[int]) -> np.ndarray:

@@ -7,6 +7,7 @@ their operations through ``Uses``. A read of what nothing has written is a warni
 
 import warnings
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,9 @@ class UnwrittenRead(UserWarning):
 class Tracked(np.ndarray):
     """An array that knows its written bytes. Views of it are plain ones in this respect."""
 
-    written: np.ndarray                 # a truth value for each byte
-    left: int = 0                       # 0: all has been written; else some may not have been
+    written: np.ndarray                 # a truth value for each unit
+    unit: int                           # bytes
+    left: int = 0                       # 0: all has been written; else some units may not have been
     label: str = ""
     reported: bool = False
 
@@ -39,15 +41,22 @@ class Tracked(np.ndarray):
         """How many elements have not been written, and the place of the first; None where all have been."""
         if not self.left:
             return None
-        whole = self.written.reshape(-1, self.itemsize).all(1)
+        whole = self.written if self.unit == self.itemsize else self.written.reshape(
+            -1, self.itemsize // self.unit).all(1)
         missing = np.flatnonzero(~whole)
         return (len(missing), self.place(int(missing[0]))) if len(missing) else None
 
     def place(self, element: int) -> list[int]:
         return [int(k) for k in np.unravel_index(element, self.shape)]
 
+    def refine(self, unit: int) -> None:
+        """Have units of which as many bytes are whole ones."""
+        times = self.unit // gcd(self.unit, unit)
+        if times > 1:
+            self.written, self.unit, self.left = np.repeat(self.written, times), self.unit // times, self.left * times
+
     def mark(self, part: Any) -> None:
-        """Bytes have been written: ``part`` is a view of the flags, or the places of bytes."""
+        """Units have been written: ``part`` is a view of the flags, or the places of units."""
         if part.dtype == np.bool_:
             part[...] = True
         else:
@@ -60,7 +69,8 @@ class Tracked(np.ndarray):
 def tracked(array: np.ndarray, label: str) -> Tracked:
     """The array as memory that nothing has written yet."""
     made = array.view(Tracked)
-    made.written, made.left, made.label = np.zeros(array.nbytes, np.bool_), array.nbytes, label
+    made.written, made.left, made.label = np.zeros(array.size, np.bool_), array.size, label
+    made.unit = array.itemsize
     return made
 
 
@@ -75,6 +85,7 @@ class Uses:
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
         self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
         self.run: Runner | None = None
+        self.whole: dict[tuple[int, int], Pattern] = {}     # of the flags of operands, by unit, without a mask
 
     def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Location | None) -> None:
         """``act`` runs the operation on the arrays, those of its operands."""
@@ -85,22 +96,31 @@ class Uses:
         if self.tries:
             self.perform_tried(act, arrays, values, open_, at)
             return
-        iteration = self.op.iteration() if self.op.mask else None
-        box = self.active(iteration, values) if iteration is not None else None
-        if iteration is not None and box is None:
-            act()
-            return
-        parts = {k: part(self.operands[k][1], self.axes(iteration, k), box, values) for k in open_}
+        for k in open_:
+            arrays[k].refine(self.operands[k][1].dtype.itemsize)        # type: ignore[attr-defined]
+        flags: Callable[[int], np.ndarray] = lambda k: self.flags(k, arrays[k], values)
+        if self.op.mask:
+            iteration = self.op.iteration()
+            box = self.active(iteration, values)
+            if box is None:
+                act()
+                return
+            axes = {k: iteration.axes[self.operands[k][0].name] for k in open_}
+            flags = lambda k: part(self.operands[k][1], axes[k], box, values)(arrays[k])
         for k in open_:
             if k in self.reads:
-                self.check(arrays[k], parts[k](arrays[k]), at)
+                self.check(arrays[k], flags(k), at)
         act()
         for k in open_:
             if k in self.writes:
-                arrays[k].mark(parts[k](arrays[k]))                     # type: ignore[attr-defined]
+                arrays[k].mark(flags(k))                                # type: ignore[attr-defined]
 
-    def axes(self, iteration: Any, k: int) -> tuple[int, ...]:
-        return iteration.axes[self.operands[k][0].name] if iteration is not None else ()
+    def flags(self, k: int, array: Any, values: Values) -> np.ndarray:
+        """The flags of an operand."""
+        pattern = self.whole.get((k, array.unit))
+        if pattern is None:
+            pattern = self.whole[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
+        return pattern.at(array.written, values)
 
     def active(self, iteration: Any, values: Values) -> Any:
         """The elements that the mask leaves: starts and counts of their box, and which of them; None: there is none."""
@@ -116,19 +136,21 @@ class Uses:
         if array.reported or flags.all():
             return
         if part.dtype == np.bool_:
-            # Places of bytes by the addresses of their flags.
+            # Places of units by the addresses of their flags.
             base = array.written.__array_interface__["data"][0]
             start = part.__array_interface__["data"][0] - base
             first = np.argwhere(~flags)[0]
-            byte = start + int(np.dot(first, part.strides))
+            place = start + int(np.dot(first, part.strides))
         else:
-            byte = int(part.reshape(-1)[np.flatnonzero(~flags.reshape(-1))[0]])
-        report(array, byte // array.itemsize, at)
+            place = int(part.reshape(-1)[np.flatnonzero(~flags.reshape(-1))[0]])
+        report(array, place * array.unit // array.itemsize, at)
 
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
                       at: Location | None) -> None:
         """Find out by running the operation twice on other memory what it reads and writes."""
+        for k in open_:
+            arrays[k].refine(1)                                         # type: ignore[attr-defined]
         trials = [self.trial(arrays, values, *fills) for fills in TRIALS]
         act()
         if None in trials:
@@ -172,31 +194,31 @@ class Uses:
 
 
 def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:
-    """The flags of a tile's bytes, or where a mask is no box their places, as a function of the tracked array."""
+    """The flags of a tile under a mask, or where that is no box the places of its units."""
     pattern = Pattern(tile)
-    if box is None:
-        pattern = of_bytes(pattern)
-        return lambda array: pattern.at(array.written, values)
     starts, counts, which = box
     of_dims = [(starts[a], counts[a]) if extent > 1 else (0, 1) for a, extent in zip(axes, pattern.shape)]
     if which is None:
-        inner = of_bytes(Pattern(tile, [(step, n) for (step, _), (_, n) in zip(pattern.dims, of_dims)]))
+        inner = Pattern(tile, [(step, n) for (step, _), (_, n) in zip(pattern.dims, of_dims)])
         moved = sum(start * step for (start, _), (step, _) in zip(of_dims, pattern.dims))
-        return lambda array: inner.view(array.written, 0, pattern.free(values) + moved)
+        return lambda array: of_flags(inner, array.unit).view(array.written, 0, pattern.free(values) + moved)
     found = np.argwhere(which).T
     positions = np.stack([found[a] + starts[a] if extent > 1 else np.zeros_like(found[0])
                           for a, extent in zip(axes, pattern.shape)])
 
     def places(array: Any) -> np.ndarray:
-        elements = np.unique(pattern.elements(array, values, positions))
-        return (elements[:, None] * tile.dtype.itemsize + np.arange(tile.dtype.itemsize)).reshape(-1)
+        elements, units = np.unique(pattern.elements(array, values, positions)), tile.dtype.itemsize // array.unit
+        return (elements[:, None] * units + np.arange(units)).reshape(-1)
     return places
 
 
-def of_bytes(pattern: Pattern) -> Pattern:
-    """The pattern on flags, one for each byte of the array."""
-    pattern.shape, pattern.strides = (*pattern.shape, pattern.dtype.itemsize), (*pattern.strides, 1)
-    pattern.dtype = np.dtype(np.bool_)
+def of_flags(pattern: Pattern, unit: int) -> Pattern:
+    """The pattern changed to one on flags, one for each unit of the array."""
+    units = pattern.itemsize // unit
+    pattern.strides = tuple(s // unit for s in pattern.strides)
+    if units > 1:
+        pattern.shape, pattern.strides = (*pattern.shape, units), (*pattern.strides, 1)
+    pattern.dtype, pattern.itemsize = np.dtype(np.bool_), units
     return pattern
 
 
