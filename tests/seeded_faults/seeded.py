@@ -57,6 +57,8 @@ def hunt(fault: Fault, seconds: float) -> Hunt:
         seeded(fault, Path(name))
         done = subprocess.run([sys.executable, "-B", "-m", "tests.seeded_faults.hunt", fault.generation, str(seconds)], cwd=name,
                               capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""}, check=False)
+    if done.returncode and "/tests/oracle/" in done.stderr:
+        raise SystemExit(f"the evaluator itself ended with an error, which finds no fault:\n{done.stderr[-2000:]}")
     programs, _, found = (done.stdout.strip() or f"0 {done.stderr[-400:]}").partition(" ")
     return Hunt(fault, found.splitlines()[0] if found else "", int(programs), time.monotonic() - started)
 
