@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
 TIERS = (("alone", "bindings", "diagnostics", "environment", "files"), ("machine", "scalar"), ("dialects",),
-         ("transforms", "conversion"), ("targets",), ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli"))
+         ("analysis", "passes"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
+         ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours

@@ -12,12 +12,12 @@ import pytest
 
 from nki_mlir.alone import ALONE, alone, made_alone
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.custom_call import read_record
 from nki_mlir.dialects.mlir_ops import new_context, shared_context
 from nki_mlir.frameworks.registry import PlainResults, program_of, record_of
+from nki_mlir.graph.custom_call import read_record
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.transforms.passes import run_passes
-from nki_mlir.transforms.pipelines import passes_to
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
 
 from .threads_workload import KINDS
 

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from nki_mlir.transforms.passes import pass_named, run_passes
-from nki_mlir.transforms.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
 
 
 def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:

@@ -141,8 +141,8 @@ def process(module: Any, options: argparse.Namespace) -> str | bytes:
     from nki_mlir.bindings import ir
     from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa
     from nki_mlir.cli.runnable import set_target
-    from nki_mlir.transforms.passes import pass_named, run_passes
-    from nki_mlir.transforms.pipelines import passes_to
+    from nki_mlir.passes.pass_manager import pass_named, run_passes
+    from nki_mlir.passes.pipelines import passes_to
     with module.context, ir.Location.unknown():
         if options.target:
             set_target(module, options.target)

@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from nki_mlir.passes import packages
+
 OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
-PACKAGE = Path(__file__).parent.parent
 
 
 class PassSummary(NamedTuple):
@@ -19,8 +20,7 @@ class PassSummary(NamedTuple):
 
 def pass_summaries() -> list[PassSummary]:
     """All passes, in alphabetical order."""
-    files = [file for folder in ("transforms", "conversion") for file in (PACKAGE / folder).glob("*.py")]
-    return sorted(found for file in files if (found := summary(file)) is not None)
+    return sorted(found for _, file in packages.files() if (found := summary(file)) is not None)
 
 
 def summary(file: Path) -> PassSummary | None:

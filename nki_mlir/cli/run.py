@@ -125,8 +125,8 @@ def verify_each(one: Any, tolerance: float) -> int:
     """Interpret the module before and after every pass on the same inputs; name the first pass that changes a value."""
     from nki_mlir.bindings import ir
     from nki_mlir.cli.runnable import run_module
-    from nki_mlir.transforms.passes import run_passes
-    from nki_mlir.transforms.pipelines import passes_to
+    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pipelines import passes_to
     given, inputs = one.module()
     reference = run_module(given, inputs, "interpreter")
     with given.context, ir.Location.unknown():

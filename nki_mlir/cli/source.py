@@ -96,9 +96,9 @@ def read_module(text: str, name: str) -> Any:
     """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
     from nki_mlir.dialects.isa.ops import load_isa
     from nki_mlir.dialects.mlir_ops import new_context
-    from nki_mlir.transforms.safety import check_safe
+    from nki_mlir.passes.safety import check_safe
     if is_graph_text(text):
-        from nki_mlir.conversion.graph.upstream import graph_context
+        from nki_mlir.graph.upstream import graph_context
         context = graph_context()
     else:
         context = new_context()

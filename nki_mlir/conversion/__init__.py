@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes from one level to another, one file a conversion, and what several of them are made of."""
+"""Passes from one level to another, one file a conversion."""

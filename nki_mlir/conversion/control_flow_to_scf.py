@@ -10,8 +10,8 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.graph.upstream import operations_of
-from nki_mlir.transforms.passes import Pass
+from nki_mlir.graph.upstream import operations_of
+from nki_mlir.passes.pass_manager import Pass
 
 
 class ControlFlowToScf(Pass, name="control-flow-to-scf"):

@@ -19,15 +19,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from nki_mlir.analysis.dead_code import PURE, erase_dead_code
+from nki_mlir.analysis.index_values import SymbolValues
+from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.selection.emitter import Emitter
-from nki_mlir.conversion.selection.expressions import Constant, Convert
-from nki_mlir.conversion.selection.folds import fold_of, is_fold
-from nki_mlir.conversion.selection.instructions import MaskedInstruction
-from nki_mlir.conversion.selection.nest import Nest, Operand
-from nki_mlir.conversion.selection.reader import NestReader
-from nki_mlir.conversion.selection.selector import Selector, is_copy
-from nki_mlir.conversion.structured import StructuredBuilder
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
@@ -37,12 +32,17 @@ from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.places import place_of
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.transforms.dead_code import PURE, erase_dead_code
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.mask_boxes import box_of
-from nki_mlir.transforms.passes import Pass
-from nki_mlir.transforms.symbol_values import SymbolValues
+from nki_mlir.selection.emitter import Emitter
+from nki_mlir.selection.folds import fold_of, is_fold
+from nki_mlir.selection.instructions import MaskedInstruction
+from nki_mlir.selection.selector import Selector, is_copy
+from nki_mlir.waist.builder import StructuredBuilder
+from nki_mlir.waist.expressions import Constant, Convert
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.reader import NestReader
 
 BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
 

@@ -15,9 +15,9 @@ stream this pass does not run.
 
 from typing import Any
 
-from nki_mlir.conversion.structured import lower_operations
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.passes import Pass
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.waist.builder import lower_operations
 
 
 class NisaToLinalg(Pass, name="nisa-to-linalg", reads=Level.WAIST, writes=Level.WAIST):

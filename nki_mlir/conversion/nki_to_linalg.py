@@ -16,9 +16,9 @@ after:   %at = affine.apply affine_map<()[s0] -> (s0 * 64)>()[%i]
 
 from typing import Any
 
-from nki_mlir.conversion.structured import lower_operations
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.passes import Pass
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.waist.builder import lower_operations
 
 
 class NkiToLinalg(Pass, name="nki-to-linalg", reads=Level.NKI, writes=Level.WAIST):

@@ -17,18 +17,19 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
-from nki_mlir.conversion.graph.carried import keep_in_buffers
-from nki_mlir.conversion.graph.counted import rewrite_counted_loops
-from nki_mlir.conversion.graph.functions import (
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.graph.carried import keep_in_buffers
+from nki_mlir.graph.counted import rewrite_counted_loops
+from nki_mlir.graph.functions import (
     copies_as_structured,
     insert_kernels,
     restore_signs,
     results_as_arguments,
 )
-from nki_mlir.conversion.graph.numbers import count
-from nki_mlir.conversion.graph.rewrites import rewrite_concatenations, rewrite_extremes
-from nki_mlir.conversion.graph.saturation import saturate_conversions
-from nki_mlir.conversion.graph.upstream import (
+from nki_mlir.graph.numbers import count
+from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_extremes
+from nki_mlir.graph.saturation import saturate_conversions
+from nki_mlir.graph.upstream import (
     SIGNLESS,
     TO_LINALG,
     TO_STABLEHLO,
@@ -40,10 +41,9 @@ from nki_mlir.conversion.graph.upstream import (
     run_pipeline,
     to_buffers,
 )
-from nki_mlir.conversion.graph.views import flatten_views, in_hbm, put_in_hbm
-from nki_mlir.conversion.link_kernels import link
-from nki_mlir.diagnostics import Unsupported
-from nki_mlir.transforms.passes import Pass, pass_named, run_passes
+from nki_mlir.graph.views import flatten_views, in_hbm, put_in_hbm
+from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
+from nki_mlir.transforms.link_kernels import link
 
 LOWER = ("split-masked-loops", "nki-to-linalg")
 

@@ -20,21 +20,21 @@ by the operations that follow; what nobody reads is not stored.
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.fuse_tiles import fuse_function
-from nki_mlir.conversion.graph.effects import effects_of, has_uses, memory_of
-from nki_mlir.conversion.graph.kept import drop_unread
-from nki_mlir.conversion.graph.loads import load_on_chip
-from nki_mlir.conversion.graph.nests import in_hbm, read_nest
-from nki_mlir.conversion.graph.placement import Placement
-from nki_mlir.conversion.graph.upstream import operations_of
-from nki_mlir.conversion.selection.expressions import Constant
-from nki_mlir.conversion.selection.nest import Nest
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.places import place_of
+from nki_mlir.graph.effects import effects_of, has_uses, memory_of
+from nki_mlir.graph.kept import drop_unread
+from nki_mlir.graph.loads import load_on_chip
+from nki_mlir.graph.nests import in_hbm, read_nest
+from nki_mlir.graph.placement import Placement
+from nki_mlir.graph.upstream import operations_of
 from nki_mlir.machine import machine_named
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.passes import Pass
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.transforms.fuse_tiles import fuse_function
+from nki_mlir.waist.expressions import Constant
+from nki_mlir.waist.nest import Nest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.conversion.custom_call import OPERATOR_TARGET, CallForm, KernelRecord, Slot
 from nki_mlir.customop import kernel_binding
 from nki_mlir.customop.abi import ABI, CODES, DTYPES
 from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
@@ -26,6 +25,7 @@ from nki_mlir.customop.operator import Buffer, Operator
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
+from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, KernelRecord, Slot
 from nki_mlir.language.kernel import Kernel, describe_array
 from nki_mlir.scalar.dtypes import BY_NAME, dtype_of
 

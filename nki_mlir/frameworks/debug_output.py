@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.files import write_file
+from nki_mlir.graph.custom_call import KernelRecord
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -105,9 +105,9 @@ def write_exported(name: str, text: str) -> None:
 def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
     from nki_mlir.bindings import ir
-    from nki_mlir.conversion.custom_call import TARGETS
-    from nki_mlir.conversion.graph.upstream import graph_context
-    from nki_mlir.conversion.link_kernels import config_of
+    from nki_mlir.graph.custom_call import TARGETS
+    from nki_mlir.graph.upstream import graph_context
+    from nki_mlir.transforms.link_kernels import config_of
     context = graph_context()
 
     def visit(op: Any) -> Any:

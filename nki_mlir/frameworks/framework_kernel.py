@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.conversion.custom_call import KernelRecord, read_record
 from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import BadArgument, signature_of
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
 from nki_mlir.language.specialization import Specialization

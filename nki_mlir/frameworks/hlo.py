@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nki_mlir.conversion.custom_call import TARGET, BadConfig, KernelRecord
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.xla_handler import DATA_TYPE
+from nki_mlir.graph.custom_call import TARGET, BadConfig, KernelRecord
 
 TUPLE = 13                                  # of PrimitiveType
 STATUS_RETURNING = 2                        # of CustomCallApiVersion

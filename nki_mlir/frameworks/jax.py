@@ -11,12 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from nki_mlir.conversion.custom_call import TARGETS
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.graph.custom_call import TARGETS
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.results import assemble

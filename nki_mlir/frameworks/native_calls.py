@@ -14,9 +14,10 @@ import numpy as np
 
 from nki_mlir.bindings import ir, load
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
-from nki_mlir.conversion.graph.saturation import saturate_conversions
-from nki_mlir.conversion.graph.sequential import rewrite_sequential
-from nki_mlir.conversion.graph.upstream import (
+from nki_mlir.frameworks.registry import Callee, callee_from
+from nki_mlir.graph.saturation import saturate_conversions
+from nki_mlir.graph.sequential import rewrite_sequential
+from nki_mlir.graph.upstream import (
     BUFFERS,
     SIGNLESS,
     TO_LINALG,
@@ -28,9 +29,8 @@ from nki_mlir.conversion.graph.upstream import (
     run_pipeline,
     to_buffers,
 )
-from nki_mlir.conversion.link_kernels import Linked, link
-from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.language.kernel import default_executor
+from nki_mlir.transforms.link_kernels import Linked, link
 
 TO_BUFFERS = f"builtin.module({BUFFERS}canonicalize)"
 OUT_PARAMETERS = (

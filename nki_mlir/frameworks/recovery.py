@@ -15,14 +15,14 @@ import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.custom_call import TARGET, KernelRecord
-from nki_mlir.conversion.graph.upstream import BadModule, graph_context
-from nki_mlir.conversion.link_kernels import config_of
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
 from nki_mlir.frameworks.on_arrays import BadArguments, run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee, callee_from
+from nki_mlir.graph.custom_call import TARGET, KernelRecord
+from nki_mlir.graph.upstream import BadModule, graph_context
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.language.results import assemble
+from nki_mlir.transforms.link_kernels import config_of
 
 BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a portable artifact
 

@@ -12,18 +12,18 @@ import numpy as np
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.fuse_graph import FuseGraph
-from nki_mlir.conversion.graph.upstream import BadModule, first_operation, graph_context, public_function
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.native_calls import NativeCalls
 from nki_mlir.frameworks.on_arrays import BadArguments
 from nki_mlir.frontend.capture import Captured, Variant
+from nki_mlir.graph.upstream import BadModule, first_operation, graph_context, public_function
 from nki_mlir.language.kernel import default_executor
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
+from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
-from nki_mlir.transforms.passes import run_passes
-from nki_mlir.transforms.pipelines import passes_to
-from nki_mlir.transforms.safety import check_safe
+from nki_mlir.transforms.fuse_graph import FuseGraph
 
 
 class LinkedProgram:
@@ -74,7 +74,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[Any]) -> list[np.nd
 
 def simulated(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module as one program of instruction streams, on the simulator."""
-    from nki_mlir.targets.neuron.emission import emit_module
+    from nki_mlir.targets.neuron.codegen.emission import emit_module
     from nki_mlir.targets.neuron.simulator import simulate
     run_passes(module, passes_to("nisa", module))
     program = emit_module(module)

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from nki_mlir.conversion.custom_call import KernelRecord
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
+from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar import dtypes
 

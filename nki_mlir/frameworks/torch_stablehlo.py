@@ -20,14 +20,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir, load
-from nki_mlir.conversion.custom_call import KernelRecord
-from nki_mlir.conversion.graph.upstream import public_function
-from nki_mlir.conversion.link_kernels import tensor_type
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
 from nki_mlir.frameworks.torch_operator import callee_named, operands_of, results_of
+from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.graph.upstream import public_function
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.transforms.link_kernels import tensor_type
 
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
 TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=},"

@@ -43,9 +43,9 @@ class BenchmarkResult:
 @alone
 def estimate_module(captured: Any) -> Any:
     """The estimate of a program's module, lowered to instructions."""
+    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets.neuron.estimate import estimate
-    from nki_mlir.transforms.passes import run_passes
-    from nki_mlir.transforms.pipelines import passes_to
     with captured.context, ir.Location.unknown():
         module = ir.Module.parse(str(captured))
         run_passes(module, passes_to("nisa", module))

@@ -70,7 +70,7 @@ class Specialization:
         """What the programs do to each shared buffer; nothing where they are small."""
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
             return []
-        from nki_mlir.conversion.custom_call import effects_of
+        from nki_mlir.graph.custom_call import effects_of
         found = effects_of(self.modules)
         return [found["shared", n] for n in range(len(self.shared))]
 

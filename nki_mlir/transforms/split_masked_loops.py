@@ -16,6 +16,10 @@ keeps is an error.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
+from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
+from nki_mlir.analysis.loop_cuts import Condition, parts_of
+from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import Linear, Mask
@@ -27,12 +31,8 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.reach import starts_legally
 from nki_mlir.machine import machine_named
-from nki_mlir.transforms.dead_code import ancestor_in, erase_dead_code, fold_constants
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.loop_parts import Condition, parts_of
-from nki_mlir.transforms.mask_boxes import Box, box_of, extremes, lawful, resolved
-from nki_mlir.transforms.passes import Pass
-from nki_mlir.transforms.symbol_values import SymbolValues, constant_of, roots, span_of, truth_of
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
 
 
 class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):

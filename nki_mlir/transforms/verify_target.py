@@ -15,8 +15,8 @@ from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.machine import Machine, machine_named
-from nki_mlir.transforms.levels import Level
-from nki_mlir.transforms.passes import Pass
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
 
 
 class SeveralLibraries(KernelError):

@@ -11,11 +11,11 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context, write_op
 from nki_mlir.dialects.op import Op
+from nki_mlir.passes.levels import Level, check_level
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.module import compile_function
-from nki_mlir.transforms.levels import Level, check_level
-from nki_mlir.transforms.passes import pass_named, run_passes
 
 
 def buffers_of(op: Op) -> list[np.ndarray]:

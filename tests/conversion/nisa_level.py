@@ -11,7 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.transforms.passes import pass_named, run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 
 from ..transforms.masked_kernels import capture
 

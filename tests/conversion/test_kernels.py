@@ -12,10 +12,10 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.passes.levels import Level, check_level
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.targets.interpreter import load
 from nki_mlir.targets.interpreter.module import compile_function, run_grid
-from nki_mlir.transforms.levels import Level, check_level
-from nki_mlir.transforms.passes import pass_named, run_passes
 
 KERNELS = []
 

@@ -8,7 +8,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.transforms.passes import pass_named, run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 
 from ..transforms.masked_kernels import CASES, capture
 from .nisa_level import BF16, check, floats, instructions, integers, lower, names

@@ -8,7 +8,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import read_op, shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.transforms.passes import pass_named, run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 
 from .nisa_level import BF16, check, floats, instructions, make
 

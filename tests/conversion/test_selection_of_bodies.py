@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, shared_context
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.targets.interpreter.module import compile_function
-from nki_mlir.transforms.passes import pass_named, run_passes
 
 P, F = 6, 10
 DATA = np.random.default_rng(3)

@@ -175,14 +175,14 @@ def test_torch__operator_and_kernel_are_one_program(giou, build):
 @pytest.mark.jax
 def test_stream__has_the_call_with_its_cost(giou, program):
     from nki_mlir.bindings import ir
-    from nki_mlir.conversion.graph.upstream import graph_context
     from nki_mlir.frameworks.stablehlo import read_graph
+    from nki_mlir.graph.upstream import graph_context
     from nki_mlir.machine import Engine, machine_named
-    from nki_mlir.targets.neuron.assembly import print_program
-    from nki_mlir.targets.neuron.emission import emit_module
+    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pipelines import passes_to
+    from nki_mlir.targets.neuron.codegen.emission import emit_module
     from nki_mlir.targets.neuron.estimate import estimate
-    from nki_mlir.transforms.passes import run_passes
-    from nki_mlir.transforms.pipelines import passes_to
+    from nki_mlir.targets.neuron.format.assembly import print_program
     with graph_context(), ir.Location.unknown():
         module = read_graph(program.lower(BOXES, OTHERS).as_text())
         run_passes(module, passes_to("nisa", module))

@@ -54,9 +54,9 @@ def test_operator_alone__returns_its_tensor(giou):
 
 
 def program_of(kernel, *arrays):
+    from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.scalar.dtypes import dtype_of
-    from nki_mlir.targets.neuron.emission import emit_variants
-    from nki_mlir.transforms.pipelines import passes_to
+    from nki_mlir.targets.neuron.codegen.emission import emit_variants
     bound = kernel.bind(arrays, {}, lambda a: isinstance(a, np.ndarray), lambda a: (a.shape, dtype_of(a.dtype)))
     spec = kernel.specialize(bound)
     variants = {}
@@ -68,7 +68,7 @@ def program_of(kernel, *arrays):
 
 
 def test_stream__has_the_call_between_transfers(giou, scaled):
-    from nki_mlir.targets.neuron.assembly import print_program
+    from nki_mlir.targets.neuron.format.assembly import print_program
     text = print_program(program_of(scaled, BOXES, BOXES))
     call, = (line for line in text.split("\n") if "GPSIMD_CALL" in line)
     assert call.startswith("pool ") and "dst=fp32@" in call and "source1=fp32@second[4,1]" not in call
@@ -92,9 +92,9 @@ def test_cost__is_the_operators(giou, scaled):
 
 
 def test_text_and_binary__come_back(giou, scaled, monkeypatch):
-    from nki_mlir.targets.neuron.assembly import print_program
-    from nki_mlir.targets.neuron.container import decode_program, encode_program
-    from nki_mlir.targets.neuron.parser import parse_program
+    from nki_mlir.targets.neuron.format.assembly import print_program
+    from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+    from nki_mlir.targets.neuron.format.parser import parse_program
     from nki_mlir.targets.neuron.simulator import simulate
     text = print_program(program_of(scaled, BOXES, BOXES))
     assert print_program(parse_program(text)) == text

@@ -7,15 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from nki_mlir.conversion.custom_call import BadConfig, read_record
 from nki_mlir.frameworks.registry import PlainResults, callee_from, record_of
+from nki_mlir.graph.custom_call import BadConfig, read_record
 from nki_mlir.language.current import collectives
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.kernel import describe_array, is_array, unwrap
-from nki_mlir.transforms.levels import IllegalAtLevel
-from nki_mlir.transforms.safety import UnsafeInput
+from nki_mlir.passes.levels import IllegalAtLevel
+from nki_mlir.passes.safety import UnsafeInput
 
 from . import kernels
 

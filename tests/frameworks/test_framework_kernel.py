@@ -5,9 +5,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.conversion.custom_call import BadConfig
 from nki_mlir.frameworks.framework_kernel import CACHE, FrameworkKernel, read_config
 from nki_mlir.frameworks.registry import callee_from
+from nki_mlir.graph.custom_call import BadConfig
 from nki_mlir.language.arguments import BadArgument
 
 from . import kernels

@@ -12,8 +12,8 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
-from nki_mlir.conversion.custom_call import TARGET, read_record  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import registered_handler  # noqa: E402
+from nki_mlir.graph.custom_call import TARGET, read_record  # noqa: E402
 
 from . import kernels  # noqa: E402
 from .versions import JAX, hlo_text  # noqa: E402

@@ -11,14 +11,14 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.bindings import ir  # noqa: E402
-from nki_mlir.conversion.custom_call import BadConfig  # noqa: E402
-from nki_mlir.conversion.graph.upstream import BadModule, graph_context  # noqa: E402
-from nki_mlir.conversion.link_kernels import link  # noqa: E402
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
 from nki_mlir.frameworks.on_arrays import BadArguments  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked  # noqa: E402
-from nki_mlir.transforms.safety import UnsafeInput  # noqa: E402
+from nki_mlir.graph.custom_call import BadConfig  # noqa: E402
+from nki_mlir.graph.upstream import BadModule, graph_context  # noqa: E402
+from nki_mlir.passes.safety import UnsafeInput  # noqa: E402
+from nki_mlir.transforms.link_kernels import link  # noqa: E402
 
 from . import kernels  # noqa: E402
 

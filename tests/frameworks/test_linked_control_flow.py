@@ -13,12 +13,12 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 
 from nki_mlir.bindings import ir  # noqa: E402
-from nki_mlir.conversion.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, read_graph  # noqa: E402
-from nki_mlir.targets.neuron.emission import Emission, emit_module  # noqa: E402
+from nki_mlir.graph.upstream import graph_context  # noqa: E402
+from nki_mlir.passes.pass_manager import pass_named, run_passes  # noqa: E402
+from nki_mlir.passes.pipelines import passes_to  # noqa: E402
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_module  # noqa: E402
 from nki_mlir.targets.neuron.simulator import simulate  # noqa: E402
-from nki_mlir.transforms.passes import pass_named, run_passes  # noqa: E402
-from nki_mlir.transforms.pipelines import passes_to  # noqa: E402
 
 from . import kernels  # noqa: E402
 from .versions import JAX, enable_x64  # noqa: E402

@@ -9,12 +9,12 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.bindings import ir  # noqa: E402
-from nki_mlir.conversion.fuse_graph import FuseGraph  # noqa: E402
-from nki_mlir.conversion.fuse_tiles import FuseTiles  # noqa: E402
-from nki_mlir.conversion.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg  # noqa: E402
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, simulate_linked  # noqa: E402
+from nki_mlir.graph.upstream import graph_context  # noqa: E402
+from nki_mlir.transforms.fuse_graph import FuseGraph  # noqa: E402
+from nki_mlir.transforms.fuse_tiles import FuseTiles  # noqa: E402
 
 from ..random_graphs import kernels as random_kernels  # noqa: E402
 from . import kernels  # noqa: E402

@@ -13,12 +13,12 @@ from jax import export  # noqa: E402
 from jax.interpreters import mlir  # noqa: E402
 
 from nki_mlir.bindings import ir  # noqa: E402
-from nki_mlir.conversion.custom_call import BadConfig  # noqa: E402
-from nki_mlir.conversion.graph.upstream import BadModule, graph_context  # noqa: E402
 from nki_mlir.frameworks.hlo import fields, message, varint  # noqa: E402
 from nki_mlir.frameworks.jax import export_checks  # noqa: E402
 from nki_mlir.frameworks.on_arrays import BadArguments  # noqa: E402
 from nki_mlir.frameworks.recovery import kernels_in  # noqa: E402
+from nki_mlir.graph.custom_call import BadConfig  # noqa: E402
+from nki_mlir.graph.upstream import BadModule, graph_context  # noqa: E402
 
 from . import kernels  # noqa: E402
 from .versions import hlo_text  # noqa: E402

@@ -14,7 +14,7 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.neuron import lowered
-from nki_mlir.targets.neuron.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.simulator import simulate_cores
 
 from .running import numbers, run

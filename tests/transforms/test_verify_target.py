@@ -15,7 +15,7 @@ from nki_mlir.dialects.target_rules import (
     TooManyDims,
     TooManyElements,
 )
-from nki_mlir.transforms.passes import pass_named, run_passes
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 
 NO_MASK = "affine_set<() : (0 == 0)>"
 

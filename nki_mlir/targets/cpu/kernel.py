@@ -143,9 +143,9 @@ def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: 
 
 def at_waist(module: Any) -> Any:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
-    from nki_mlir.transforms.passes import pass_named
-    from nki_mlir.transforms.pipelines import TO_LINALG
-    from nki_mlir.transforms.safety import check_safe
+    from nki_mlir.passes.pass_manager import pass_named
+    from nki_mlir.passes.pipelines import TO_LINALG
+    from nki_mlir.passes.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
     structured = _structured_names(copy)

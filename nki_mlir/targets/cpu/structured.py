@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.conversion.structure_key import structure_key
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
@@ -16,6 +15,7 @@ from nki_mlir.dialects.places import place_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
 from nki_mlir.targets.cpu.upstream import NAMES, read_upstream
+from nki_mlir.waist.structure_key import structure_key
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 

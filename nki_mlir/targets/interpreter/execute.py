@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
+from nki_mlir.analysis.row_groups import on_group, row_groups, whole_tile
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, masked_box
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -19,8 +21,6 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
-from nki_mlir.transforms.mask_boxes import Box, in_box, lawful
-from nki_mlir.transforms.row_groups import on_group, row_groups, whole_tile
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]

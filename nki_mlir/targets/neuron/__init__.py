@@ -28,8 +28,8 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
-    from nki_mlir.targets.neuron.container import decode_program, encode_program
-    from nki_mlir.targets.neuron.emission import emit_cores
+    from nki_mlir.targets.neuron.codegen.emission import emit_cores
+    from nki_mlir.targets.neuron.format.container import decode_program, encode_program
     from nki_mlir.targets.neuron.simulator import simulate_cores
     emitted = emit_cores(lowered(captured), grid)
     programs = [with_marks(decode_program(encode_program(p)), p) for p in emitted]
@@ -51,7 +51,7 @@ def with_marks(program: Program, emitted: Program) -> Program:
 @alone
 def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
     """The program of a captured kernel, all programs of the grid one after the other."""
-    from nki_mlir.targets.neuron.emission import emit_variants
+    from nki_mlir.targets.neuron.codegen.emission import emit_variants
     return emit_variants(lowered(captured), grid)
 
 
@@ -59,8 +59,8 @@ def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
 def lowered(captured: Any) -> dict[tuple, Any]:
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
     from nki_mlir.bindings import ir
-    from nki_mlir.transforms.passes import run_passes
-    from nki_mlir.transforms.pipelines import passes_to
+    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pipelines import passes_to
     made: dict[int, Any] = {}
     for variant in captured.variants.values():
         module = variant.module
@@ -76,7 +76,7 @@ def lowered(captured: Any) -> dict[tuple, Any]:
 @alone
 def emit(module: Any, form: str = "asm") -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
-    from nki_mlir.targets.neuron.emission import emit_each
+    from nki_mlir.targets.neuron.codegen.emission import emit_each
     return write(emit_each(module), form)
 
 
@@ -84,14 +84,14 @@ def emit(module: Any, form: str = "asm") -> str | bytes:
 def write(programs: Sequence[Program], form: str) -> str | bytes:
     """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
-        from nki_mlir.targets.neuron.container import encode_program
+        from nki_mlir.targets.neuron.format.container import encode_program
         if len(programs) > 1:
             raise Unsupported(feature="a binary of several cores", instead="write assembly, and assemble each program")
         return encode_program(programs[0])
     if form == "mlir":
         from nki_mlir.dialects.isa.module import program_text
         return SEPARATOR.join(map(program_text, programs))
-    from nki_mlir.targets.neuron.assembly import print_program
+    from nki_mlir.targets.neuron.format.assembly import print_program
     return SEPARATOR.join(map(print_program, programs))
 
 
@@ -110,13 +110,13 @@ def program_of_module(module: Any) -> Program:
 
 def is_binary(data: bytes) -> bool:
     """Whether a file's content is a binary container."""
-    from nki_mlir.targets.neuron.container import MAGIC
+    from nki_mlir.targets.neuron.format.container import MAGIC
     return data.startswith(MAGIC)
 
 
 def program_of_binary(data: bytes) -> Program:
     """The program of a binary container."""
-    from nki_mlir.targets.neuron.container import decode_program
+    from nki_mlir.targets.neuron.format.container import decode_program
     return decode_program(data)
 
 
@@ -129,7 +129,7 @@ def is_assembly(data: bytes) -> bool:
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     """The program of each core; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.parser import parse_program
+    from nki_mlir.targets.neuron.format.parser import parse_program
     found, lines = [], 0
     for part in text.split(SEPARATOR):
         found.append(parse_program("\n" * lines + part, file))
@@ -146,14 +146,14 @@ def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs:
 @alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assembly text as a binary container; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.container import encode_program
-    from nki_mlir.targets.neuron.parser import parse_program
+    from nki_mlir.targets.neuron.format.container import encode_program
+    from nki_mlir.targets.neuron.format.parser import parse_program
     return encode_program(parse_program(text, file))
 
 
 @alone
 def disassemble(data: bytes) -> str:
     """A binary container as the text that assembles to it."""
-    from nki_mlir.targets.neuron.assembly import print_program
-    from nki_mlir.targets.neuron.container import decode_program
+    from nki_mlir.targets.neuron.format.assembly import print_program
+    from nki_mlir.targets.neuron.format.container import decode_program
     return print_program(decode_program(data))

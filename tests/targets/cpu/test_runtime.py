@@ -18,11 +18,11 @@ from nki_mlir.dialects.nki.movement import print_sink
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.passes.safety import UnsafeInput
 from nki_mlir.targets import cpu
 from nki_mlir.targets.cpu import host, jit, routines
 from nki_mlir.targets.cpu.kernel import CompiledKernel, OutOfMemory
 from nki_mlir.targets.cpu.machine import machine
-from nki_mlir.transforms.safety import UnsafeInput
 
 from .compiled import Captured, compiled
 

@@ -16,7 +16,7 @@ from nki_mlir.dialects.verifier import verify
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.interpreter.execute import compile_op
-from nki_mlir.transforms.kernel_code import (
+from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
     Buffer,

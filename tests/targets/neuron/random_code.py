@@ -7,7 +7,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.transforms.kernel_code import Code, compute
+from nki_mlir.targets.neuron.codegen.records import Code, compute
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
 ROWS, COLUMNS = 128, 64

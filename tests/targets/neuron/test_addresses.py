@@ -15,12 +15,12 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.emission import Emission, emit_code, emit_module, emit_variants
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict, BlocksWhole, allocate
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_module, emit_variants
+from nki_mlir.targets.neuron.codegen.split_blocks import BlocksApart
 from nki_mlir.targets.neuron.simulator import simulate
-from nki_mlir.transforms.allocate_on_chip import AddressConflict, BlocksWhole, allocate
-from nki_mlir.transforms.passes import pass_named, run_passes
-from nki_mlir.transforms.split_blocks import BlocksApart
 
 from .code_builder import Builder
 

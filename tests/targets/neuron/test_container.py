@@ -16,9 +16,9 @@ from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron import assemble, disassemble
-from nki_mlir.targets.neuron.container import CODE, MAGIC, PREAMBLE, SECTION, assembled, encode_program, split
-from nki_mlir.targets.neuron.emission import Emission, emit_code
-from nki_mlir.targets.neuron.encoding import HEADER, SLOT, BadBinary, EncodingError
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.container import CODE, MAGIC, PREAMBLE, SECTION, assembled, encode_program, split
+from nki_mlir.targets.neuron.format.encoding import HEADER, SLOT, BadBinary, EncodingError
 
 from .random_code import RandomCode
 from .test_assembly import PROGRAM

@@ -12,11 +12,11 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.neuron import lowered
-from nki_mlir.targets.neuron.assembly import print_program
-from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.emission import Emission, emit_cores
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 from nki_mlir.targets.neuron.estimate import estimate
-from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate_cores
 
 

@@ -12,13 +12,13 @@ from nki_mlir.dialects.isa.module import read_program, write_program
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.dialects.op import REGISTRY, In, NisaOp, Out, changed
 from nki_mlir.machine import machine_named
-from nki_mlir.targets.neuron.assembly import instruction_text, operation_text, print_program
-from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Step
+from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.format.assembly import instruction_text, operation_text, print_program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import Core
 from nki_mlir.targets.neuron.simulator import run as run_cores
-from nki_mlir.transforms.kernel_code import Block, Buffer, Code, Step
-from nki_mlir.transforms.synchronize_engines import synchronized
 from tests.dialects.samples import SAMPLES, arrays_of, run
 
 NISA = sorted(name for name in SAMPLES if name.startswith("nisa."))

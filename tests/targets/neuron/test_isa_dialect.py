@@ -6,10 +6,10 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.isa.module import NotAProgram, program_text, read_program, write_program
 from nki_mlir.dialects.isa.ops import load_isa
-from nki_mlir.targets.neuron.assembly import print_program
-from nki_mlir.targets.neuron.emission import Emission, emit_code
-from nki_mlir.targets.neuron.parser import parse_program
-from nki_mlir.transforms.levels import IllegalAtLevel, Level, check_level
+from nki_mlir.passes.levels import IllegalAtLevel, Level, check_level
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 
 from .random_code import RandomCode
 from .test_assembly import PROGRAM

@@ -17,9 +17,9 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.assembly import print_program
-from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.emission import Emission, emit_variants
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_variants
+from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -4,10 +4,10 @@
 import numpy as np
 import pytest
 
-from nki_mlir.targets.neuron.assembly import print_program
-from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.emission import Emission, emit_code
-from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate
 
 from .code_builder import Builder
@@ -76,7 +76,7 @@ def test_each_wait__is_needed_for_the_values():
 
 
 def test_long_code__meets_before_a_semaphore_overflows(monkeypatch):
-    monkeypatch.setattr("nki_mlir.transforms.synchronize_engines.SEMAPHORE_MAX", 47)
+    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.synchronize_engines.SEMAPHORE_MAX", 47)
     monkeypatch.setattr("nki_mlir.targets.neuron.simulator.SEMAPHORE_MAX", 47)
     made = RandomCode(3, 60)
     expected = made.expected()

@@ -15,17 +15,17 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array, unwrap
+from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.assembly import print_program
-from nki_mlir.targets.neuron.assembly_line import AssemblyError
-from nki_mlir.targets.neuron.container import decode_program, encode_program
-from nki_mlir.targets.neuron.emission import Emission, emit_code, emit_module
-from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_module
+from nki_mlir.targets.neuron.codegen.read_records import read_code
+from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.assembly_line import AssemblyError
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.validate import BadProgram, check_program
-from nki_mlir.transforms.passes import pass_named, run_passes
-from nki_mlir.transforms.read_code import read_code
 
 from .code_builder import Builder
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.targets.neuron.parser import parse_program
+from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import Deadlock, SemaphoreRange, StepLimit, WrongArrays, simulate
 
 HEADER = """\

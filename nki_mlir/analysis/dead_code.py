@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from nki_mlir.analysis.index_values import constant_of
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+
+PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "memref.cast", "nki.reinterpret")
+MEMSET = "nki.memset"
+
+
+def fold_constants(operations: Iterable[Any], constant: Callable[[int], Any]) -> None:
+    """Let the users of index computations that have a constant value use ``constant(value)``; the computations stay."""
+    for operation in operations:
+        op = operation.operation
+        if op.name.startswith(("arith.", "affine.apply")) and op.name != "arith.constant" and isinstance(
+                op.results[0].type, ir.IndexType):
+            value = constant_of(op.results[0])
+            if value is not None:
+                op.results[0].replace_all_uses_with(constant(value))
+        for region in op.regions:
+            for block in region.blocks:
+                fold_constants(list(block.operations), constant)
+
+
+def erase_dead_code(block: Any) -> None:
+    """Erase, in a function's block and below, what has no effect any more."""
+    while _erase(block):
+        pass
+
+
+def _erase(block: Any) -> bool:
+    """One round, from the end; whether buffers went, which may empty what was looked at before."""
+    again = False
+    for operation in reversed(list(block.operations)):
+        op = operation.operation
+        for region in op.regions:
+            for inner in region.blocks:
+                again |= _erase(inner)
+        if op.name.startswith(PURE):
+            if all(_unused(r) for r in op.results):
+                op.erase()
+        elif op.name in ("scf.for", "scf.if"):
+            if not len(op.results) and all(len(b.operations) == 1 for r in op.regions for b in r.blocks):
+                op.erase()
+        elif op.name == "memref.alloc":
+            users = [use.owner.operation for use in op.results[0].uses]
+            if all(user.name == MEMSET for user in users):
+                for user in users:
+                    user.erase()
+                op.erase()
+                again |= bool(users)
+        elif op.name == MEMSET and _overwritten(op):
+            op.erase()
+    return again
+
+
+def _unused(value: Any) -> bool:
+    return next(iter(value.uses), None) is None
+
+
+def _overwritten(memset: Any) -> bool:
+    """Whether the next operation on the buffer writes, without reading it, all that is ever read of it."""
+    buffer, block = memset.operands[0], memset.block
+    if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
+        return False
+    users = {op for use in buffer.uses if (op := use.owner.operation) != memset}
+    first: Any = None
+    for user in users:
+        outermost = ancestor_in(block, user)
+        if outermost is None or not memset.is_before_in_block(outermost) or not is_tile_op(user):
+            return False
+        if first is None or outermost.is_before_in_block(first):
+            first = outermost
+    if first not in users:
+        return False
+    writer = read_op(first)
+    written = [t for _, t in writer.targets() if t.handle == buffer]
+    if not written or writer.mask or writer.limits or any(t.handle == buffer for _, t in writer.sources()):
+        return False
+    return all(covers(written[0], t) for user in users for _, t in read_op(user).sources() if t.handle == buffer)
+
+
+def covers(written: Tile, read: Tile) -> bool:
+    """Whether a tile that is written contains one that is read; False where that is not plain to see."""
+    a, b = written.access, read.access
+    if a.symbols_used() or b.symbols_used() or a.dtype is not b.dtype or a.partition is None or b.partition is None:
+        return False
+    if a.partition.const > b.partition.const or (b.partition.const + (read.partitions - 1) * b.dims[0][0]
+                                                 >= a.partition.const + written.partitions):
+        return False
+    (low, high), (least, greatest) = ([end + x.free.const for end in x.reach()] for x in (a, b))
+    dense = written.free_elements == high - low + 1
+    return (a.free == b.free and a.free_dims == b.free_dims) or (dense and low <= least and greatest <= high)
+
+
+def ancestor_in(block: Any, op: Any) -> Any:
+    """The operation of ``block`` that is or contains ``op``; None where there is none."""
+    while op.block != block:
+        op = op.parent.operation
+        if op.name == "func.func":
+            return None
+    return op
+

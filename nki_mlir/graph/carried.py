@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Control flow that carries buffers, as control flow that leaves what it makes in buffers of its own.
+
+before:  %r = scf.while (%x = %init) ... scf.yield %new         after:  %x = memref.alloc(); copy %init to %x
+                                                                        scf.while ... copy %new to %x
+A loop's buffer is written when an iteration ends, through another one where values change places. ``scf.index_switch``
+becomes a chain of ``scf.if``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.places import place_of
+from nki_mlir.graph.effects import memory_of
+from nki_mlir.graph.functions import copy
+from nki_mlir.graph.upstream import operations_of
+from nki_mlir.graph.views import dense
+
+CARRYING = ("scf.for", "scf.while", "scf.if", "scf.index_switch")
+
+
+def keep_in_buffers(function: Any) -> None:
+    """Rewrite all that carries values, the outer ones first."""
+    for op in operations_of(function, lambda name: name in CARRYING):
+        if len(op.results) or op.name == "scf.index_switch":
+            with op.context, ir.InsertionPoint(op), op.location:
+                {"scf.for": _for, "scf.while": _while, "scf.if": _if, "scf.index_switch": _switch}[op.name](op)
+
+
+def buffers(op: Any) -> list[Any]:
+    """A new buffer for each result."""
+    made = []
+    for result in op.results:
+        kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
+        if kind is None or kind.get_strides_and_offset() != (dense(kind.shape), 0):
+            raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
+                              ).located(place_of(op))
+        made.append(ir.Operation.create("memref.alloc", results=[kind], attributes={
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0])
+    return made
+
+
+def put(values: Sequence[Any], targets: Sequence[Any]) -> None:
+    """Copy values to buffers, all of them as they were before."""
+    moved = [(v, t) for v, t in zip(values, targets) if v != t]
+    if any(memory_of(v) in targets for v, _ in moved):
+        held = []
+        for value, target in moved:
+            kind = ir.MemRefType(target.type)
+            between = ir.Operation.create("memref.alloc", results=[kind], attributes={
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+            copy(value, between)
+            held.append((between, target))
+        moved = held
+    for value, target in moved:
+        copy(value, target)
+
+
+def ended(block: Any, targets: Sequence[Any], name: str = "scf.yield", first: Sequence[Any] = ()) -> None:
+    """Exchange the terminator of a block for one that carries nothing."""
+    end = block.operations[len(block.operations) - 1].operation
+    values = list(end.operands)[len(first):]
+    with ir.InsertionPoint(end), end.location:
+        put(values, targets)
+        ir.Operation.create(name, operands=list(first))
+    end.erase()
+
+
+def moved(block: Any, region: Any, arguments: Sequence[Any]) -> Any:
+    """A new block in a region with the operations of another."""
+    new = region.blocks.append(*arguments, arg_locs=[block.owner.operation.location] * len(arguments))
+    with ir.InsertionPoint(new):
+        mark = ir.Operation.create("scf.yield")
+    for inner in [one.operation for one in block.operations]:
+        inner.move_before(mark)
+    mark.erase()
+    return new
+
+
+def finish(op: Any, targets: Sequence[Any]) -> None:
+    for result, target in zip(op.results, targets):
+        result.replace_all_uses_with(target)
+    op.erase()
+
+
+def _for(op: Any) -> None:
+    targets = buffers(op)
+    put(list(op.operands)[3:], targets)
+    block = op.regions[0].blocks[0]
+    for argument, target in zip(list(block.arguments)[1:], targets):
+        argument.replace_all_uses_with(target)
+    made = ir.Operation.create("scf.for", operands=list(op.operands)[:3], regions=1)
+    new = moved(block, made.regions[0], [ir.IndexType.get()])
+    block.arguments[0].replace_all_uses_with(new.arguments[0])
+    ended(new, targets)
+    finish(op, targets)
+
+
+def _while(op: Any) -> None:
+    targets = buffers(op)
+    before, after = (region.blocks[0] for region in op.regions)
+    if len(op.operands) != len(targets):
+        raise Unsupported(feature="'scf.while' whose results are not what it carries", instead="return what is carried"
+                          ).located(place_of(op))
+    put(list(op.operands), targets)
+    for block in (before, after):
+        for argument, target in zip(block.arguments, targets):
+            argument.replace_all_uses_with(target)
+    made = ir.Operation.create("scf.while", regions=2)
+    for block, region in zip((before, after), made.regions):
+        moved(block, region, [])
+    condition = made.regions[0].blocks[0]
+    end = condition.operations[len(condition.operations) - 1].operation
+    ended(condition, targets, "scf.condition", [end.operands[0]])
+    ended(made.regions[1].blocks[0], targets)
+    finish(op, targets)
+
+
+def _if(op: Any) -> None:
+    targets = buffers(op)
+    made = ir.Operation.create("scf.if", operands=[op.operands[0]], regions=2)
+    for source, region in zip(op.regions, made.regions):
+        ended(moved(source.blocks[0], region, []), targets)
+    finish(op, targets)
+
+
+def _switch(op: Any) -> None:
+    targets = buffers(op)
+    _choice(op, targets, list(enumerate(op.attributes["cases"], 1)))
+    finish(op, targets)
+
+
+def _choice(op: Any, targets: Sequence[Any], cases: Sequence[tuple[int, int]]) -> None:
+    """The first case or one of the others, at the insertion point."""
+    (number, case), *others = cases
+    kind = ir.IndexType.get()
+    wanted = ir.Operation.create("arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind, case)})
+    equal = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)}
+    same = ir.Operation.create("arith.cmpi", results=[ir.IntegerType.get_signless(1)],
+                               operands=[op.operands[0], wanted.results[0]], attributes=equal)
+    made = ir.Operation.create("scf.if", operands=[same.results[0]], regions=2)
+    ended(moved(op.regions[number].blocks[0], made.regions[0], []), targets)
+    if not others:
+        ended(moved(op.regions[0].blocks[0], made.regions[1], []), targets)
+        return
+    with ir.InsertionPoint(made.regions[1].blocks.append()):
+        _choice(op, targets, others)
+        ir.Operation.create("scf.yield")

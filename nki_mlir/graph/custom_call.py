@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel as a custom call of a graph: the target's name, operands and results, and the config text that says it all.
+
+The config is base64 of JSON with the documented keys first. Ours, ``nki_mlir``, holds the kernel's modules as text, so
+that another process, or another machine, can compile the kernel from the graph alone. It is checked when it is read.
+A custom C++ operator is such a call, too, of a target of its own; its config only names it (``custom_op``).
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from nki_mlir.alone import alone, made_alone
+from nki_mlir.analysis.argument_effects import Effects, argument_effects, multiply_accumulates
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
+from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.dialects.programs import operator_record
+from nki_mlir.passes.levels import Level, check_level
+from nki_mlir.passes.safety import check_safe
+
+TARGET = "AwsNeuronCustomNativeKernel"
+OPERATOR_TARGET = "AwsNeuronCustomOp"       # of custom C++ operators
+TARGETS = (TARGET, OPERATOR_TARGET)
+CONFIG_VERSION = 1
+
+Fixed = tuple[tuple[int, int], ...]         # program ids that a module was captured for, as (axis, id)
+Slot = tuple[str, int]                      # a buffer of the kernel: ("input", n) or ("shared", n)
+
+
+class BadConfig(NkiMlirError, ValueError):
+    code = "NKI-CONFIG"
+    message = "the custom call's config cannot be used: {what}"
+    fix = "use a config that nki_mlir wrote, unchanged: from FrameworkKernel.dump_config, or lowered by jax.jit"
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """Which buffers of a kernel are operands and which are results of its call.
+
+    ``operands`` are inputs by place. ``results`` are the buffers that hold the call's results; the first ones are what
+    the kernel returns, ``returned`` has the result of each returned value. An input in both is updated in place: an
+    aliased operand. One that is only a result is written and never read.
+    """
+
+    operands: tuple[int, ...]
+    results: tuple[Slot, ...]
+    returned: tuple[int, ...]
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """operand number -> result number, for inputs that are updated in place."""
+        return {k: self.results.index(("input", place)) for k, place in enumerate(self.operands)
+                if ("input", place) in self.results}
+
+    def source(self, slot: Slot) -> Slot:
+        """Where the memory of one of the kernel's buffers comes from: ("result", n) or ("operand", n)."""
+        if slot in self.results:
+            return "result", self.results.index(slot)
+        return "operand", self.operands.index(slot[1])
+
+
+@dataclass(frozen=True, eq=False)
+class KernelRecord:
+    """A captured kernel as text: what a graph carries and what is known by ``key``."""
+
+    name: str
+    grid: tuple[int, ...]
+    structure: str                                  # how the kernel returns its results: one, tuple, or a literal
+    variants: tuple[tuple[Fixed, str], ...]         # the module of each class of programs
+    form: CallForm
+    output_names: tuple[str, ...]
+    target: ClassVar[str] = TARGET
+
+    @cached_property
+    def key(self) -> str:
+        """The content key; equal to that of the specialisation it was made of."""
+        digest = hashlib.sha256()
+        for fixed, text in self.variants:
+            digest.update(repr(fixed).encode() + text.encode())
+        return digest.hexdigest()
+
+    @made_alone
+    def modules(self) -> dict[Fixed, Any]:
+        """The variants' modules in the process's own context. Equal texts give one module."""
+        read = {text: read_module(text) for _, text in self.variants}
+        return {fixed: read[text] for fixed, text in self.variants}
+
+    @made_alone
+    def signature(self) -> KernelFunction:
+        """Any variant's function: all have the same arguments."""
+        return the_kernel(next(iter(self.modules.values())))
+
+    @property
+    def inputs(self) -> list[ArgumentSpec]:
+        return self.signature.inputs
+
+    @property
+    def shared(self) -> list[ArgumentSpec]:
+        return self.signature.shared
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The buffers in the order of the native entry's data: inputs, then shared outputs."""
+        return [(kind, n) for kind, group in (("input", self.inputs), ("shared", self.shared))
+                for n in range(len(group))]
+
+    @property
+    def operands(self) -> list[ArgumentSpec]:
+        return [self.inputs[place] for place in self.form.operands]
+
+    @property
+    def results(self) -> list[ArgumentSpec]:
+        return [self.inputs[n] if kind == "input" else self.shared[n] for kind, n in self.form.results]
+
+    @made_alone
+    def effects(self) -> dict[Slot, Effects]:
+        """What the kernel does to each of its buffers."""
+        return effects_of(list(self.modules.values()))
+
+    def starts_from_zero(self, slot: Slot) -> bool:
+        """Whether a buffer that is a result only has to be zero before the kernel runs."""
+        return self.effects[slot].read or not self.effects[slot].covered
+
+    @cached_property
+    def has_effects(self) -> bool:
+        """Whether running it has an effect besides its results."""
+        return self.has_collectives or any("nki.device_print" in text for _, text in self.variants)
+
+    @cached_property
+    def has_collectives(self) -> bool:
+        """Whether it meets other ranks."""
+        return any('over = "ranks"' in text or '"nisa.permute"' in text for _, text in self.variants)
+
+    @property
+    def program(self) -> Callable[..., None] | None:
+        """``run(inputs, shared)``, where it is not compiled from the modules."""
+        return None
+
+    @cached_property
+    def config(self) -> str:
+        """The ``backend_config``: base64 of the JSON."""
+        return base64.b64encode(json.dumps(self.fields()).encode()).decode()
+
+    @alone
+    def fields(self) -> dict[str, Any]:
+        """The JSON object, documented keys first."""
+        return {
+            "kernel_version": 1, "func_name": self.name, "platform_target": self.signature.target,
+            "grid": list(self.grid), "input_names": [s.name for s in self.operands],
+            "output_names": list(self.output_names),
+            "operand_output_aliases": {str(k): n for k, n in self.form.aliases.items()},
+            "has_collectives": self.has_collectives, "mac_count": multiply_accumulates(self.signature),
+            "klir_binary": self.interface(),
+            "nki_mlir": {
+                "version": CONFIG_VERSION, "key": self.key, "structure": self.structure,
+                "operands": list(self.form.operands), "results": [list(slot) for slot in self.form.results],
+                "returned": list(self.form.returned),
+                "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
+
+    def interface(self) -> dict[str, Any]:
+        """Names and aliases where tools look for them. There is no file: the config has the kernel in it."""
+        names = [s.name + ".must_alias_input" * (k in self.form.aliases) for k, s in enumerate(self.operands)]
+        return {"binary": "", "input_names": names, "output_names": list(self.output_names), "version_identifier": "",
+                "aliases": [list(pair) for pair in self.form.aliases.items()]}
+
+
+@alone
+def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
+    """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
+    found: dict[Slot, Effects] = {}
+    distinct = list({id(m): m for m in modules}.values())
+    for kernel in map(the_kernel, distinct):
+        for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
+            if argument.kind != "program_id":
+                total = found.setdefault((argument.kind, argument.place), Effects())
+                total.read |= effects.read
+                total.written |= effects.written
+                total.covered = effects.covered and len(distinct) == 1
+    return found
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+@alone
+def read_record(config: str) -> KernelRecord:
+    """The kernel of a config; raises ``BadConfig`` for anything that is not a whole and unchanged one."""
+    try:
+        fields = json.loads(base64.b64decode(config, validate=True))
+        if "custom_op" in fields:
+            return operator_record(fields["custom_op"])
+        own = fields["nki_mlir"]
+        if own["version"] != CONFIG_VERSION:
+            raise BadConfig(what=f"it has version {own['version']}, and this nki_mlir reads {CONFIG_VERSION}")
+        variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in own["modules"])
+        form = CallForm(tuple(map(int, own["operands"])), tuple((str(k), int(n)) for k, n in own["results"]),
+                        tuple(map(int, own["returned"])))
+        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(own["structure"]),
+                              variants, form, tuple(map(str, fields["output_names"])))
+    except NkiMlirError:
+        raise
+    except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
+        raise BadConfig(what="it is not base64 of JSON") from None
+    except KeyError as error:
+        raise BadConfig(what=f"it has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise BadConfig(what=f"one of its fields is malformed: {error}") from None
+    if record.key != own["key"]:
+        raise BadConfig(what="its modules do not have the key it states")
+    _check_form(record)
+    return record
+
+
+def _check_form(record: KernelRecord) -> None:
+    """The call form fits the signature: every buffer comes from somewhere, none from two places."""
+    operands = {("input", place) for place in record.form.operands}
+    if operands | set(record.form.results) != set(record.slots) or len(operands) != len(record.form.operands) or len(
+            set(record.form.results)) != len(record.form.results):
+        raise BadConfig(what="its operands and results are not the buffers of the kernel")
+    if not all(0 <= n < len(record.form.results) for n in record.form.returned):
+        raise BadConfig(what="it returns results that it does not have")
+    if any(effects.written and slot not in record.form.results for slot, effects in record.effects.items()):
+        raise BadConfig(what="its kernel writes an operand that is no result")
+    if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
+        raise BadConfig(what="its grid is not that of its modules")
+
+
+@alone
+def read_module(text: str) -> Any:
+    """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
+    with shared_context():
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise BadConfig(what=f"its module does not parse: {str(error).splitlines()[0]}") from None
+    check_level(module, Level.NKI, "in a custom call")
+    check_safe(module)
+    return module

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which buffers the operations of a function read and write."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.graph.views import STEPS, defining
+
+SAME_MEMORY = (*STEPS, "nki.reinterpret", "memref.memory_space_cast")
+NO_EFFECT = (*SAME_MEMORY, "memref.alloc", "memref.get_global", "affine.apply")
+
+
+@dataclass
+class Effects:
+    """The buffers that an operation, with all inside it, reads and writes."""
+
+    reads: set[Any] = field(default_factory=set)
+    writes: set[Any] = field(default_factory=set)
+
+    def touches(self, buffer: Any) -> bool:
+        return buffer in self.reads or buffer in self.writes
+
+
+def memory_of(value: Any) -> Any:
+    """The buffer behind a chain of views, of whatever element types."""
+    op = defining(value)
+    while op is not None and op.name in SAME_MEMORY:
+        value = op.operands[0]
+        op = defining(value)
+    return value
+
+
+def own_effects(op: Any) -> Effects:
+    """Those of an operation alone, without what is inside it."""
+    found = Effects()
+    _add(op, found)
+    return found
+
+
+def effects_of(op: Any) -> Effects:
+    found = Effects()
+
+    def visit(inner: Any) -> Any:
+        _add(inner.operation, found)
+        return ir.WalkResult.ADVANCE
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _add(op: Any, found: Effects) -> None:
+    if op.name in NO_EFFECT:
+        return
+    if op.name in ("linalg.generic", "linalg.fill"):
+        inputs, _ = op.attributes["operandSegmentSizes"]
+        for k, value in enumerate(op.operands):
+            if isinstance(value.type, ir.MemRefType):
+                if k < inputs:
+                    found.reads.add(memory_of(value))
+                    continue
+                found.writes.add(memory_of(value))
+                if op.name == "linalg.generic" and has_uses(op.regions[0].blocks[0].arguments[k]):
+                    found.reads.add(memory_of(value))
+        return
+    if is_tile_op(op):
+        tile_op = read_op(op)
+        found.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
+        found.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
+        if tile_op.acts_outside:        # other programs write what all of them share
+            found.writes |= {a for a in function_of(op).regions[0].blocks[0].arguments
+                             if isinstance(a.type, ir.MemRefType)}
+    for value in op.operands:
+        if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
+            found.reads.add(memory_of(value))
+            if op.name != "memref.load":
+                found.writes.add(memory_of(value))
+
+
+def function_of(op: Any) -> Any:
+    while op.name != "func.func":
+        op = op.parent.operation
+    return op
+
+
+def has_uses(value: Any) -> bool:
+    return next(iter(value.uses), None) is not None
+
+
+def users_through_views(value: Any) -> list[Any]:
+    """The operations that use a buffer, or a view of it, as anything but a view."""
+    found: list[Any] = []
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in SAME_MEMORY:
+            found += users_through_views(op.results[0])
+        elif op not in found:
+            found.append(op)
+    return found

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Structured operations as values and maps, and two of them written as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.graph.effects import has_uses
+from nki_mlir.graph.upstream import operations_of
+
+OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
+MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body
+
+
+@dataclass(frozen=True)
+class Structured:
+    """A ``linalg.generic`` with one output."""
+
+    op: Any
+    inputs: tuple[Any, ...]
+    output: Any
+    maps: tuple[Any, ...]                       # affine maps of the inputs, then of the output
+
+    @property
+    def block(self) -> Any:
+        return self.op.regions[0].blocks[0]
+
+    @property
+    def body(self) -> list[Any]:
+        return _inside(self.op)
+
+    @property
+    def parallel(self) -> bool:
+        return "reduction" not in str(self.op.attributes["iterator_types"])
+
+    @property
+    def writes_only(self) -> bool:
+        """Whether what the output holds before does not count."""
+        return not has_uses(self.block.arguments[len(self.inputs)])
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether all operands are walked in one order."""
+        identity = ir.AffineMap.get_identity(self.maps[0].n_dims)
+        return self.parallel and self.writes_only and all(
+            m == identity for v, m in zip((*self.inputs, self.output), self.maps)
+            if isinstance(v.type, ir.MemRefType))
+
+    @property
+    def one_place_a_value(self) -> bool:
+        """Whether each point of the loops writes a place of its own: the output's map is a permutation."""
+        return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
+
+    @property
+    def points(self) -> int:
+        """How often the body runs."""
+        extents: dict[int, int] = {}
+        for value, mapping in zip((*self.inputs, self.output), self.maps):
+            if isinstance(value.type, ir.MemRefType):
+                extents |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
+        return prod(extents.values())
+
+
+def axes_of(mapping: Any) -> list[int]:
+    """The axis of each result of a map; -1 for one that is no axis."""
+    return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
+
+
+def structured(op: Any) -> Structured | None:
+    """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
+    if op.name != "linalg.generic":
+        return None
+    attributes = op.attributes
+    inputs, outputs = list(attributes["operandSegmentSizes"])
+    if outputs != 1 or any(attributes[k].name not in OWN for k in range(len(attributes))):
+        return None
+    body = _inside(op)
+    if len(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
+        return None
+    if not all(_is_inside(v, op) for inner in body for v in inner.operands):
+        return None
+    operands = list(op.operands)
+    maps = tuple(m.value for m in attributes["indexing_maps"])
+    return Structured(op, tuple(operands[:inputs]), operands[inputs], maps)
+
+
+def _inside(op: Any) -> list[Any]:
+    return operations_of(op, lambda name: True)[1:]
+
+
+def _is_inside(value: Any, op: Any) -> bool:
+    """Whether a value is made in the body, or is a constant."""
+    if isinstance(value.owner, ir.Block):
+        return value.owner == op.regions[0].blocks[0]
+    return value.owner.operation.block == op.regions[0].blocks[0] or value.owner.name == "arith.constant"
+
+
+def fused(first: Structured, second: Structured, place: int, first_inputs: Sequence[tuple[Any, Any]],
+          second_operands: Sequence[Any]) -> Any:
+    """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.
+
+    ``first_inputs`` are values and maps over the axes of ``second``; ``second_operands`` are what it works on now.
+    """
+    given: dict[tuple[Any, Any], int] = {}
+    for value, mapping in [*first_inputs, *((v, m) for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps))
+                                            if k != place)]:
+        given.setdefault((value, mapping), len(given))
+    values = [v for v, _ in given] + [second_operands[-1]]
+    maps = [m for _, m in given] + [second.maps[-1]]
+    op = ir.Operation.create("linalg.generic", operands=values, regions=1, attributes={
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        "iterator_types": second.op.attributes["iterator_types"],
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(given), 1])})
+    kinds = [v.type.element_type if isinstance(v.type, ir.MemRefType) else v.type for v in values]
+    block = op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
+    arguments = list(block.arguments)
+    with ir.InsertionPoint(block):
+        own = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
+        value = clone(first.body, own)
+        own = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
+        for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
+            if k != place:
+                own[second.block.arguments[k]] = arguments[given[v, m]]
+        ir.Operation.create("linalg.yield", operands=[clone(second.body, own)])
+    return op
+
+
+def clone(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
+    """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
+    for inner in operations[:-1]:
+        copy = inner.clone()
+        for k, value in enumerate(inner.operands):
+            if value in known:
+                copy.operation.operands[k] = known[value]
+        for old, new in zip(inner.results, copy.operation.results):
+            known[old] = new
+    yielded = operations[-1].operands[0]
+    return known.get(yielded, yielded)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Integers of a graph that decide where it goes on or which elements it takes, as index arithmetic on loop variables.
+
+before:  %e = tensor.extract %t[]     (%t from operations on tensors without dimensions, in the end from loop variables)
+after:   %e = arith.index_cast %n     (%n from operations on index values)
+
+Addresses and branches that depend on these are known where loops are written out. What depends on data stays as it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.facts import integer_constant
+from nki_mlir.dialects.symbol_ranges import Span, UnknownSymbol, range_of_type, symbol_range
+from nki_mlir.graph.upstream import operations_of
+from nki_mlir.graph.views import defining
+
+CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
+OF_TRUTHS = {"arith.andi": "minsi", "arith.ori": "maxsi"}
+QUOTIENTS = {"arith.divsi": "floordiv", "arith.remsi": "mod"}
+COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
+    lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b,
+    lambda a, b: a >= b)
+VALUES: dict[str, Callable[[int, int], int]] = {
+    "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b, "maxsi": max, "minsi": min}
+
+SAME = {f"arith.{name}": name for name in VALUES}
+REGISTER = (-1 << 31, (1 << 31) - 1)
+
+
+@dataclass(frozen=True)
+class Number:
+    """An integer that all iterations know: an index value, None where ``span`` has one value."""
+
+    value: Any
+    span: Span
+
+
+def constant(number: int) -> Number:
+    return Number(None, (number, number))
+
+
+def fits(span: Span, kind: Any) -> bool:
+    """Whether the values are of an integer type, and of registers."""
+    limits = range_of_type(kind)
+    return limits is not None and max(limits[0], REGISTER[0]) <= span[0] and span[1] <= min(limits[1], REGISTER[1])
+
+
+def count(module: Any) -> None:
+    """Rewrite the elements that are taken out of tensors without dimensions."""
+    counting = _Counting()
+    for op in operations_of(module, lambda name: name == "tensor.extract"):
+        kind = op.results[0].type
+        if len(op.operands) == 1 and isinstance(kind, ir.IntegerType):
+            found = counting.element(op.operands[0])
+            if found is not None:
+                with op.context, ir.InsertionPoint(op), op.location:
+                    op.results[0].replace_all_uses_with(counting.integer(found, kind))
+    for op in operations_of(module, lambda name: name == "tensor.from_elements"):
+        if not ir.RankedTensorType(op.results[0].type).rank and not op.parent.name.startswith("linalg."):
+            with op.context, ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(filled(op.operands[0], op.results[0].type))
+
+
+def filled(scalar: Any, kind: Any) -> Any:
+    """A tensor without dimensions from a structured operation, which buffers are made of."""
+    empty = ir.Operation.create("tensor.empty", results=[kind]).results[0]
+    same = ir.AffineMapAttr.get(ir.AffineMap.get(0, 0, []))
+    op = ir.Operation.create("linalg.generic", results=[kind], operands=[scalar, empty], regions=1, attributes={
+        "indexing_maps": ir.ArrayAttr.get([same, same]), "iterator_types": ir.ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])})
+    block = op.regions[0].blocks.append(scalar.type, scalar.type, arg_locs=[op.location] * 2)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return op.results[0]
+
+
+class _Counting:
+    """Numbers are made where the tensors are that they stand for."""
+
+    def __init__(self) -> None:
+        self.make = Attributes()
+        self.known: dict[Any, Number | None] = {}           # by tensor
+
+    # -- what is a number ----------------------------------------------------------------------------------------------
+    def element(self, tensor: Any) -> Number | None:
+        """The element of a tensor without dimensions."""
+        if tensor not in self.known:
+            self.known[tensor] = self._element(defining(tensor))
+        return self.known[tensor]
+
+    def _element(self, op: Any) -> Number | None:
+        match op.name if op is not None else "":
+            case "tensor.from_elements":
+                with op.context, ir.InsertionPoint(op), op.location:
+                    return self.scalar(op.operands[0], {})
+            case "arith.constant" if isinstance(op.attributes["value"], ir.DenseIntElementsAttr):
+                return constant(int(op.attributes["value"][0]))
+            case "linalg.generic" if len(op.results) == 1:
+                block = op.regions[0].blocks[0]
+                inputs = op.attributes["operandSegmentSizes"][0]
+                given = {block.arguments[k]: op.operands[k] for k in range(inputs)}
+                with op.context, ir.InsertionPoint(op), op.location:
+                    return self.scalar(block.operations[len(block.operations) - 1].operation.operands[0], given)
+        return None
+
+    def scalar(self, value: Any, given: dict[Any, Any]) -> Number | None:
+        """A scalar, in a body whose arguments are elements of the tensors ``given``. What overflows is no number."""
+        if value in given:
+            tensor = given[value]
+            return self.element(tensor) if isinstance(tensor.type, ir.RankedTensorType) else self.scalar(tensor, {})
+        if isinstance(value.type, ir.IndexType):
+            try:
+                low, high = symbol_range(value)
+            except UnknownSymbol:
+                return None
+            return constant(low) if low == high else Number(value, (low, high))
+        op = defining(value)
+        if op is None or not isinstance(value.type, ir.IntegerType):
+            return None
+        if (number := integer_constant(value)) is not None:
+            return constant(int(number) & 1 if value.type.width == 1 else int(number))
+        operands = [self.scalar(v, given) for v in op.operands]
+        if op.name == "arith.select":
+            return self.chosen(*operands)
+        if None in operands:
+            return None
+        made = self.computed(op, *operands)                             # type: ignore[arg-type]
+        return made if made is not None and fits(made.span, value.type) else None
+
+    # -- making numbers ------------------------------------------------------------------------------------------------
+    def computed(self, op: Any, a: Number, b: Number | None = None) -> Number | None:
+        """An operation on numbers; None where it has no form on index values."""
+        truths = isinstance(op.operands[0].type, ir.IntegerType) and op.operands[0].type.width == 1
+        if op.name in CASTS:
+            by_sign = op.name in ("arith.extsi", "arith.index_cast")
+            return a if a.span == (0, 0) or (not truths if by_sign else a.span[0] >= 0 or "trunci" in op.name) else None
+        if b is None:
+            return None
+        if op.name == "arith.cmpi":
+            predicate = op.attributes["predicate"].value
+            return self.compared(predicate, a, b) if predicate < (2 if truths else 6) else None
+        if truths:
+            return self.compared(1, a, b) if op.name == "arith.xori" else (
+                self.made(OF_TRUTHS[op.name], a, b) if op.name in OF_TRUTHS else None)
+        if op.name in SAME:
+            return self.made(SAME[op.name], a, b)
+        if b.value is not None:
+            return None
+        by = b.span[0]
+        if op.name in QUOTIENTS and by > 0 and a.span[0] >= 0:
+            return self.divided(QUOTIENTS[op.name], a, by)
+        if op.name == "arith.shrsi" and 0 <= by < 32:
+            return self.divided("floordiv", a, 1 << by)
+        if op.name == "arith.ori" and a.value is None:
+            return constant(a.span[0] | by)
+        return None
+
+    def made(self, name: str, a: Number, b: Number) -> Number:
+        corners = [VALUES[name](x, y) for x in a.span for y in b.span]
+        if min(corners) == max(corners):
+            return constant(corners[0])
+        return Number(self.operation(f"arith.{name}", a, b), (min(corners), max(corners)))
+
+    def divided(self, name: str, a: Number, by: int) -> Number:
+        low, high = a.span[0] // by, a.span[1] // by
+        if name == "mod":
+            low, high = (a.span[0] % by, a.span[1] % by) if low == high else (0, by - 1)
+        if low == high and (name == "floordiv" or a.value is None):
+            return constant(low)
+        symbol = ir.AffineExpr.get_symbol(0)
+        expression = (ir.AffineExpr.get_floor_div if name == "floordiv" else ir.AffineExpr.get_mod)(symbol, by)
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, 1, [expression]))
+        value = ir.Operation.create("affine.apply", results=[self.make.index], operands=[self.index(a)],
+                                    attributes={"map": mapping}).results[0]
+        return Number(value, (low, high))
+
+    def compared(self, predicate: int, a: Number, b: Number) -> Number:
+        """0 or 1."""
+        (low, high), (least, greatest) = a.span, b.span
+        compare = COMPARISONS[predicate]
+        apart = high < least or greatest < low
+        if (a.value is None and b.value is None) or apart or (predicate > 1 and compare(low, greatest) == compare(
+                high, least) == compare(low, least) == compare(high, greatest)):
+            return constant(int(compare(low, greatest)))
+        holds = ir.Operation.create("arith.cmpi", results=[self.make.i1], operands=[self.index(a), self.index(b)],
+                                    attributes={"predicate": ir.IntegerAttr.get(self.make.i64, predicate)}).results[0]
+        value = ir.Operation.create("arith.index_castui", results=[self.make.index], operands=[holds]).results[0]
+        return Number(value, (0, 1))
+
+    def chosen(self, condition: Number | None, a: Number | None, b: Number | None) -> Number | None:
+        """b + condition * (a - b)."""
+        if condition is not None and condition.value is None:
+            return a if condition.span[0] else b
+        if condition is None or a is None or b is None:
+            return None
+        total = self.made("addi", b, self.made("muli", condition, self.made("subi", a, b)))
+        return Number(total.value, (min(a.span[0], b.span[0]), max(a.span[1], b.span[1])))
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def index(self, number: Number) -> Any:
+        if number.value is not None:
+            return number.value
+        kind = self.make.index
+        return ir.Operation.create("arith.constant", results=[kind], attributes={
+            "value": ir.IntegerAttr.get(kind, number.span[0])}).results[0]
+
+    def operation(self, name: str, a: Number, b: Number) -> Any:
+        return ir.Operation.create(name, results=[self.make.index], operands=[self.index(a), self.index(b)]).results[0]
+
+    def integer(self, number: Number, kind: Any) -> Any:
+        """The number as a scalar of an integer type, at the insertion point."""
+        if number.value is None:
+            held = number.span[0] if kind.width > 1 else int(number.span[0] != 0)
+            return ir.Operation.create("arith.constant", results=[kind], attributes={
+                "value": ir.IntegerAttr.get(kind, held)}).results[0]
+        if kind.width > 1:
+            return ir.Operation.create("arith.index_cast", results=[kind], operands=[number.value]).results[0]
+        return ir.Operation.create("arith.cmpi", results=[kind], operands=[number.value, self.index(constant(0))],
+                                   attributes={"predicate": ir.IntegerAttr.get(self.make.i64, 1)}).results[0]

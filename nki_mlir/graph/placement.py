@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Cuts the loop nests of a graph into boxes that fit on chip and writes each with its copies."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.nisa.indirect import DmaGatherOp
+from nki_mlir.graph.bodies import numbers
+from nki_mlir.graph.folding import Fold, fold_of
+from nki_mlir.graph.kept import KeptTiles
+from nki_mlir.graph.nests import Gather, only_input, split
+from nki_mlir.graph.products import Product, product_of, write_product
+from nki_mlir.graph.tiles import Tiles
+from nki_mlir.machine import Machine
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.waist.expressions import Input, Node, Output, alu, children, converted, rebuilt
+from nki_mlir.waist.nest import Nest
+
+KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
+NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
+
+
+class Placement:
+    """Writes nests of HBM operands on tiles of at most ``elements`` a partition."""
+
+    def __init__(self, machine: Machine, elements: int) -> None:
+        self.machine, self.elements, self.tiles = machine, elements, Tiles(KeptTiles(
+            machine.sbuf_bytes_per_partition // KEPT))
+
+    def place(self, op: Any, nest: Nest, start: float | int | None) -> None:
+        """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
+        self.tiles.kept.begin(op)
+        self.tiles.at(op, nest.symbols)
+        if not nest.reduced:
+            return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
+        product = product_of(nest)
+        if product is not None:
+            return self.product(product, start)
+        return self.reduction(nest, fold_of(nest), start)
+
+    def gather(self, op: Any, one: Gather) -> None:
+        """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
+        self.tiles.kept.begin(op)
+        self.tiles.at(op, ())
+        if one.table.tile(()).access.symbols_used():
+            raise Unsupported(feature="rows taken from a part that begins where run time says, as engine instructions",
+                              instead="take the rows of the whole, by numbers that count from its start")
+        count = prod(one.extents[a] for a in one.axes)
+        width = prod(one.sizes[1:])
+        rows = self.tiles.buffer((count,), INT32, HBM)
+        steps = [0] * len(one.extents)
+        for k, a in enumerate(one.axes):
+            steps[a] = prod(one.extents[b] for b in one.axes[k + 1:])
+        output = replace(only_input(rows.handle, one.result, tuple(steps), (count,)), base_dtype=INT32, dtype=INT32)
+        extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
+        self.elementwise(Nest(extents, frozenset(), one.inputs, output, one.row))
+        for start in range(0, count, self.machine.partitions):
+            part = min(self.machine.partitions, count - start)
+            index = self.tiles.buffer((part, 1), INT32)
+            self.tiles.copy(index, self.lines(rows, start, part, 1))
+            whole = self.lines(Tile(one.result.handle, HBM, one.result.base_shape, one.result.dtype, Access(
+                one.result.dtype, None, ZERO, ())), start, part, width)
+            table = self.lines(one.table.tile(()), 0, one.sizes[0], width)
+            self.tiles.write(DmaGatherOp(dst=whole, src=table, index=index))
+
+    @staticmethod
+    def lines(tile: Tile, start: int, count: int, width: int) -> Tile:
+        """Rows of an HBM buffer that lies row by row."""
+        free = tile.access.free.plus(Linear(start * width))
+        return replace(tile, access=replace(tile.access, free=free, dims=((width, count), (1, width))))
+
+    # -- boxes ---------------------------------------------------------------------------------------------------------
+    def boxes(self, nest: Nest, sizes: Sequence[int]) -> Iterator[Nest]:
+        """The nest in boxes of these sizes, those at the ends smaller, in row-major order."""
+        parts = [nest]
+        for axis, size in enumerate(sizes):
+            parts = [p for part in parts for p in part.windows(axis, size)]
+        yield from parts
+
+    def sizes(self, nest: Nest, body: Node) -> list[int]:
+        """Sizes of boxes: the partitions, then as many of the inner axes as there is room for."""
+        room = max(64, self.elements * NODES // max(NODES, _nodes(body) + len(nest.inputs)))
+        sizes = [self.machine.partitions]
+        for extent in reversed(nest.extents[1:]):
+            sizes.insert(1, min(extent, room))
+            room = max(1, room // extent)
+        return sizes
+
+    def arranged(self, nest: Nest) -> list[Nest]:
+        """The nest with an axis along the partitions, one that is not reduced; in two parts where none divides."""
+        merged = nest.arranged(None)
+        axes = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
+        if not axes:
+            return [merged]
+        if len(axes) > 1 or merged.reduced:
+            best = max(axes, key=lambda a: (min(merged.extents[a], self.machine.partitions)
+                                            * (1 if merged.output.steps[a] == 1 else 2), -a))
+            return [merged.arranged(best)]
+        axis, extent = axes[0], merged.extents[axes[0]]
+        rows = largest_divisor(extent, self.machine.partitions)
+        if rows >= min(extent, 16) or extent <= self.machine.partitions:
+            return [split(merged, axis, extent // rows).arranged(axis)]
+        main = extent - extent % self.machine.partitions
+        return [part for start, count in ((0, main), (main, extent - main)) if count
+                for part in self.arranged(merged.window(axis, start, count))]
+
+    # -- elementwise ---------------------------------------------------------------------------------------------------
+    def move(self, nest: Nest) -> None:
+        """A copy between HBM buffers, whatever its size."""
+        nest = nest.arranged(None)
+        self.tiles.kept.forget(nest.output.handle)
+        self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
+
+    def elementwise(self, nest: Nest) -> None:
+        if _reads_output(nest.body):
+            place = len(nest.inputs)
+            body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
+            nest = replace(nest, inputs=(*nest.inputs, nest.output), body=body)
+        for whole in self.arranged(nest):
+            for part in self.boxes(whole, self.sizes(whole, whole.body)):
+                inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
+                axes = tuple(range(len(part.extents)))
+                result = self.tiles.buffer(part.extents, part.output.dtype)
+                self.tiles.compute(part, inputs, result, axes, part.body)
+                self.tiles.store(part.output, result, axes)
+
+    # -- folds ---------------------------------------------------------------------------------------------------------
+    def reduction(self, nest: Nest, fold: Fold, start: float | int | None) -> None:
+        merged = nest.arranged(None)
+        if not merged.reduced:                      # of one element each
+            return self.elementwise(merged if start is None else replace(merged, body=_with_old(merged.body, start)))
+        kept = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
+        axis = max(merged.reduced, key=lambda a: merged.extents[a])
+        rows = largest_divisor(merged.extents[axis], self.machine.partitions)
+        if kept or rows == 1 or prod(merged.extents) <= self.machine.partitions:
+            for whole in self.arranged(nest):
+                self.fold(whole, fold_of(whole), start)
+            return None
+        return self.in_two_steps(merged, axis, rows, fold, start)
+
+    def in_two_steps(self, nest: Nest, axis: int, rows: int, fold: Fold, start: float | int | None) -> None:
+        """A fold of everything into one value: one value a row first."""
+        parts = split(nest, axis, nest.extents[axis] // rows)
+        scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
+        steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
+        base = replace(nest.output, dtype=fold.dtype)
+        output = only_input(scratch.handle, base, steps, (rows,))
+        value = fold_of(parts)
+        own = alu(fold.fn, Output(fold.dtype), value.element)
+        first = replace(parts, reduced=parts.reduced - {axis}, output=output, body=own)
+        for whole in self.arranged(first):
+            self.fold(whole, fold_of(whole), fold.identity)
+        old = converted(Output(nest.output.dtype), fold.dtype)
+        body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
+        last = Nest((rows,), frozenset({0}), (only_input(scratch.handle, base, (1,), (rows,)),),
+                    replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
+        self.fold(last.arranged(None), fold_of(last), start)
+
+    def fold(self, nest: Nest, fold: Fold, start: float | int | None) -> None:
+        """A fold with its partitions along axis 0."""
+        sizes = self.sizes(nest, fold.element)
+        kept = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
+        outer = [n if a in nest.reduced else sizes[a] for a, n in enumerate(nest.extents)]
+        for box in self.boxes(nest, outer):
+            counts = [box.extents[a] for a in kept]
+            total = self.tiles.buffer(counts, fold.dtype)
+            if start is None:
+                self.tiles.copy(total, box.output.tile(counts, kept))
+            for k, part in enumerate(self.boxes(box, sizes)):
+                inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
+                if k == 0 and start is not None:
+                    self.tiles.fill(total, start, kept)
+                own = fold_of(part)
+                if fold.dtype.is_integer and ALU[fold.fn].group != "bitwise":
+                    self.halve(part, own, inputs, total, kept)
+                else:
+                    self.tiles.compute(part, inputs, total, kept, alu(own.fn, Output(own.dtype), own.element))
+            result = total
+            if box.output.dtype is not fold.dtype:
+                result = self.tiles.buffer(counts, box.output.dtype)
+                self.tiles.copy(result, total)
+            self.tiles.store(box.output, result, kept)
+
+    def halve(self, nest: Nest, fold: Fold, inputs: Sequence[tuple[Tile, tuple[int, ...]]], total: Tile,
+              kept: tuple[int, ...]) -> None:
+        """total = total (fn) elements, in integers, which no engine folds: halves of the tile onto each other."""
+        axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
+        values = self.tiles.buffer(counts, fold.dtype)
+        self.tiles.compute(replace(nest, reduced=frozenset()), inputs, values, axes, fold.element)
+        both = alu(fold.fn, Input(fold.dtype, 0), Input(fold.dtype, 1))
+        for axis in sorted(nest.reduced):
+            while counts[axis] > 1:
+                half = counts[axis] // 2
+                sizes = [half if a == axis else n for a, n in enumerate(counts)]
+                low, high = (replace(values, access=values.access.box(
+                    [start if a == axis else 0 for a in axes], sizes)) for start in (0, counts[axis] - half))
+                self.tiles.compute(_over(nest, sizes, both), [(low, axes), (high, axes)], low, axes, both)
+                counts[axis] -= half
+        last = replace(values, access=values.access.box([0] * len(counts), counts))
+        line = self.tiles.buffer([nest.extents[a] for a in kept], fold.dtype)
+        without = tuple(a for a in axes if a in kept)
+        self.tiles.copy(line, replace(last, access=replace(last.access, dims=tuple(
+            last.access.dims[a] for a in without))))
+        sizes = [nest.extents[a] for a in kept]
+        own = tuple(range(len(kept)))
+        self.tiles.compute(_over(nest, sizes, both), [(total, own), (line, own)], total, own, both)
+
+    # -- products ------------------------------------------------------------------------------------------------------
+    def product(self, product: Product, start: float | int | None) -> None:
+        """Tiles of the result, for each combination of the axes that no tile has."""
+        nest = product.nest
+        singles = [a for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced]
+        for index in itertools.product(*(range(nest.extents[a]) for a in singles)):
+            part = nest
+            for axis, position in zip(singles, index):
+                part = part.window(axis, position, 1)
+            write_product(self.tiles, self.machine, replace(product, nest=part), start)
+
+
+def _over(nest: Nest, extents: Sequence[int], body: Node) -> Nest:
+    """An elementwise nest over a box of tiles."""
+    return Nest(tuple(extents), frozenset(), (), nest.output, body)
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
+
+
+def _nodes(node: Node) -> int:
+    return 1 + sum(map(_nodes, children(node)))
+
+
+def _reads_output(node: Node) -> bool:
+    return isinstance(node, Output) or any(map(_reads_output, children(node)))
+
+
+def _with_old(body: Node, value: float | int) -> Node:
+    """The body where the output's old value is a number."""
+    return rebuilt(body, lambda node: numbers(value, node.dtype) if isinstance(node, Output) else None)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``stablehlo.sort`` and ``stablehlo.scatter``, which upstream has no lowering of, as loops over elements.
+
+Each becomes a call of a function of its own; the region that compares or combines becomes a function, too. A sort is a
+merge sort from runs of one element on, so that equal elements keep their order. A scatter makes its updates one by one;
+those that fall outside are left out.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.graph.upstream import operations_of
+
+
+def rewrite_sequential(module: Any) -> None:
+    """Replace all of them."""
+    found = operations_of(module, lambda name: name in ("stablehlo.sort", "stablehlo.scatter"))
+    for number, op in enumerate(found):
+        if not all(ir.RankedTensorType(v.type).has_static_shape for v in op.operands):
+            continue
+        make = sort_text if op.name == "stablehlo.sort" else scatter_text
+        name = f"{op.name.partition('.')[2]}.{number}"
+        text = make(op, name, f"{name}.step")
+        if text is None:
+            continue
+        outline(module, op, f"{name}.step")
+        functions = ir.Module.parse(text, module.context)
+        with ir.InsertionPoint(module.body):
+            functions.body.operations[1].operation.clone()          # the first one only declares the step
+        with op.context, ir.InsertionPoint(op), op.location:
+            made = ir.Operation.create("func.call", results=[r.type for r in op.results], operands=list(op.operands),
+                                       attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
+        for old, new in zip(op.results, made.results):
+            old.replace_all_uses_with(new)
+        op.erase()
+
+
+def outline(module: Any, op: Any, name: str) -> None:
+    """The region of an operation as a function, with the constants that it takes from outside."""
+    block = op.regions[0].blocks[0]
+    known: dict[Any, Any] = {}
+    for inner in [one.operation for one in block.operations]:
+        for k, value in enumerate(inner.operands):
+            if not isinstance(value.owner, ir.Block) and value.owner.operation.block != block:
+                if value not in known:
+                    with ir.InsertionPoint.at_block_begin(block):
+                        known[value] = value.owner.operation.clone().operation.results[0]
+                inner.operands[k] = known[value]
+    end = block.operations[len(block.operations) - 1].operation
+    kind = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in end.operands])
+    with op.context, op.location:
+        with ir.InsertionPoint(end):
+            ir.Operation.create("func.return", operands=list(end.operands))
+        end.erase()
+        with ir.InsertionPoint(module.body):
+            function = ir.Operation.create("func.func", regions=1, attributes={
+                "sym_name": ir.StringAttr.get(name), "sym_visibility": ir.StringAttr.get("private"),
+                "function_type": ir.TypeAttr.get(kind)})
+        block.append_to(function.regions[0])
+
+
+class Lines:
+    """Text of nested loops that carry tensors."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.indices: set[int] = set()
+
+    def add(self, *lines: str) -> None:
+        self.lines += lines
+
+    def index(self, value: int) -> str:
+        self.indices.add(value)
+        return f"%n{value}"
+
+    def constants(self) -> list[str]:
+        return [f"%n{n} = arith.constant {n} : index" for n in sorted(self.indices)]
+
+    def opened(self, variable: str, extent: int, result: str, carried: Sequence[str], given: Sequence[str],
+               kinds: Sequence[str]) -> None:
+        """The head of a loop from 0; results are ``result#0`` and so on."""
+        arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, given))
+        self.add(f"{result}:{len(kinds)} = scf.for {variable} = {self.index(0)} to {self.index(extent)} step "
+                 f"{self.index(1)} iter_args({arguments}) -> ({', '.join(kinds)}) {{")
+
+    def closed(self, values: Sequence[str], kinds: Sequence[str]) -> None:
+        self.add(f"scf.yield {', '.join(values)} : {', '.join(kinds)}", "}")
+
+
+def sort_text(op: Any, name: str, step: str) -> str:
+    """A function ``name`` that sorts tensors together along an axis: runs of 1, 2, 4, ... elements are merged in pairs.
+
+    ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order.
+    """
+    kinds = [str(v.type) for v in op.operands]
+    elements = [str(ir.RankedTensorType(v.type).element_type) for v in op.operands]
+    shape, axis = list(ir.RankedTensorType(op.operands[0].type).shape), op.attributes["dimension"].value
+    count, text = len(kinds), Lines()
+    others = [d for d in range(len(shape)) if d != axis]
+    extent, width, current = shape[axis], 1, [f"%x{k}" for k in range(count)]
+
+    def at(position: str) -> str:
+        return ", ".join(position if d == axis else f"%d{d}" for d in range(len(shape)))
+    while width < extent:
+        source, inner = current, current
+        for depth, d in enumerate(others):
+            carried = [f"%w{width}_{depth}_{k}" for k in range(count)]
+            text.opened(f"%d{d}", shape[d], f"%r{width}_{depth}", carried, inner, kinds)
+            inner = carried
+        merged = merge(text, width, extent, source, inner, kinds, elements, at, step)
+        for depth, _ in reversed(list(enumerate(others))):
+            text.closed(merged, kinds)
+            merged = [f"%r{width}_{depth}#{k}" for k in range(count)]
+        current, width = merged, 2 * width
+    pairs = ", ".join(f"tensor<{e}>, tensor<{e}>" for e in elements)
+    operands = ", ".join(f"%x{k}: {kind}" for k, kind in enumerate(kinds))
+    return "\n".join([f'func.func private @"{step}"({pairs}) -> tensor<i1>',
+                      f'func.func private @"{name}"({operands}) -> ({", ".join(kinds)}) {{', *text.constants(),
+                      *text.lines, f"return {', '.join(current)} : {', '.join(kinds)}", "}"])
+
+
+def merge(text: Lines, width: int, extent: int, source: list[str], target: list[str], kinds: list[str],
+          elements: list[str], at: Any, step: str) -> list[str]:
+    """Merge the runs of ``width`` elements of a line of ``source``, pair by pair, into ``target``."""
+    count, n, w = len(kinds), text.index(extent), text.index(width)
+    carried, inside = [f"%m{width}_{k}" for k in range(count)], [f"%t{width}_{k}" for k in range(count)]
+    arguments = ", ".join(f"{c} = {g}" for c, g in zip(carried, target))
+    more = ", ".join(f"{c} = {g}" for c, g in zip(inside, carried))
+    types = ", ".join(kinds)
+    last = text.index(extent - 1)
+    text.add(f"%q{width}:{count} = scf.for %lo = {text.index(0)} to {n} step {text.index(2 * width)} iter_args("
+             f"{arguments}) -> ({types}) {{",
+             f"%e1 = arith.addi %lo, {w} : index", f"%mid = arith.minsi %e1, {n} : index",
+             f"%e2 = arith.addi %e1, {w} : index", f"%hi = arith.minsi %e2, {n} : index",
+             f"%l{width}:{count + 2} = scf.for %k = %lo to %hi step {text.index(1)} iter_args("
+             f"%i = %lo, %j = %mid, {more}) -> (index, index, {types}) {{",
+             f"%ic = arith.minsi %i, {last} : index", f"%jc = arith.minsi %j, {last} : index")
+    for k in range(count):
+        text.add(f"%a{k} = tensor.extract {source[k]}[{at('%ic')}] : {kinds[k]}",
+                 f"%b{k} = tensor.extract {source[k]}[{at('%jc')}] : {kinds[k]}",
+                 f"%ta{k} = tensor.from_elements %a{k} : tensor<{elements[k]}>",
+                 f"%tb{k} = tensor.from_elements %b{k} : tensor<{elements[k]}>")
+    given = ", ".join(f"%tb{k}, %ta{k}" for k in range(count))
+    pairs = ", ".join(f"tensor<{e}>, tensor<{e}>" for e in elements)
+    text.add(f'%tl = func.call @"{step}"({given}) : ({pairs}) -> tensor<i1>',
+             "%less = tensor.extract %tl[] : tensor<i1>", "%none = arith.cmpi sge, %i, %mid : index",
+             "%more = arith.cmpi slt, %j, %hi : index", "%both = arith.andi %more, %less : i1",
+             "%right = arith.ori %none, %both : i1", f"%i1 = arith.addi %i, {text.index(1)} : index",
+             f"%j1 = arith.addi %j, {text.index(1)} : index", "%in = arith.select %right, %i, %i1 : index",
+             "%jn = arith.select %right, %j1, %j : index")
+    for k in range(count):
+        text.add(f"%v{k} = arith.select %right, %b{k}, %a{k} : {elements[k]}",
+                 f"%u{k} = tensor.insert %v{k} into {inside[k]}[{at('%k')}] : {kinds[k]}")
+    text.closed(["%in", "%jn", *(f"%u{k}" for k in range(count))], ["index", "index", *kinds])
+    text.closed([f"%l{width}#{k + 2}" for k in range(count)], kinds)
+    return [f"%q{width}#{k}" for k in range(count)]
+
+
+def scatter_text(op: Any, name: str, step: str) -> str | None:
+    """A function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each update.
+
+    None where several operands are scattered at once.
+    """
+    if len(op.operands) != 3:
+        return None
+    target, updates = (ir.RankedTensorType(op.operands[k].type) for k in (0, 2))
+    kinds, element, text = [str(v.type) for v in op.operands], str(target.element_type), Lines()
+    given, inner = "%x", "%x"
+    for d in range(updates.rank):
+        inner = f"%w{d}"
+        text.opened(f"%d{d}", updates.shape[d], f"%r{d}", [inner], [given], [kinds[0]])
+        given = inner
+    places, inside = scattered_to(op, text)
+    where, scalar = ", ".join(places), f"tensor<{element}>"
+    update = ", ".join(f"%d{d}" for d in range(updates.rank))
+    text.add(f"%new = scf.if {inside} -> ({kinds[0]}) {{", f"%o = tensor.extract {inner}[{where}] : {kinds[0]}",
+             f"%v = tensor.extract %u[{update}] : {kinds[2]}", f"%to = tensor.from_elements %o : {scalar}",
+             f"%tv = tensor.from_elements %v : {scalar}",
+             f'%ts = func.call @"{step}"(%to, %tv) : ({scalar}, {scalar}) -> {scalar}',
+             f"%n = tensor.extract %ts[] : {scalar}", f"%m = tensor.insert %n into {inner}[{where}] : {kinds[0]}",
+             f"scf.yield %m : {kinds[0]}", "} else {", f"scf.yield {inner} : {kinds[0]}", "}")
+    result = "%new"
+    for d in reversed(range(updates.rank)):
+        text.closed([result], [kinds[0]])
+        result = f"%r{d}#0"
+    return "\n".join([f'func.func private @"{step}"({scalar}, {scalar}) -> {scalar}',
+                      f'func.func private @"{name}"(%x: {kinds[0]}, %i: {kinds[1]}, %u: {kinds[2]}) -> {kinds[0]} {{',
+                      *text.constants(), *text.lines, f"return {result} : {kinds[0]}", "}"])
+
+
+def scattered_to(op: Any, text: Lines) -> tuple[list[str], str]:
+    """Where the update of loops ``%d0``, ``%d1``, ... goes: its index in each dim, and whether all are in bounds."""
+    parts = index_parts(op, text)
+    places, inside = [], "%always"
+    text.add("%always = arith.constant true")
+    for d, extent in enumerate(ir.RankedTensorType(op.operands[0].type).shape):
+        total = parts[d][0] if parts[d] else text.index(0)
+        for k, part in enumerate(parts[d][1:]):
+            text.add(f"%f{d}_{k} = arith.addi {total}, {part} : index")
+            total = f"%f{d}_{k}"
+        text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(extent)} : index",
+                 f"%all{d} = arith.andi %c{d}, {inside} : i1")
+        places.append(total)
+        inside = f"%all{d}"
+    return places, inside
+
+
+def index_parts(op: Any, text: Lines) -> list[list[str]]:
+    """What adds up to the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
+    numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
+    windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim
+    outer = [d for d in range(updates.rank) if d not in windows]
+    places = [d for d in range(indices.rank) if d != vector]            # a dim of indices -> the loop that walks it
+    walk = {place: f"%d{d}" for place, d in zip(places, outer)}
+    parts: list[list[str]] = [[] for _ in range(target.rank)]
+    for c, d in enumerate(numbers.scattered_dims_to_operand_dims):
+        at = ", ".join(text.index(c) if k == vector else walk[k] for k in range(indices.rank))
+        text.add(f"%s{c} = tensor.extract %i[{at}] : {indices}",
+                 f"%p{c} = arith.index_cast %s{c} : {indices.element_type} to index")
+        parts[d].append(f"%p{c}")
+    for d, place in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
+        parts[d].append(walk[place])
+    fixed = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
+    for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
+        parts[d].append(f"%d{window}")
+    return parts

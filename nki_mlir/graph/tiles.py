@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.mlir_ops import write_op
+from nki_mlir.dialects.op import NisaOp
+from nki_mlir.graph.bodies import with_exact_extremes
+from nki_mlir.graph.kept import KeptTiles, elements_of
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.scalar_body import ScalarBody
+from nki_mlir.waist.writer import Nest as Loops
+from nki_mlir.waist.writer import Operand as View
+from nki_mlir.waist.writer import Writer
+
+
+class Tiles:
+    """Writes before one operation at a time."""
+
+    def __init__(self, kept: KeptTiles) -> None:
+        self.writer, self.kept = Writer(), kept
+
+    def at(self, operation: Any, symbols: tuple[Any, ...]) -> None:
+        self.writer.at(operation)
+        self.symbols = symbols
+
+    def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
+        """A new buffer, whole."""
+        kind = self.writer.make.memref(tuple(shape), dtype, space)
+        value = self.writer.create("memref.alloc", [], [kind], {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+        dims: list[tuple[int, int]] = []
+        step = 1
+        for extent in reversed(shape):
+            dims.insert(0, (step, extent))
+            step *= extent
+        if space != HBM:
+            dims[0] = (1, shape[0])
+        return Tile(value, space, tuple(shape), dtype, Access(dtype, None if space == HBM else ZERO, ZERO, tuple(dims)))
+
+    def view(self, tile: Tile, axes: tuple[int, ...]) -> View:
+        return self.writer.view(tile, axes, self.symbols)
+
+    def copy(self, dst: Tile, src: Tile, order: tuple[int, ...] = ()) -> None:
+        """dst = src, converted; dim k of src goes along dim ``order[k]`` of dst."""
+        axes = tuple(range(len(dst.shape)))
+        self.writer.generic(Loops(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)], dst.dtype,
+                            lambda s, ins, outs: [s.convert(ins[0], src.dtype, dst.dtype)])
+
+    def apply(self, dst: Tile, src: Tile, body: Node) -> None:
+        """dst = body, of each element of src."""
+        axes = tuple(range(len(dst.shape)))
+        self.writer.generic(Loops(len(axes)), [self.view(src, axes)], [self.view(dst, axes)], body.dtype,
+                            lambda s, ins, outs: [expression(body, s, ins, outs, {})])
+
+    def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
+        """Start a fold, whose result goes along ``axes``: both have one view of it."""
+        self.writer.fill(self.view(dst, axes), value)
+
+    def load(self, operand: Operand, extents: Sequence[int], first: int = 0) -> tuple[Tile, tuple[int, ...]]:
+        """The elements of an HBM operand in a new tile, along the axes that it moves along; ``first`` on partitions.
+
+        An operand that stays the same over ``first`` is in every partition.
+        """
+        axes = (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
+        counts = [extents[a] for a in axes]
+        source = operand.tile(counts, axes)
+        elements = elements_of(source, self.symbols)
+        tile = self.kept.find(elements)
+        if tile is None:
+            tile = self.buffer(counts, operand.dtype)
+            self.copy(tile, source)
+            self.kept.keep(elements, tile)
+        return tile, axes
+
+    def write(self, op: NisaOp) -> None:
+        """An instruction as it is."""
+        op.engine = op.runs_on.value
+        write_op(op, self.writer.make, self.writer.location, self.writer.place)
+
+    def store(self, output: Operand, tile: Tile, axes: tuple[int, ...]) -> None:
+        target = output.tile(tile.shape, axes)
+        self.copy(target, tile)
+        self.kept.stored(elements_of(target, self.symbols), tile)
+
+    def compute(self, nest: Nest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
+                axes: tuple[int, ...], body: Node) -> None:
+        """output = body, over the nest's axes. Fold with the output where the body reads it."""
+        body = with_exact_extremes(body)
+        loops = Loops(len(nest.extents), nest.reduced, (), (), self.symbols)
+        views = [self.view(tile, own) for tile, own in inputs]
+        kept = tuple(a for a in axes if a not in nest.reduced)
+        target = self.writer.view(output, axes, self.symbols, nest.reduced) if nest.reduced else self.view(output, kept)
+        self.writer.generic(loops, views, [target], body.dtype,
+                            lambda s, ins, outs: [expression(body, s, ins, outs, {})], _forms(body))
+
+
+def expression(node: Node, s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any], known: dict[Node, Any]) -> Any:
+    """An expression as scalar operations; equal subtrees once."""
+    if node not in known:
+        match node:
+            case Input(place=k):
+                value = ins[k]
+            case Output():
+                value = outs[0]
+            case Constant(dtype=dtype, value=number):
+                value = ScalarBody(s.create, s.make, dtype, s.symbols).constant(number)
+            case Position(form=form, dtype=dtype):
+                value = ScalarBody(s.create, s.make, dtype, s.symbols).position(form)
+            case Convert(dtype=dtype, value=inner):
+                value = s.convert(expression(inner, s, ins, outs, known), inner.dtype, dtype)
+            case Activation(fn=fn, value=inner):
+                value = s.activation(fn, expression(inner, s, ins, outs, known))
+            case Alu(fn=fn, args=args):
+                value = s.alu(fn, *(expression(a, s, ins, outs, known) for a in args))
+        known[node] = value
+    return known[node]
+
+
+def _forms(node: Node) -> list[Linear]:
+    match node:
+        case Position(form=form):
+            return [form]
+        case Convert(value=inner) | Activation(value=inner):
+            return _forms(inner)
+        case Alu(args=args):
+            return [form for a in args for form in _forms(a)]
+    return []

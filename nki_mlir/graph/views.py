@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Views of buffers in a bufferized graph as ``memref.reinterpret_cast`` of the buffers themselves, all in HBM."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.places import place_of
+from nki_mlir.graph.upstream import operations_of
+
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose")
+STEPS = ("memref.subview", "memref.reinterpret_cast", *RESHAPES)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a view begins: the buffer, a constant offset in elements, and values with their factors."""
+
+    buffer: Any
+    offset: int = 0
+    terms: tuple[tuple[Any, int], ...] = ()
+
+
+def defining(value: Any) -> Any:
+    """The operation that makes a value; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def place_in_buffer(value: Any) -> Place:
+    """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
+    op = defining(value)
+    name = op.name if op is not None else ""
+    if name in RESHAPES:
+        return place_in_buffer(op.operands[0])
+    if name not in ("memref.subview", "memref.reinterpret_cast"):
+        return Place(value)
+    source = place_in_buffer(op.operands[0])
+    if name == "memref.reinterpret_cast":                       # its offset counts from the start of the buffer
+        source, strides = Place(source.buffer), [1]
+    else:
+        strides, _ = ir.MemRefType(op.operands[0].type).get_strides_and_offset()
+    given = iter(list(op.operands)[1:])
+    offset, terms = source.offset, list(source.terms)
+    for start, stride in zip(op.attributes["static_offsets"], strides):
+        if start == DYNAMIC:
+            terms.append((next(given), stride))
+        else:
+            offset += start * stride
+    return Place(source.buffer, offset, tuple(terms))
+
+
+def in_hbm(kind: Any) -> Any:
+    """The memref type, in HBM if it says no memory."""
+    if kind.memory_space is not None:
+        return kind
+    space = ir.StringAttr.get(HBM)
+    strides, offset = kind.get_strides_and_offset()
+    dense = [prod(kind.shape[d + 1:]) for d in range(len(kind.shape))]
+    layout = None if list(strides) == dense and offset == 0 else ir.StridedLayoutAttr.get(offset, strides)
+    return ir.MemRefType.get(kind.shape, kind.element_type, layout, space)
+
+
+def put_in_hbm(function: Any) -> None:
+    """Every buffer and view of a function, and what it says of its arguments, in HBM."""
+    def visit(op: Any) -> Any:
+        values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
+        for value in values:
+            if isinstance(value.type, ir.MemRefType):
+                value.set_type(in_hbm(ir.MemRefType(value.type)))
+        return ir.WalkResult.ADVANCE
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+
+    for op in operations_of(function, lambda name: name == "memref.memory_space_cast"):
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
+
+
+def flatten_views(function: Any) -> None:
+    """Every chain of views as one ``memref.reinterpret_cast``."""
+    make = Attributes()
+    found = operations_of(function, lambda name: name in STEPS)
+    made = [(op, flat(op, make)) for op in found]
+    for op, value in made:
+        op.results[0].replace_all_uses_with(value)
+    for op in reversed(found):
+        op.erase()
+
+
+def flat(op: Any, make: Attributes) -> Any:
+    """The view that an operation makes, from the buffer on."""
+    kind = ir.MemRefType(op.results[0].type)
+    strides, _ = kind.get_strides_and_offset()
+    place = place_in_buffer(op.results[0])
+    if not kind.has_static_shape or DYNAMIC in strides or DYNAMIC in [c for _, c in place.terms]:
+        raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(place_of(op))
+    with op.context, ir.InsertionPoint(op), op.location:
+        starts = []
+        if place.terms:
+            total = ir.AffineExpr.get_constant(place.offset)
+            for k, (_, factor) in enumerate(place.terms):
+                total = total + ir.AffineExpr.get_symbol(k) * factor
+            mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(place.terms), [total]))
+            starts = [ir.Operation.create("affine.apply", operands=[v for v, _ in place.terms], results=[make.index],
+                                          attributes={"map": mapping}).results[0]]
+        return reinterpreted(place.buffer, list(kind.shape), list(strides), starts[0] if starts else place.offset)
+
+
+def reinterpreted(buffer: Any, sizes: list[int], strides: list[int], offset: Any) -> Any:
+    """A strided view of a buffer; the offset is a number or an index value."""
+    array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
+    dynamic = not isinstance(offset, int)
+    start = DYNAMIC if dynamic else offset
+    kind = ir.MemRefType.get(sizes, base.element_type, ir.StridedLayoutAttr.get(start, strides), base.memory_space)
+    return ir.Operation.create(
+        "memref.reinterpret_cast", operands=[buffer, *([offset] if dynamic else [])], results=[kind],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, int(dynamic), 0, 0]),
+                    "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
+    ).results[0]
+
+
+def dense(shape: Any) -> list[int]:
+    """The strides of a whole buffer."""
+    return [prod(shape[d + 1:]) for d in range(len(shape))]
+
+
+def whole_buffer(value: Any) -> Any:
+    """The buffer that a value is all of, in order; None where it is a part or has another order."""
+    place, kind = place_in_buffer(value), ir.MemRefType(value.type)
+    strides, _ = kind.get_strides_and_offset()
+    base = ir.MemRefType(place.buffer.type)
+    if place.offset or place.terms or list(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):
+        return None
+    return place.buffer

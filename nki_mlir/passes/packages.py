@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The packages whose modules are searched for passes. The registry is below them, so they are registered by name."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES: list[str] = []
+
+
+def register(*packages: str) -> None:
+    """Search these packages for passes, too, after those that are registered already."""
+    PACKAGES.extend(package for package in packages if package not in PACKAGES)
+
+
+def files() -> Iterator[tuple[str, Path]]:
+    """(module, file) of everything in the registered packages; nothing is imported."""
+    for package in PACKAGES:
+        top, *inner = package.split(".")
+        spec = importlib.util.find_spec(top)
+        for root in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(root, *inner).glob("*.py")):
+                yield f"{package}.{file.stem}", file

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The pass class, the registry of passes by name, and the checked run of a list of passes.
+
+A pass is one class in one file named after it: ``split-masked-loops`` is in ``transforms/split_masked_loops.py``,
+a conversion in ``conversion``, code generation in ``targets/neuron/codegen``. The file is found by that name, so that
+no list of passes is kept. Fields are options.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from nki_mlir.alone import alone
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.passes import packages
+from nki_mlir.passes.levels import Level, check_level
+
+PASSES: dict[str, type["Pass"]] = {}
+
+
+class UnknownPass(NkiMlirError):
+    code = "NKI-PASS"
+    message = "there is no pass named '{name}'"
+    fix = "nki-opt --help lists the passes"
+
+
+class BadOption(NkiMlirError):
+    code = "NKI-PASS-OPTION"
+    message = "{what}"
+    fix = "give options as {{name=value other=value}}; the pass has {options}"
+
+
+class Pass:
+    """Base of all passes. Subclasses give ``run(module)`` and state the level they read and the one they write.
+
+    ``reads`` and ``writes`` are names of ``Level``; None: any level, unchanged. Options are annotated class attributes
+    of type bool, int or str.
+    """
+
+    name: ClassVar[str] = ""
+    reads: ClassVar[Level | None] = None
+    writes: ClassVar[Level | None] = None
+
+    def __init_subclass__(cls, *, name: str = "", reads: Level | None = None, writes: Level | None = None) -> None:
+        if name:
+            cls.name, cls.reads, cls.writes = name, reads, writes if writes is not None else reads
+            PASSES[name] = cls
+        dataclasses.dataclass(cls)
+
+    def run(self, module: Any) -> None:
+        """Change the module in place. It is valid before and after, and means the same."""
+
+
+def file_names() -> dict[str, str]:
+    """Pass name -> module, by looking at the files of the registered packages."""
+    named = ((file.stem.replace("_", "-"), module, file) for module, file in packages.files())
+    return {name: module for name, module, file in named if f'name="{name}"' in file.read_text()}
+
+
+def pass_named(name: str, options: str = "") -> Pass:
+    """An instance, with options given as ``name=value other=value``."""
+    if name not in PASSES:
+        modules = file_names()
+        if name not in modules:
+            raise UnknownPass(name=name)
+        importlib.import_module(modules[name])
+    cls = PASSES[name]
+    fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
+    given = {}
+    for item in re.findall(r"[^\s,]+", options):
+        key, _, text = item.partition("=")
+        if key not in fields:
+            raise BadOption(what=f"pass '{name}' has no option '{key}'", options=", ".join(fields) or "none")
+        given[fields[key].name] = _option(name, key, text, fields[key].type)
+    return cls(**given)
+
+
+def _option(name: str, key: str, text: str, kind: Any) -> Any:
+    try:
+        if kind in (bool, "bool"):
+            return {"": True, "true": True, "1": True, "false": False, "0": False}[text]
+        return int(text) if kind in (int, "int") else text
+    except (KeyError, ValueError):
+        raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
+
+
+Observer = Callable[[Pass, Any], None]
+
+
+@alone
+def run_passes(module: Any, passes: Sequence[Pass], after: Observer | None = None) -> None:
+    """Run them in order; the module's level is checked before the first and after each."""
+    for k, one in enumerate(passes):
+        if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):
+            check_level(module, one.reads, f"before {one.name}")
+        one.run(module)
+        if one.writes is not None:
+            check_level(module, one.writes, f"after {one.name}")
+        if after is not None:
+            after(one, module)

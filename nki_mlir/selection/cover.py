@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Covers the expression of an elementwise nest with engine instructions, the largest that fits first.
+
+A subtree that no instruction takes in as it is becomes a buffer of its dtype, as large as the axes it depends on. An
+instruction is taken only if it computes in the subtree's dtype, so that the value is rounded where the expression says.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.nisa.elementwise import (
+    BITS,
+    ActivationOp,
+    AffineSelectOp,
+    ReciprocalOp,
+    ScalarTensorTensorOp,
+    TensorCopyPredicatedOp,
+    TensorScalarOp,
+    TensorTensorOp,
+)
+from nki_mlir.dialects.nisa.movement import IotaOp, MemsetOp
+from nki_mlir.dialects.nki.elementwise import select_compute
+from nki_mlir.dialects.op import NisaOp
+from nki_mlir.machine import Engine
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, DType
+from nki_mlir.selection.emitter import GPSIMD, SCALAR, VECTOR, Emitter
+from nki_mlir.waist.expressions import (
+    Activation,
+    Alu,
+    Constant,
+    Convert,
+    Input,
+    Node,
+    Output,
+    Position,
+    alu,
+    children,
+    converted,
+)
+from nki_mlir.waist.nest import Nest, Operand
+
+ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
+UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}
+Candidate = tuple[type[NisaOp], Engine, dict[str, Any]]
+Step = tuple[Node, str, Node | None, bool]              # value, function, scalar operand, whether it is on the left
+
+
+class Cover:
+    """One arranged nest: ``assign`` emits an expression over its axes.
+
+    ``bring`` gives an operand on chip, its lanes on axis 0; it is asked once for each operand that is read.
+    """
+
+    def __init__(self, emitter: Emitter, nest: Nest, bring: Callable[[Operand], Operand]) -> None:
+        self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
+        self.known: dict[Node, Operand] = {}            # what is in a buffer already
+
+    # -- shapes --------------------------------------------------------------------------------------------------------
+    def axes(self, node: Node) -> frozenset[int]:
+        """The free axes along which a value changes."""
+        free = range(1, len(self.extents))
+        match node:
+            case Input(place=k):
+                return frozenset(a for a in free if self.nest.inputs[k].moves(a))
+            case Output():
+                return frozenset(a for a in free if self.nest.output.moves(a))
+            case Position(form=form):
+                return frozenset(a for a, _ in form.axes if a > 0)
+        return frozenset().union(*map(self.axes, children(node)))
+
+    def counts(self, axes: frozenset[int]) -> tuple[int, ...]:
+        return tuple(n if a == 0 or a in axes else 1 for a, n in enumerate(self.extents))
+
+    def narrow(self, node: Node, axes: frozenset[int]) -> bool:
+        """Whether an instruction over ``axes`` takes the value as its scalar operand: one number a partition."""
+        return isinstance(node, Constant) or (bool(axes) and not self.axes(node))
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def value(self, node: Node) -> Operand:
+        """A buffer that holds the value, in its dtype."""
+        if node not in self.known:
+            match node:
+                case Input(place=k):
+                    self.known[node] = self.bring(self.nest.inputs[k])
+                case Output():
+                    self.known[node] = self.bring(self.nest.output)
+                case _:
+                    self.known[node] = self.buffer(node.dtype, self.axes(node))
+                    self.assign(node, self.known[node].tile(self.counts(self.axes(node))), self.axes(node))
+        return self.known[node]
+
+    def buffer(self, dtype: DType, axes: frozenset[int]) -> Operand:
+        tile = self.emitter.buffer(self.counts(axes), dtype)
+        steps = tuple(step if a in axes else 0 for a, (step, _) in enumerate(tile.access.dims))
+        return Operand(tile.handle, tile.space, tile.base_shape, dtype, dtype, Linear(), Linear(), steps, 0)
+
+    def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
+        """A tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.
+
+        Instructions convert what they read; ``widened`` is for those that compute in the dtype of what they read.
+        """
+        inner = node.value if isinstance(node, Convert) and node.dtype is compute and not widened else node
+        return self.value(inner).tile(self.counts(axes))
+
+    def assign(self, node: Node, dst: Tile, axes: frozenset[int]) -> None:
+        """dst = the value, whose dtype it has."""
+        inner = node.value if isinstance(node, Convert) else node
+        match inner:
+            case Alu() | Activation():
+                self.compute(inner, dst, axes)
+            case Constant():
+                self.emitter.emit(MemsetOp, VECTOR, dst=dst, value=_exact(inner.value))
+            case Position():
+                self.emitter.emit(IotaOp, GPSIMD, dst=dst, expression=inner.form)
+            case Convert() if inner.dtype is FLOAT32 and not _exact_in_float32(inner.value.dtype):
+                self.emitter.copy(dst, self.value(inner.value).tile(self.counts(axes)), SCALAR)     # via float32
+            case Convert() if inner.dtype is FLOAT32:
+                self.emitter.copy(dst, self.value(inner.value).tile(self.counts(axes)))
+            case _:
+                self.emitter.copy(dst, self.value(inner).tile(self.counts(axes)))
+
+    def compute(self, node: Node, dst: Tile, axes: frozenset[int]) -> None:
+        """Emit the instruction for an operation on values."""
+        if isinstance(node, Alu) and node.fn == "select":
+            return self.select(node, dst, axes)
+        if isinstance(node, Activation) and node.fn == "negative":      # no table function; a sign change elsewhere
+            node = Alu(node.dtype, node.fn, (node.value,))
+        for cls, engine, fields in self.candidates(node, axes):
+            op = cls(dst=dst, engine=engine.value, **fields)
+            whole = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
+            if op.compute is node.dtype and whole:
+                return self.emitter.emit(cls, engine, dst=dst, **fields)
+        if dst.dtype is not node.dtype:     # integer arithmetic has results of its own type, which are converted then
+            return self.emitter.copy(dst, self.value(node).tile(self.counts(axes)))
+        raise Unsupported(feature=f"'{getattr(node, 'fn', '?')}' computed in {node.dtype} as an engine instruction",
+                          instead="compute it in float32")
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+    def candidates(self, node: Node, axes: frozenset[int]) -> Iterator[Candidate]:
+        """Instructions for an operation, the best first. Operands are brought into buffers as they are asked for."""
+        if isinstance(node, Activation):
+            yield self.activation(node, axes)
+            return
+        assert isinstance(node, Alu)
+        if node.fn == "reciprocal":
+            yield ReciprocalOp, VECTOR, {"src": self.read(node.args[0], node.dtype, axes)}
+            return
+        if (chain := self.chain(node, axes)) is not None:
+            for widened in (False, True):
+                for engine in (VECTOR, GPSIMD):
+                    if engine is GPSIMD or node.fn not in ON_GPSIMD:
+                        yield TensorScalarOp, engine, self.tensor_scalar(chain, node, axes, widened)
+            return
+        if (fused := self.scalar_tensor_tensor(node, axes)) is not None:
+            yield fused
+        sides = dict(zip(("lhs", "rhs"), node.args))
+        for widened in (False, True):
+            fields = {name: self.read(arg, node.dtype, axes, widened) for name, arg in sides.items()}
+            for engine in (VECTOR, GPSIMD):
+                if engine is GPSIMD or node.fn not in ON_GPSIMD:
+                    yield TensorTensorOp, engine, {**fields, "op": node.fn}
+
+    def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
+        """fn(src * scale + bias) where the expression has that form."""
+        inner = node.value
+        fields: dict[str, Any] = {"fn": node.fn}
+        if isinstance(inner, Alu) and inner.fn == "add" and inner not in self.known:
+            for src, bias in (inner.args, inner.args[::-1]):
+                if not isinstance(bias, Constant) and self.narrow(bias, axes):
+                    tile = self.read(bias, FLOAT32, axes)
+                    if tile.dtype in (FLOAT32, FLOAT16, BFLOAT16):
+                        inner, fields["bias"] = src, tile
+                        break
+        if isinstance(inner, Alu) and inner.fn == "multiply" and inner not in self.known:
+            for src, scale in (inner.args, inner.args[::-1]):
+                if isinstance(scale, Constant):
+                    inner, fields["imm"] = src, scale.value
+                    break
+                if self.narrow(scale, axes) and self.read(scale, FLOAT32, axes).dtype is FLOAT32:
+                    inner, fields["scale"] = src, self.read(scale, FLOAT32, axes)
+                    break
+        fields["src"] = self.read(inner, FLOAT32, axes)
+        return ActivationOp, SCALAR, fields
+
+    def step(self, node: Node, axes: frozenset[int]) -> Step | None:
+        """An operation as (value, function, scalar operand, operand on the left), if it has that form."""
+        if not isinstance(node, Alu) or node.fn in ("select", "reciprocal"):
+            return None
+        if len(node.args) == 1:
+            return node.args[0], node.fn, None, False
+        left, right = node.args
+        if self.narrow(right, axes):
+            return left, node.fn, right, False
+        return (right, node.fn, left, True) if self.narrow(left, axes) else None
+
+    def chain(self, node: Node, axes: frozenset[int]) -> list[Step] | None:
+        """One or two operations with a scalar operand each, the inner one first."""
+        last = self.step(node, axes)
+        if last is None:
+            return None
+        inner = last[0]
+        first = self.step(inner, axes)
+        exact = node.dtype is not FLOAT32 and ALU[last[1]].group not in BITS       # one operation at a time
+        if first is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
+                first[1], last[1]):
+            return [last]
+        return [first, last]
+
+    @staticmethod
+    def fuses(*functions: str) -> bool:
+        """Whether one instruction of the Vector engine does both."""
+        bits = [ALU[fn].group in BITS for fn in functions]
+        return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
+
+    def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
+        for k, (_, fn, operand, left) in enumerate(chain):
+            fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes, widened)}
+        return fields
+
+    def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int],
+                       widened: bool = False) -> dict[str, Any]:
+        """The fields for the k-th scalar operand of an instruction: a number or a tile."""
+        if operand is None:
+            return {}
+        if isinstance(operand, Constant):
+            return {f"imm{k}": _exact(operand.value)}
+        return {f"operand{k}": self.read(operand, dtype, axes, widened)}
+
+    def scalar_tensor_tensor(self, node: Alu, axes: frozenset[int]) -> Candidate | None:
+        """(src op0 scalar) op1 tile."""
+        if node.dtype is not FLOAT32 or node.fn in ON_GPSIMD:
+            return None
+        for inner, other in (node.args, node.args[::-1]):
+            reverse = inner is not node.args[0]
+            first = self.step(inner, axes)
+            if first is None or inner in self.known or inner == other or not self.fuses(first[1], node.fn):
+                continue
+            source, fn, operand, left = first
+            fields = {"src": self.read(source, FLOAT32, axes), "rhs": self.read(other, FLOAT32, axes), "op0": fn,
+                      "op1": node.fn, "reverse0": left, "reverse1": reverse,
+                      **self.scalar_operand(operand, 0, FLOAT32, axes)}
+            return ScalarTensorTensorOp, VECTOR, fields
+        return None
+
+    # -- selections ----------------------------------------------------------------------------------------------------
+    def select(self, node: Alu, dst: Tile, axes: frozenset[int]) -> None:
+        """dst = on_true where the condition is not 0, else on_false: one is written, the other copied over it."""
+        condition, on_true, on_false = node.args
+        affine = _affine_condition(condition)
+        if affine is not None and isinstance(on_false, Constant) and node.dtype is FLOAT32:
+            form, equal = affine
+            return self.emitter.emit(AffineSelectOp, GPSIMD, dst=dst, src=self.read(on_true, FLOAT32, axes),
+                                     predicate=form, equal=equal, value=on_false.value)
+        predicate = self.predicate(condition, axes)
+        taken, other = (self.read(value, node.dtype, axes) for value in (on_true, on_false))
+        reverse = taken.handle == dst.handle
+        if reverse:
+            taken, other, on_true, on_false = other, taken, on_false, on_true
+        if node.dtype is FLOAT32 and select_compute(predicate.dtype, dst.dtype, taken.dtype) is not FLOAT32:
+            taken = self.read(on_true, FLOAT32, axes, widened=True)     # integers would not be rounded
+        result = dst
+        if any(t.handle == dst.handle for t in (taken, predicate)) or (
+                other.handle == dst.handle and other.access != dst.access):
+            result = self.emitter.buffer(dst.shape, dst.dtype)
+        self.assign(converted(on_false, dst.dtype), result, axes)
+        self.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=result, src=taken, predicate=predicate,
+                          reverse_pred=reverse)
+        return self.emitter.copy(dst, result)
+
+    def predicate(self, condition: Node, axes: frozenset[int]) -> Tile:
+        """A tile of an unsigned integer type that is not 0 where the condition is not."""
+        inner = condition.value if isinstance(condition, Convert) else condition
+        if isinstance(inner, Input) and inner.dtype.is_integer and inner.dtype.itemsize in UNSIGNED:
+            flags = self.value(inner)
+            return replace(flags, dtype=UNSIGNED[flags.dtype.itemsize]).tile(self.counts(axes))
+        if not (isinstance(inner, Alu) and ALU[inner.fn].group in ("comparison", "logical")):
+            inner = alu("not_equal", converted(inner, FLOAT32), Constant(FLOAT32, 0.0))
+        return self.value(converted(inner, UINT8)).tile(self.counts(axes))
+
+
+def _affine_condition(condition: Node) -> tuple[Linear, bool] | None:
+    """The form and kind of ``form >= 0`` or ``form == 0``."""
+    match condition:
+        case Alu(fn="greater_equal" | "equal" as fn, args=(Convert(value=Position(form=form)), Constant(value=0))):
+            return form, fn == "equal"
+    return None
+
+
+def _exact_in_float32(dtype: DType) -> bool:
+    return dtype.is_float or dtype.bits <= 16
+
+
+def _exact(value: float | int) -> float:
+    """A constant as the attribute of an instruction holds it."""
+    if isinstance(value, int) and int(float(value)) != value:
+        raise Unsupported(feature=f"the constant {value}, which no float64 holds",
+                          instead="build it from smaller ones, with a shift")
+    return float(value)
+

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Emits engine instructions in a form that the hardware accepts.
+
+``emit`` takes any instruction on any tiles. It is cut where a pattern has too many dims or elements; operands that the
+engine cannot reach go through buffers that it can: a DMA moves partitions at will, an engine copy moves between the
+memories.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Mask, Ranges, Tile, same_place
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.facts import EQ
+from nki_mlir.dialects.mlir_ops import write_op
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
+from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import BFLOAT16, DType
+from nki_mlir.selection.invariants import outermost_loop
+
+TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
+
+
+class Emitter:
+    """Emits in place of one operation at a time (``at``), whose symbols the tiles' forms count by position."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.make = machine, Attributes()
+        self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
+        self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
+        self.kept: dict[Any, Tile] = {}         # operands that were brought there for a loop
+
+    def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
+        self.location, self.place = operation.location, ir.InsertionPoint(operation)
+        self.symbols, self.ranges, self.extra = symbols, ranges, extra
+        self.bound((), ())
+        self.moved: dict[Any, Tile] = {}        # operands that were brought to where an engine reaches them
+
+    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, loc=self.location,
+                                   ip=self.place).results[0]
+
+    def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
+        """Bounds that run time has to check, for instructions over these extents."""
+        self.extents, self.limits = extents, limits
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
+        """A new buffer, whole."""
+        kind = self.make.memref(tuple(shape), dtype, space)
+        value = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self.segments})
+        dims, step = [(1, shape[0])], prod(shape[1:])
+        for extent in shape[1:]:
+            step //= extent
+            dims.append((step, extent))
+        return Tile(value, space, tuple(shape), dtype, Access(dtype, ZERO, ZERO, tuple(dims)))
+
+    def buffer_like(self, tile: Tile, dtype: DType, space: str = SBUF) -> Tile:
+        """A new buffer for what a tile reads: once what it repeats along the free dims, each of its partitions."""
+        dims = tile.access.dims
+        counts = [dims[0][1], *(n if step else 1 for step, n in dims[1:])]
+        return repeated(self.buffer(counts, dtype, space), tile.shape)
+
+    # -- emission ------------------------------------------------------------------------------------------------------
+    def emit(self, cls: type[NisaOp], engine: Engine | None = None, **fields: Any) -> None:
+        """One instruction, or as many as it takes. The engine is the class's choice where none is given."""
+        op = cls(symbols=self.symbols, ranges=self.ranges, extra=self.extra, **fields)
+        op.engine = (engine or op.runs_on).value
+        if self.limits and op.iteration().extents == self.extents:
+            op.limits = self.limits
+        for piece in self.pieces(op):
+            self.reach(piece)
+
+    def write(self, op: NisaOp) -> None:
+        write_op(with_used_symbols(op), self.make, self.location, self.place)
+
+    def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
+        """dst = src, converted, wherever they are."""
+        if same_place(dst, src) and engine is None:
+            return None
+        if HBM in (dst.space, src.space):
+            on_chip = dst if src.space == HBM else src
+            if on_chip.space != PSUM:
+                return self.emit(DmaCopyOp, SYNC, dst=dst, src=src)
+            middle = self.buffer_like(src, dst.dtype if on_chip is src else src.dtype)
+            self.copy(without_repeats(middle), without_repeats(src, like=middle))
+            return self.copy(dst, middle)
+        by_dma = dst.space == src.space == SBUF and engine is None
+        if by_dma and not (self.reachable(dst) and self.reachable(src)):
+            return self.emit(DmaCopyOp, SYNC, dst=dst, src=src)
+        return self.emit(TensorCopyOp, engine or self.copy_engine(dst, src), dst=dst, src=src)
+
+    def copy_engine(self, dst: Tile, src: Tile) -> Engine:
+        """Copies out of PSUM alternate between the engines, but conversions to bfloat16 are the Vector engine's."""
+        if src.space != PSUM or dst.dtype is BFLOAT16 or not src.dtype.is_float:
+            return VECTOR
+        self.evacuations += 1
+        return VECTOR if self.evacuations % 2 else SCALAR
+
+    @contextmanager
+    def where(self, values: Mapping[int, int]) -> Iterator[None]:
+        """What is emitted inside runs only where symbols have these values."""
+        outside, moved = self.place, dict(self.moved)
+        for symbol, value in values.items():
+            number = self.create("arith.constant", [], [self.make.index],
+                                 {"value": ir.IntegerAttr.get(self.make.index, value)})
+            same = self.create("arith.cmpi", [self.symbols[symbol], number], [self.make.i1], {"predicate": self.equal})
+            choice = ir.Operation.create("scf.if", operands=[same], regions=2, loc=self.location, ip=self.place)
+            self.place = ir.InsertionPoint(choice.regions[0].blocks.append())
+            end = ir.Operation.create("scf.yield", loc=self.location, ip=self.place)
+            self.place = ir.InsertionPoint(end)
+        yield
+        self.place, self.moved = outside, moved
+
+    # -- size ----------------------------------------------------------------------------------------------------------
+    def pieces(self, op: NisaOp) -> Iterator[Any]:
+        """The instruction in parts whose patterns have few enough dims and elements; whole where it is no loop nest."""
+        if not op.is_loop_nest:
+            yield op
+            return
+        iteration = op.iteration()
+        extents, reduced = iteration.extents, iteration.reduced
+        free = [a for a in range(1, len(extents)) if extents[a] > 1]
+        kept = [a for a in free if a not in reduced]
+        crowded = max(0, len(free) - self.machine.free_dims_max)
+        sizes = [1 if a in kept[:crowded] else n for a, n in enumerate(extents)]
+        for axis in kept[crowded:]:
+            sizes[axis] = min(extents[axis], max(1, self.room(op, axis, sizes)))
+        if sizes == list(extents):
+            yield op
+            return
+        if crowded > len(kept):
+            raise Unsupported(feature=f"'{op.full_name()}' over {len(free)} free dims of which {len(kept)} are kept",
+                              instead="copy the operand so that fewer steps describe it")
+        starts = [0] * len(extents)
+        while True:
+            counts = [min(size, n - s) for size, n, s in zip(sizes, extents, starts)]
+            limits = tuple(replace(c, form=c.form.moved(starts)) for c in op.limits)
+            yield in_box(op, Box(tuple(starts), tuple(counts), ()), limits)
+            for axis in reversed(range(len(extents))):
+                starts[axis] += sizes[axis]
+                if starts[axis] < extents[axis]:
+                    break
+                starts[axis] = 0
+            else:
+                return
+
+    def room(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
+        """How many steps along an axis the patterns have room for when the other axes have these sizes."""
+        room, axes = sizes[axis], op.iteration().axes
+        for field, tile in op.operands():
+            dims = list(zip(axes[field.name], tile.shape))[1:]
+            if tile.on_chip and any(a == axis and n > 1 for a, n in dims):
+                limit = self.machine.psum_elements_max if tile.space == PSUM else self.machine.sbuf_elements_max
+                room = min(room, limit // prod(min(n, sizes[a]) for a, n in dims if a != axis))
+        return room
+
+    # -- reach ---------------------------------------------------------------------------------------------------------
+    def reach(self, op: NisaOp) -> None:
+        """Write an instruction with its operands where its engine reaches them."""
+        engine = Engine(op.engine)
+        if is_transfer(op):
+            return self.write(op)
+        after = []
+        psum_sources = 0
+        for field, tile in op.operands():
+            if not field.writes:
+                allowed = engine not in (TENSOR, GPSIMD) and psum_sources == 0
+                tile = self.source(tile, allowed)
+                psum_sources += tile.space == PSUM
+            elif not self.reaches_destination(engine, tile):
+                target = self.buffer_like(tile, tile.dtype, PSUM if engine is TENSOR else SBUF)
+                if any(name == field.name for name, _ in op.sources()):
+                    self.copy(target, tile)
+                after.append((tile, target))
+                tile = target
+            setattr(op, field.name, tile)
+        self.write(op)
+        for tile, target in after:
+            self.finish(tile, target)
+        return None
+
+    def reaches_destination(self, engine: Engine, tile: Tile) -> bool:
+        memory = {TENSOR: (PSUM,), GPSIMD: (SBUF,)}.get(engine, (SBUF, PSUM))
+        return tile.space in memory and self.reachable(tile)
+
+    def reachable(self, tile: Tile) -> bool:
+        """Whether an engine reads or writes the tile where it is."""
+        return not is_spread(tile) and starts_legally(self.machine, tile)
+
+    def source(self, tile: Tile, psum: bool) -> Tile:
+        """A tile with the same elements that an engine reaches; in SBUF unless ``psum``."""
+        if self.reachable(tile) and (tile.space == SBUF or psum):
+            return tile
+        key = tile.handle, tile.access
+        if key not in self.moved:
+            loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.place.block)
+            if loop is None:
+                self.moved[key] = self.within_reach(tile)
+            else:                               # once for the whole loop, which leaves the buffer as it is
+                if (loop, key) not in self.kept:
+                    inside, self.place = self.place, ir.InsertionPoint(loop)
+                    self.kept[loop, key] = self.within_reach(tile)
+                    self.place = inside
+                self.moved[key] = self.kept[loop, key]
+        return repeated(self.moved[key], tile.shape)
+
+    def within_reach(self, tile: Tile) -> Tile:
+        """A copy in SBUF of what a tile has, each element once in a partition."""
+        inner = without_repeats(tile)
+        if inner.space == PSUM:
+            inner = self.evacuated(inner)
+        if not self.reachable(inner):
+            target = without_repeats(self.buffer_like(inner, inner.dtype))
+            self.copy(target, inner)
+            inner = target
+        return inner
+
+    def evacuated(self, tile: Tile) -> Tile:
+        """A PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
+        one_lane = replace(tile, access=replace(tile.access, dims=((1, 1), *tile.access.dims[1:])))
+        source = one_lane if tile.access.dims[0][0] == 0 else tile
+        if self.reachable(source):
+            target = self.buffer_like(source, tile.dtype)
+            self.copy(target, source)
+            dims = (tile.access.dims[0], *target.access.dims[1:])
+            return replace(target, access=replace(target.access, dims=dims))
+        everything = self.from_first_partition(source)
+        target = self.buffer_like(everything, tile.dtype)
+        self.copy(target, everything)
+        return replace(target, access=replace(target.access, partition=tile.access.partition,
+                                              dims=(tile.access.dims[0], *target.access.dims[1:])))
+
+    def finish(self, tile: Tile, value: Tile) -> None:
+        """Copy a result to where the engine could not write it."""
+        if tile.space != PSUM or self.reachable(tile):
+            return self.copy(tile, value)
+        # Only a DMA writes from any partition on, and not in PSUM: change a copy of what is there and write it back.
+        everything = self.from_first_partition(tile)
+        changed = self.buffer_like(everything, tile.dtype)
+        self.copy(changed, everything)
+        self.copy(replace(changed, access=replace(changed.access, partition=tile.access.partition,
+                                                  dims=(tile.access.dims[0], *changed.access.dims[1:]))), value)
+        return self.copy(everything, changed)
+
+    def from_first_partition(self, tile: Tile) -> Tile:
+        """The tile with all partitions before it."""
+        start = tile.access.partition
+        assert start is not None
+        count = start.interval(self.ranges)[1] + tile.partitions
+        return replace(tile, access=replace(tile.access, partition=Linear(), dims=((1, count), *tile.access.dims[1:])))
+
+
+def without_repeats(tile: Tile, like: Tile | None = None) -> Tile:
+    """The tile with one element along the free dims in which it (or ``like``) repeats."""
+    steps = (like or tile).access.dims[1:]
+    dims = tuple((step, n) if moves else (1, 1) for (step, n), (moves, _) in zip(tile.access.dims[1:], steps))
+    return replace(tile, access=replace(tile.access, dims=(tile.access.dims[0], *dims)))
+
+
+def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
+    """The tile in a larger shape: free dims of extent 1 repeat."""
+    dims = tuple((0, n) if count == 1 and n > 1 else (step, count)
+                 for (step, count), n in zip(tile.access.dims[1:], shape[1:]))
+    return replace(tile, access=replace(tile.access, dims=(tile.access.dims[0], *dims)))

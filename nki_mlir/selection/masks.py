@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Masks that are no box: transfers become boxes, computations go through a predicate.
+
+A transfer with HBM moves the active elements alone, one DMA for each box of them; where the mask depends on a loop
+variable, under a condition for each of its values. A result on chip is computed for all elements into a buffer and
+copied where a predicate tile, made by affine selections, is not 0.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nki_mlir.analysis.mask_boxes import Box, Interval, active_elements, box_of
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
+from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8
+from nki_mlir.selection.cover import Cover
+from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
+from nki_mlir.waist.nest import Nest, Operand
+
+if TYPE_CHECKING:
+    from nki_mlir.selection.selector import Selector
+
+Starts = tuple[int, ...]
+
+
+def select(selector: "Selector", nest: Nest) -> None:
+    """Emit an arranged nest with a mask and without folds."""
+    from nki_mlir.selection.selector import is_copy
+    box = box_of(nest.mask, nest.extents, selector.interval)
+    if box is None:
+        return None
+    nest = boxed(nest, box)
+    if not nest.mask:
+        return selector.elementwise(nest)
+    # Instructions over all elements would check the limits for those that the mask takes out, too.
+    selector.emitter.bound((), ())
+    if is_copy(nest.body) and _by_dma(nest):
+        return boxes(selector, nest, nest.output, nest.inputs[0])
+    result = cover(selector, nest).value(nest.body)
+    if nest.output.on_chip and contains(selector.interval, nest.output.tile(nest.extents)):
+        return write_where(selector.emitter, nest.output.tile(nest.extents), result.tile(nest.extents),
+                           predicate(selector, nest).tile(nest.extents))
+    return boxes(selector, nest, nest.output, result)
+
+
+def boxed(nest: Nest, box: Box) -> Nest:
+    """The nest on a box that holds all its active elements."""
+    for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
+        nest = nest.window(axis, start, count)
+    return replace(nest, mask=box.rest)
+
+
+def forms_of(mask: Mask) -> list[Linear]:
+    return [c.form for c in mask]
+
+
+def _by_dma(nest: Nest) -> bool:
+    """Whether a copy can be made of DMA transfers alone, and has to be: one side is in HBM."""
+    spaces = {o.space for o in (nest.inputs[0], nest.output)}
+    return PSUM not in spaces and spaces != {SBUF}
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+def contains(interval: Interval, tile: Tile) -> bool:
+    """Whether all elements of a tile, active or not, are in its buffer."""
+    low, high = interval(tile.access.free)
+    reach = tile.access.reach()
+    if low + reach[0] < 0 or high + reach[1] >= tile.row:
+        return False
+    if tile.access.partition is None:
+        return True
+    low, high = interval(tile.access.partition)
+    return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
+
+
+def cover(selector: "Selector", nest: Nest) -> Cover:
+    """A cover of a nest with a mask, for all of its elements."""
+    return Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
+
+
+def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
+    """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
+    all_in = contains(selector.interval, operand.tile(nest.extents))
+    if operand.on_chip and all_in:
+        return selector.brought(operand, nest)
+    static = not any(f.symbols for f in forms_of(nest.mask))
+    if not static and all_in:                       # reading more than is asked for is seen by nobody
+        return selector.loaded(operand, nest)
+    tile = selector.emitter.buffer(nest.extents, operand.dtype)
+    selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
+    steps = tuple(0 if a == 0 else step for a, (step, _) in enumerate(tile.access.dims))
+    target = Operand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+    boxes(selector, nest, target, operand)
+    return target
+
+
+def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
+    """dst = src for the active elements, box by box."""
+    def copy(starts: Starts, counts: Starts) -> None:
+        selector.emitter.bound(counts, tuple(replace(c, form=c.form.moved(starts)) for c in nest.limits))
+        selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
+    in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, copy)
+    selector.emitter.bound((), ())
+
+
+def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
+             emit: Callable[[Starts, Starts], None], last: int = -1) -> None:
+    """``emit(starts, counts)`` for each box; a case for each value of a symbol that the mask depends on.
+
+    Axis ``last`` is cut after all others, so that its boxes at one place of the others are one.
+    """
+    planned = list(_cases(emitter.ranges, mask, extents, limit, last))
+    if sum(len(found) for _, found in planned) > limit:
+        raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
+                          instead="raise pieces= of linalg-to-nisa, or select on chip")
+    for values, found in planned:
+        with emitter.where(values):
+            for starts, counts in found:
+                emit(starts, counts)
+
+
+def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
+    """Values of the symbols in a mask, with the mask as it is for them."""
+    symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
+    for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
+        given = dict(zip(symbols, values))
+        yield given, tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
+
+
+def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
+           ) -> Iterator[tuple[dict[int, int], list]]:
+    """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
+    made = 0
+    for given, known in cases(ranges, mask):
+        found = list(_boxes(known, extents, limit, last))
+        if found:
+            yield given, found
+        made += len(found)
+        if made > limit:
+            return
+
+
+def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[tuple[Starts, Starts]]:
+    """Boxes that hold the active elements and no others; at most one more than the limit."""
+    box = box_of(mask, extents, lambda form: (form.const, form.const))
+    if box is None:
+        return
+    if not box.rest:
+        yield box.starts, box.counts
+        return
+    axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
+    open_boxes: dict[tuple, list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
+    made = 0
+    for position in range(box.counts[axis]):
+        at = [position if a == axis else 0 for a in range(len(extents))]
+        fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
+        counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
+        inner = {(s, n) for s, n in _boxes(fixed, counts, limit, last)}
+        for key in [k for k in open_boxes if k not in inner]:
+            yield _along(box, axis, key, open_boxes.pop(key))
+            made += 1
+        for key in sorted(inner):
+            open_boxes.setdefault(key, [position, 0])[1] += 1
+        if made > limit:
+            return
+    for key, run in open_boxes.items():
+        yield _along(box, axis, key, run)
+
+
+def _without(form: Linear, axis: int) -> Linear:
+    return replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
+
+
+def _along(box: Box, axis: int, key: tuple, run: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    starts, counts = key
+    starts = tuple(b + (run[0] if a == axis else s) for a, (b, s) in enumerate(zip(box.starts, starts)))
+    return starts, tuple(run[1] if a == axis else n for a, n in enumerate(counts))
+
+
+# -- predicates --------------------------------------------------------------------------------------------------------
+def predicate(selector: "Selector", nest: Nest) -> Operand:
+    """A buffer that holds 1 for the active elements and 0 for the others."""
+    cover = selector.cover(nest)
+    flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
+    counts = [n if a == 0 or flags.moves(a) else 1 for a, n in enumerate(nest.extents)]
+    selector.emitter.emit(MemsetOp, VECTOR, dst=flags.tile(counts), value=1.0)
+    cleared(selector.emitter, nest.mask, flags.tile(counts), 0.0)
+    return flags
+
+
+def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
+    """Put a value in place of a tile's elements that are not active."""
+    for constraint in mask:
+        emitter.emit(AffineSelectOp, GPSIMD, dst=tile, src=tile, predicate=constraint.form, equal=constraint.equal,
+                     value=value)
+
+
+def replaced(selector: "Selector", nest: Nest, tile: Tile, value: float) -> Tile:
+    """A buffer's elements with a value in place of those that are not active."""
+    emitter = selector.emitter
+    if tile.dtype.is_float or tile.dtype.bits < 32:
+        cleared(emitter, nest.mask, tile, value)
+        return tile
+    filled = emitter.buffer(tile.shape, tile.dtype)         # a selection would round such integers to float32
+    emitter.emit(MemsetOp, VECTOR, dst=filled, value=value)
+    write_where(emitter, filled, tile, predicate(selector, nest).tile(nest.extents))
+    return filled
+
+
+def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
+    """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
+    emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+def touched(selector: "Selector", nest: Nest) -> Tile | None:
+    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
+    from nki_mlir.selection.folds import reduce_tile
+    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    if not any(f.symbols for f in forms_of(nest.mask)):
+        if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
+            return None
+    flags = selector.emitter.buffer(kept, UINT8)
+    reduce_tile(selector, nest, "maximum", predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
+    return flags

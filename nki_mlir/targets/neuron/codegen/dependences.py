@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which earlier instructions an instruction must come after: read after write, write after read, write after write.
+
+Accesses are noted in program order. An access is forgotten once another implies it: a write that covers it, or an equal
+access of the same engine or queue, which completes later. Memory is cut into buckets of several sizes, so that only
+what lies near is compared: an access is noted where one or two buckets hold it. Tiles side by side in a matrix are
+told apart by their columns.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.targets.neuron.codegen.records import Buffer, Step
+from nki_mlir.targets.neuron.codegen.regions import Region, nest_of, region_of
+
+BUCKETS = 256                   # of the smallest size, that a memory is cut into
+LEVELS, FACTOR = 5, 4           # sizes of buckets, and how much longer the next is
+COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into; how many of them an access is noted in
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """One access that later ones may depend on."""
+
+    region: Region
+    node: int
+    seen: int = -1              # the query that looked at it last
+    live: bool = True
+
+
+Entries = tuple[list[Access], list[Access]]     # reads, writes
+
+
+class Dependences:
+    """Accesses of straight-line code so far. ``sizes`` gives the bytes of each memory that is written at all."""
+
+    def __init__(self, sizes: Mapping[Hashable, int]) -> None:
+        self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
+        self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
+        self.buckets: dict[tuple[Hashable, int, int], dict[int | None, Entries]] = {}       # by strip; None: any
+        self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
+        self.latest: dict[tuple, Access] = {}
+        self.queries = 0
+
+    def add(self, node: int, stream: Hashable, reads: Sequence[Region], writes: Sequence[Region]) -> list[int]:
+        """Note the accesses of a node; the nodes before it that it depends on, each once.
+
+        Nodes of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
+        """
+        found: set[int] = set()
+        for region in reads:
+            self._earlier(region, False, found)
+        for region in writes:
+            self._earlier(region, True, found)
+        for region in reads:
+            self._note(region, node, False, stream)
+        for region in writes:
+            self._note(region, node, True, stream)
+        found.discard(node)
+        return sorted(found)
+
+    def _buckets_at(self, region: Region, level: int) -> Iterator[tuple[Hashable, int, int]]:
+        width = self.widths[region.memory] * FACTOR ** level
+        return ((region.memory, level, k) for k in range(region.low // width, (region.high - 1) // width + 1))
+
+    def _strips(self, region: Region) -> range | None:
+        """The strips of the matrix that a region keeps to; None where it does not keep to few."""
+        pitch = self.pitches.get(region.memory)
+        if pitch is None or region.symbolic is not None:
+            return None
+        inner = region.nest.extent
+        if region.nest.pairs and region.nest.pairs[0][0] == pitch:
+            inner -= pitch * (region.nest.pairs[0][1] - 1)
+        column, width = region.start % pitch, max(1, pitch // COLUMNS)
+        found = range(column // width, (column + inner - 1) // width + 1)
+        return found if column + inner <= pitch and len(found) <= SPREAD else None
+
+    def _near(self, region: Region) -> Iterator[Entries]:
+        """The accesses that may touch a region."""
+        strips = self._strips(region)
+        for level in self.levels[region.memory]:
+            for key in self._buckets_at(region, level):
+                if (bucket := self.buckets.get(key)) is None:
+                    continue
+                if strips is None:
+                    yield from bucket.values()
+                else:
+                    yield from (bucket[k] for k in (None, *strips) if k in bucket)
+
+    def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
+        """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
+        if region.memory not in self.widths:
+            return
+        self.queries += 1
+        low, high = region.low, region.high
+        for found_here in self._near(region):
+            for entries in found_here[0 if writes else 1:]:
+                forgotten = False
+                for access in entries:
+                    if access.live and access.seen != self.queries:
+                        access.seen = self.queries
+                        other = access.region
+                        if other.low < high and low < other.high and other.overlaps(region):
+                            found.add(access.node)
+                            access.live = not (writes and region.covers(other))
+                    forgotten |= not access.live
+                if forgotten:
+                    entries[:] = [a for a in entries if a.live]
+
+    def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
+        if region.memory not in self.widths:
+            return
+        key = region, writes, stream
+        before = self.latest.get(key)
+        if before is not None and before.live:
+            before.node = node                      # it completes after the one before
+            return
+        access = self.latest[key] = Access(region, node)
+        width, level = self.widths[region.memory], 0
+        while level < LEVELS - 1 and width * FACTOR ** level < region.high - region.low:
+            level += 1
+        self.levels[region.memory].add(level)
+        if region.nest.pairs:
+            self.pitches.setdefault(region.memory, region.nest.pairs[0][0])
+        strips = self._strips(region)
+        for place in self._buckets_at(region, level):
+            bucket = self.buckets.setdefault(place, {})
+            for k in (None,) if strips is None else strips:
+                bucket.setdefault(k, ([], []))[int(writes)].append(access)
+
+
+# -- what steps touch --------------------------------------------------------------------------------------------------
+Place = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
+Touched = tuple[list[Region], list[Region]]     # read, written
+OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
+
+
+def own_memory(buffer: Buffer) -> Place:
+    """Before allocation each buffer is a memory of its own; those whose address the kernel chose may share bytes."""
+    return physical(buffer) if buffer.fixed else (buffer, 0, 0)
+
+
+def physical(buffer: Buffer) -> Place:
+    """After allocation."""
+    if buffer.space == HBM:
+        return buffer, 0, 0
+    assert buffer.address is not None
+    return (buffer.space, *buffer.address)
+
+
+def touched(step: Step, place: Callable[[Buffer], Place]) -> Touched:
+    """The regions that a step reads and those it writes."""
+    op = step.op
+
+    def region(tile: Any) -> Region:
+        return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
+
+    written = [region(t) for _, t in op.targets()]
+    outside = [OUTSIDE] if op.acts_outside or not written else []
+    return [region(t) for _, t in op.sources()], written + outside
+
+
+def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:
+    """The memories that are written at all, with the end of what is touched of them. Others order nothing."""
+    written = {region.memory for _, writes in steps for region in writes}
+    sizes: dict[Hashable, int] = {}
+    for regions in steps:
+        for region in (*regions[0], *regions[1]):
+            if region.memory in written:
+                sizes[region.memory] = max(sizes.get(region.memory, 0), region.high)
+    return sizes

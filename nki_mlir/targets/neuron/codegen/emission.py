@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From nisa-level modules to a program: the emission passes on records, without MLIR in between."""
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
+from nki_mlir.targets.neuron.codegen.read_records import read_code
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks, meets
+from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
+from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
+from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
+
+MEMORY = (90, 60, 30)           # percent of on-chip memory that the scheduler may fill, tried in turn
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Options of the emission."""
+
+    unroll_limit: int = UNROLL_LIMIT
+    reorder: bool = True        # schedule instructions; else program order
+
+
+def emit_module(module: Any, options: Emission = Emission()) -> Program:
+    """The program of a nisa-level module."""
+    return emit_code(with_grid(read_code(the_kernel(module))), options)
+
+
+def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
+    """The program of a module; where it stands for programs that meet, those of all of them."""
+    kernel = the_kernel(module)
+    code = read_code(kernel)
+    if meets(code) and code.programs:
+        return emit_cores({(): module}, kernel.grid, options)
+    return [emit_code(with_grid(code), options)]
+
+
+def emit_code(code: Code, options: Emission) -> Program:
+    code = unrolled(code, options.unroll_limit)
+    split_blocks(code)
+    sink_constants(code)
+    arrange(code, options.reorder)
+    return synchronized(code)
+
+
+def arrange(code: Code, reorder: bool) -> None:
+    """Order the instructions and allocate memory. Where an order needs too much, one that overlaps less is tried."""
+    before = [(block, list(block.nodes)) for block in blocks(code.body)]
+    for percent in MEMORY if reorder else ():
+        schedule(code, percent)
+        try:
+            allocate(code)
+            return
+        except MemoryFull:
+            for block, nodes in before:
+                block.nodes = nodes
+    allocate(code)
+    if reorder:
+        code.notes.append("on-chip memory is nearly full: instructions stay in program order")
+
+
+# -- several modules of one kernel -------------------------------------------------------------------------------------
+Variants = dict[tuple, Any]         # nisa-level module by the (axis, id) pairs that it is for
+
+
+def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> Program:
+    """The program of a kernel that was captured once for each combination of some program ids.
+
+    Programs of the grid come in row-major order.
+    """
+    codes: dict[int, Code] = {}
+    first: Code | None = None
+    for module in variants.values():
+        if id(module) not in codes:
+            codes[id(module)] = read_code(the_kernel(module), like=first)
+            first = first or codes[id(module)]
+    assert first is not None
+    if len(codes) == 1:
+        return emit_code(with_grid(first), options)
+    programs = []
+    for point in product(*(range(n) for n in grid)):
+        code = codes[id(module_at(variants, point))]
+        programs += body_at(code, point).nodes
+    return emit_code(Code(first.name, first.machine, first.globals, Block(programs)), options)
+
+
+def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> list[Program]:
+    """A program for each core: one, which runs the whole grid, but as many as there are where these meet."""
+    modules = {id(m): m for m in variants.values()}.values()
+    if prod(grid) == 1 or not any(meets(read_code(the_kernel(m))) for m in modules):
+        return [emit_variants(variants, grid, options)]
+    made = []
+    for point in product(*(range(n) for n in grid)):
+        code = read_code(the_kernel(module_at(variants, point)))
+        body = body_at(code, point)
+        made.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
+    return made
+
+
+def module_at(variants: Variants, point: tuple[int, ...]) -> Any:
+    return next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
+
+
+def body_at(code: Code, point: tuple[int, ...]) -> Block:
+    """A program's body with its ids."""
+    body = Block([Loop(LoopVariable("program", 0, 0), range(1), code.body)])
+    for variable in code.programs:
+        assert variable.axis is not None
+        body = Block([Loop(variable, range(point[variable.axis], point[variable.axis] + 1), body)])
+    return body

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From which instruction to which each on-chip buffer is needed, in the order of the code.
+
+Steps are numbered in order, loop bodies once. A buffer that a register loop uses but does not allocate is needed from
+the loop's first to its last step; one that its body allocates is new in each iteration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Load, Loop, Step, While, sub_blocks
+
+
+@dataclass(eq=False, slots=True)
+class Lifetime:
+    """First and last step that need a buffer, both inclusive."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+    def meets(self, other: "Lifetime") -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+class Lifetimes:
+    """``of`` has the lifetime of every on-chip buffer that is used; ``steps`` the steps by number."""
+
+    def __init__(self, code: Code) -> None:
+        self.of: dict[Buffer, Lifetime] = {}
+        self.steps: list[Step] = []
+        self._depth: dict[Buffer, int] = {}
+        self._loops: list[tuple[int, set[Buffer]]] = []         # (first step, buffers from outside), outermost first
+        self._block(code.body)
+
+    def _block(self, block: Block) -> None:
+        for buffer in block.buffers:
+            self._depth[buffer] = len(self._loops)
+        for node in block.nodes:
+            if isinstance(node, Step):
+                for _, tile in node.op.operands():
+                    if tile.space != HBM:
+                        self._use(tile.handle, len(self.steps))
+                self.steps.append(node)
+            elif isinstance(node, Load):
+                self._use(node.tile.handle, max(0, len(self.steps) - 1))        # before the next step starts
+            elif isinstance(node, Loop | While):
+                self._loops.append((len(self.steps), set()))
+                for inner in sub_blocks(node):
+                    self._block(inner)
+                self._close()
+            else:
+                for inner in sub_blocks(node):
+                    self._block(inner)
+
+    def _use(self, buffer: Buffer, now: int) -> None:
+        depth = self._depth[buffer]
+        life = self.of.get(buffer)
+        if life is None:
+            life = self.of[buffer] = Lifetime(buffer, now, now)
+        life.last = max(life.last, now)
+        if depth < len(self._loops):
+            first, outside = self._loops[depth]
+            life.first = min(life.first, first)
+            outside.add(buffer)
+
+    def _close(self) -> None:
+        _, outside = self._loops.pop()
+        for buffer in outside:
+            self.of[buffer].last = max(self.of[buffer].last, len(self.steps) - 1)
+
+
+def peak(lives: Sequence[Lifetime]) -> tuple[int, int]:
+    """(most bytes per partition that are needed at once, the step where)."""
+    changes: dict[int, int] = {}
+    for life in lives:
+        size = life.buffer.bytes_per_partition
+        changes[life.first] = changes.get(life.first, 0) + size
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - size
+    most = now = where = 0
+    for step in sorted(changes):
+        now += changes[step]
+        if now > most:
+            most, where = now, step
+    return most, where

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The scalar registers of one engine while its stream is written: loop variables, and values computed from them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.instruction import REGISTERS, Alu, Control, Register
+from nki_mlir.targets.neuron.codegen.records import Computed, LoopVariable, Value
+
+
+class TooManyRegisters(NkiMlirError):
+    code = "NKI-REGISTERS"
+    message = "an instruction needs more than the {limit} registers of an engine"
+    fix = "nest fewer loops that are not written out, or raise the unroll limit"
+
+
+class RegisterFile:
+    """Loop variables keep their register while the loop is open; of computed values the least recently used goes."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[LoopVariable, Register] = {}
+        self.computed: dict[Computed, Register] = {}        # least recently used first
+
+    def pin(self, variable: LoopVariable) -> Register:
+        self.pinned[variable] = self._free(())
+        return self.pinned[variable]
+
+    def release(self, variable: LoopVariable) -> None:
+        del self.pinned[variable]
+
+    def forget(self) -> None:
+        """Computed values do not hold where control flow meets."""
+        self.computed.clear()
+
+    def get(self, value: Value, keep: Sequence[Any], emit: Callable[[Control], Any]) -> Register:
+        """A register with the value; ``keep`` are values that an instruction needs at the same time."""
+        if isinstance(value, LoopVariable):
+            return self.pinned[value]
+        assert isinstance(value, Computed)
+        if value in self.computed:
+            self.computed[value] = self.computed.pop(value)
+            return self.computed[value]
+        sides: list[Register | int] = []
+        for side in (value.lhs, value.rhs):
+            sides.append(side if isinstance(side, int) else self.get(side, (*keep, value.lhs, value.rhs), emit))
+        register = self._free((*keep, value.lhs, value.rhs))
+        emit(Alu(value.op, register, *sides))
+        self.computed[value] = register
+        return register
+
+    def _free(self, keep: Sequence[Any]) -> Register:
+        taken = {r.number for r in (*self.pinned.values(), *self.computed.values())}
+        for number in range(REGISTERS):
+            if number not in taken:
+                return Register(number)
+        for value in self.computed:
+            if not any(value is kept for kept in keep):
+                return self.computed.pop(value)
+        raise TooManyRegisters(limit=REGISTERS)

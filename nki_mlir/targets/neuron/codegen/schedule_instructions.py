@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""schedule-instructions: put independent instructions in the order in which engines that run side by side start them.
+
+before:  load A0; exp A0; store A0; load A1; exp A1; store A1
+after:   load A0; load A1; exp A0; store A0; exp A1; store A1
+
+List scheduling: whenever an engine is free it takes, of the instructions whose operands are there, the first in program
+order. Times are the documented costs; transfers share the DMA bandwidth. On-chip memory is a resource: an instruction
+that needs a new buffer waits while ``memory`` percent are in use, unless it is the oldest that is left. Only runs of
+instructions between loops and branches are ordered. Instructions are neither merged nor dropped. Buffers are allocated
+afterwards: addresses that were chosen for the old order are dropped.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import groupby
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.isa.instruction import is_dma
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Buffer,
+    Code,
+    Step,
+    blocks,
+    forget_addresses,
+    reorder,
+    tiles_of,
+)
+
+MEMORY = 90                     # percent
+NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
+ENGINE_FREE, COMPLETE = 0, 1
+PASSED_OVER = 8                 # ready instructions that may be passed over for lack of memory
+
+
+class ScheduleInstructions(Pass, name="schedule-instructions", reads=Level.NISA):
+    memory: int = MEMORY        # percent of on-chip memory that buffers may fill
+
+    def run(self, module: Any) -> None:
+        from nki_mlir.targets.neuron.codegen.read_records import read_code
+        from nki_mlir.targets.neuron.codegen.write_records import write_code
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                code = read_code(kernel)
+                schedule(code, self.memory)
+                write_code(kernel, code)
+
+
+def schedule(code: Code, memory: int = MEMORY) -> None:
+    """Order the runs of the code, in place. Addresses that were allocated for the old order go."""
+    forget_addresses(code)
+    outside = shared_buffers(code.body)
+    reorder(code.body, lambda run: ordered(run, code.machine, memory, outside))
+
+
+def shared_buffers(body: Block) -> set[Buffer]:
+    """On-chip buffers that more than one run uses: they are in use throughout."""
+    first: dict[Buffer, int] = {}
+    shared: set[Buffer] = set()
+    number = 0
+    for block in blocks(body):
+        number += 1
+        for node in block.nodes:
+            number += not isinstance(node, Step)
+            for tile in tiles_of(node):
+                if first.setdefault(tile.handle, number) != number:
+                    shared.add(tile.handle)
+    return shared
+
+
+def ordered(steps: list[Step], machine: Machine, memory: int, outside: set[Buffer]) -> list[Step]:
+    """The steps in the order of their start times; those marked ``nki.no_reorder`` stay where they are."""
+    found: list[Step] = []
+    for stays, part in groupby(steps, lambda step: NO_REORDER in step.op.extra):
+        run = list(part)
+        found += run if stays or len(run) < 2 else _Scheduler(run, machine, memory, outside).order()
+    return found
+
+
+@dataclass(slots=True)
+class _Node:
+    engine: Engine
+    busy: float                 # ns that the engine is taken
+    bytes: int                  # of a transfer
+    buffers: list[Buffer]       # on chip, of this run alone
+    users: list[int]
+    missing: int                # dependences that are not complete
+
+
+class _Scheduler:
+    def __init__(self, steps: list[Step], machine: Machine, memory: int, outside: set[Buffer]) -> None:
+        self.steps, self.machine = steps, machine
+        regions = [touched(step, own_memory) for step in steps]
+        dependences = Dependences(memory_sizes(regions))
+        self.nodes = [self.node(step.op, outside) for step in steps]
+        for k, (reads, writes) in enumerate(regions):
+            before = dependences.add(k, k, reads, writes)
+            self.nodes[k].missing = len(before)
+            for other in before:
+                self.nodes[other].users.append(k)
+        self.room = {SBUF: machine.sbuf_bytes_per_partition * memory // 100, PSUM: machine.psum_banks * memory // 100}
+        self.uses: dict[Buffer, int] = {}
+        used_outside = {t.handle for step in steps for _, t in step.op.operands() if t.handle in outside}
+        for buffer in used_outside:
+            if buffer.space != HBM:
+                self.room[buffer.space] -= self.cost(buffer)
+        for node in self.nodes:
+            for buffer in node.buffers:
+                self.uses[buffer] = self.uses.get(buffer, 0) + 1
+        self.live: set[Buffer] = set()
+        self.oldest = 0
+        self.started = [False] * len(steps)
+        self.ready: dict[Engine, list[int]] = {node.engine: [] for node in self.nodes}
+        self.free = set(self.ready)
+        self.events: list[tuple[float, int, int]] = []        # time, kind, node
+        self.dma_free = 0.0
+        self.found: list[Step] = []
+
+    def node(self, op: Op, outside: set[Buffer]) -> _Node:
+        engine, machine = Engine(op.engine), self.machine               # type: ignore[attr-defined]
+        moved = max((prod(t.shape) * t.dtype.itemsize for _, t in op.targets()), default=0) if is_dma(type(op)) else 0
+        buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
+        return _Node(engine, op.cycles(machine) / machine.clocks[engine], moved, list(buffers), [], 0)
+
+    def cost(self, buffer: Buffer) -> int:
+        """Bytes of SBUF, banks of PSUM."""
+        size = buffer.bytes_per_partition
+        return size if buffer.space == SBUF else -(-size // self.machine.psum_bank_bytes)
+
+    def order(self) -> list[Step]:
+        for k, node in enumerate(self.nodes):
+            if not node.missing:
+                heappush(self.ready[node.engine], k)
+        self.start_all(0.0)
+        while self.events:
+            now, kind, k = heappop(self.events)
+            if kind == ENGINE_FREE:
+                self.free.add(self.nodes[k].engine)
+            else:
+                self.complete(k)
+            self.start_all(now)
+        return self.found
+
+    def complete(self, k: int) -> None:
+        for user in self.nodes[k].users:
+            self.nodes[user].missing -= 1
+            if not self.nodes[user].missing:
+                heappush(self.ready[self.nodes[user].engine], user)
+
+    def start_all(self, now: float) -> None:
+        """Start on every free engine; again when that has given memory back."""
+        progress = True
+        while progress:
+            progress = False
+            for engine, heap in self.ready.items():
+                if engine in self.free and heap and (k := self.take(heap)) is not None:
+                    self.start(k, now)
+                    progress = True
+
+    def take(self, heap: list[int]) -> int | None:
+        """The first ready node that memory allows."""
+        passed: list[int] = []
+        taken = None
+        while heap and len(passed) < PASSED_OVER:
+            k = heappop(heap)
+            if k == self.oldest or self.has_room(self.nodes[k]):
+                taken = k
+                break
+            passed.append(k)
+        for k in passed:
+            heappush(heap, k)
+        return taken
+
+    def has_room(self, node: _Node) -> bool:
+        needed = {SBUF: 0, PSUM: 0}
+        for buffer in node.buffers:
+            if buffer not in self.live:
+                needed[buffer.space] += self.cost(buffer)
+        return all(not n or n <= self.room[space] for space, n in needed.items())
+
+    def start(self, k: int, now: float) -> None:
+        node = self.nodes[k]
+        self.found.append(self.steps[k])
+        self.started[k] = True
+        while self.oldest < len(self.started) and self.started[self.oldest]:
+            self.oldest += 1
+        for buffer in node.buffers:
+            if buffer not in self.live:
+                self.live.add(buffer)
+                self.room[buffer.space] -= self.cost(buffer)
+            self.uses[buffer] -= 1
+            if not self.uses[buffer]:
+                self.room[buffer.space] += self.cost(buffer)
+        self.free.discard(node.engine)
+        heappush(self.events, (now + node.busy, ENGINE_FREE, k))
+        heappush(self.events, (now + self.latency(node, now), COMPLETE, k))
+
+    def latency(self, node: _Node, now: float) -> float:
+        """ns until what the node writes can be used."""
+        machine = self.machine
+        if not node.bytes:
+            return node.busy + machine.access_cycles / machine.clocks[node.engine]
+        begin = max(now, self.dma_free)
+        self.dma_free = begin + node.bytes / machine.hbm_bytes_per_ns
+        return self.dma_free + machine.dma_fixed_ns - now

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""split-blocks: make a buffer of blocks that are only used one by one into a buffer for each block.
+
+before:  %t = memref.alloc() : memref<128x4x512xf32, "psum">   after:  %t_0 = memref.alloc() : memref<128x512xf32, ...>
+         matmul into %t[:, 2], copy from %t[:, 2] ...                  %t_1 = ...
+
+Each block then has its own lifetime and its own PSUM bank. A constant that is written over several blocks becomes one
+instruction a block; any other instruction that touches two blocks, or a place known at run time only, keeps the buffer
+whole. Of the ways to cut a buffer into blocks along its leading free axes, the finest that is possible is taken.
+
+Where the kernel chose an address for each block (``nki.addresses``), those blocks become buffers with these addresses.
+What touches two of them needs them one behind the other.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.dialects.op import changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.records import (
+    Buffer,
+    Code,
+    Step,
+    blocks,
+    forget_addresses,
+    tiles_of,
+)
+
+
+class BlocksApart(NkiMlirError):
+    code = "NKI-ADDRESS"
+    message = "blocks of {buffer} that are used together have addresses apart from each other"
+    why = "an instruction reaches several blocks only where they lie one behind the other, in the same partitions"
+    fix = "give such blocks consecutive addresses, or use one block at a time"
+
+
+class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
+    def run(self, module: Any) -> None:
+        from nki_mlir.targets.neuron.codegen.read_records import read_code
+        from nki_mlir.targets.neuron.codegen.write_records import write_code
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                code = read_code(kernel)
+                split_blocks(code)
+                write_code(kernel, code)
+
+
+def split_blocks(code: Code) -> None:
+    """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
+    forget_addresses(code)
+    uses: dict[Buffer, list[tuple[Any, Tile]]] = {}
+    for block in blocks(code.body):
+        for node in block.nodes:
+            for tile in tiles_of(node):
+                uses.setdefault(tile.handle, []).append((node, tile))
+    parts: dict[Buffer, list[Buffer]] = {}
+    for block in blocks(code.body):
+        made: list[Buffer] = []
+        for buffer in block.buffers:
+            size = addressed_bytes(buffer, uses.get(buffer, [])) if buffer.addresses else block_bytes(
+                buffer, uses.get(buffer, []))
+            if size:
+                parts[buffer] = pieces(buffer, size)
+            made += parts.get(buffer, [buffer])
+        block.buffers = made
+    if parts:
+        for block in blocks(code.body):
+            block.nodes = [new for node in block.nodes for new in (
+                rewritten(node, parts) if isinstance(node, Step) else [node])]
+
+
+def addressed_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
+    """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
+    size = buffer.bytes_per_partition // len(buffer.addresses)
+    first = buffer.addresses[0]
+    across = next((node for node, tile in uses if not fits(node, tile, size)), None)
+    if across is None:
+        return size
+    if buffer.addresses != tuple((first[0], first[1] + k * size) for k in range(len(buffer.addresses))):
+        raise BlocksApart(buffer=buffer.name).located(across.location)
+    buffer.address, buffer.fixed, buffer.addresses = first, True, ()
+    return 0
+
+
+def block_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
+    """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
+    if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
+        return 0
+    for axes in range(len(buffer.shape) - 2, 0, -1):
+        count = prod(buffer.shape[1:1 + axes])
+        size = buffer.bytes_per_partition // count
+        if count > 1 and all(fits(step, tile, size) for step, tile in uses):
+            return size
+    return 0
+
+
+def fits(node: Any, tile: Tile, size: int) -> bool:
+    """Whether a use stays in one block, or can be cut where blocks begin."""
+    first, after = ends(tile)
+    if tile.access.free.symbols or size % tile.dtype.itemsize:
+        return False
+    if isinstance(node, Step) and first // size == (after - 1) // size:
+        return True
+    return isinstance(node, Step) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
+
+
+def ends(tile: Tile) -> tuple[int, int]:
+    """First byte in the partition, byte after the last."""
+    low, high = tile.access.reach()
+    start, item = tile.access.free.const, tile.dtype.itemsize
+    return (start + low) * item, (start + high + 1) * item
+
+
+def is_run(tile: Tile) -> bool:
+    """Whether the free pattern is all elements from the first to the last."""
+    first, after = ends(tile)
+    return tile.free_elements * tile.dtype.itemsize == after - first
+
+
+def pieces(buffer: Buffer, size: int) -> list[Buffer]:
+    """The buffers of the blocks."""
+    count = buffer.bytes_per_partition // size
+    axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
+    shape = buffer.shape[0], *buffer.shape[1 + axes:]
+    made = [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=shape, addresses=())
+            for k in range(count)]
+    for block, address in zip(made, buffer.addresses):
+        block.address, block.fixed = address, True
+    return made
+
+
+def rewritten(step: Step, parts: dict[Buffer, list[Buffer]]) -> Iterator[Step]:
+    """The step on blocks; a constant over several of them once for each."""
+    tiles = [t for _, t in step.op.operands()]
+    if not any(t.handle in parts for t in tiles):
+        yield step
+        return
+    if type(step.op) is MemsetOp:
+        for tile in cut(step.op.dst, parts):                            # type: ignore[attr-defined]
+            yield Step(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
+        return
+    yield Step(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
+
+
+def cut(tile: Tile, parts: dict[Buffer, list[Buffer]]) -> Iterator[Tile]:
+    """A tile as tiles of the blocks it touches."""
+    blocks_of = parts[tile.handle]
+    size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
+    first, after = ends(tile)
+    for k in range(first // size, (after - 1) // size + 1):
+        block, access = blocks_of[k], tile.access
+        if first // size == (after - 1) // size:
+            free, dims = access.free.plus(Linear(-k * size // item)), access.dims
+        else:
+            begin, end = max(first, k * size), min(after, (k + 1) * size)
+            free, dims = Linear((begin - k * size) // item), (access.dims[0], (1, (end - begin) // item))
+        yield Tile(block, tile.space, block.shape, block.dtype, Access(access.dtype, access.partition, free, dims),
+                   block.name)

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""synchronize-engines: from one sequence of instructions to a stream for each engine, ordered by semaphores.
+
+before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ... S[5]+=16@complete
+                                                                    act: S[5]>=16 ACTIVATE ...
+
+Code without branches is a segment. In a segment each engine and each DMA queue has a semaphore that only counts up: an
+instruction waits for a value, a finished transfer adds 16, and of the others those that something waits for add 1.
+Between segments, so at the ends of register loops' bodies and of branches, all engines meet: each waits for the queues
+it fills, all semaphores are cleared, and values start from 0 again. docs/isa.md has the rules.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import (
+    COMPLETIONS,
+    ENGINE_NAMES,
+    SEMAPHORE_MAX,
+    Alu,
+    CompareBranch,
+    Control,
+    EventSemaphore,
+    Instruction,
+    Label,
+    Move,
+    RangeClear,
+    Register,
+    TensorLoad,
+    Update,
+    Wait,
+    check_encodable,
+    is_dma,
+)
+from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.op import FRESH, changed
+from nki_mlir.machine import ENGINES, Engine
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Branch,
+    Buffer,
+    Code,
+    Computed,
+    Load,
+    Loop,
+    LoopVariable,
+    Step,
+    Value,
+    While,
+    sub_blocks,
+)
+from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
+from nki_mlir.targets.neuron.codegen.registers import RegisterFile
+from nki_mlir.targets.neuron.codegen.segment_waits import Planned, SegmentWaits
+
+OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+WAITS = 1                       # that one instruction carries; more stand before it
+
+
+class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
+    def run(self, module: Any) -> None:
+        from nki_mlir.dialects.isa.module import write_program
+        from nki_mlir.targets.neuron.codegen.read_records import read_code
+        from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
+        with module.context, ir.Location.unknown():
+            program = synchronized(with_grid(read_code(the_kernel(module))))
+            write_program(module, program)
+
+
+class NoAddress(NkiMlirError):
+    code = "NKI-NO-ADDRESS"
+    message = "the buffer {name} has no address"
+    fix = "run allocate-on-chip first"
+
+
+class TooManySemaphores(NkiMlirError):
+    code = "NKI-SEMAPHORES"
+    message = "the program needs {needed} semaphores, {machine} has {limit}"
+    fix = "use fewer engines for DMA"
+
+
+def synchronized(code: Code) -> Program:
+    """The program of a kernel whose buffers have addresses."""
+    return _Emitter(code).program
+
+
+class _Emitter:
+    def __init__(self, code: Code) -> None:
+        self.code, self.machine = code, code.machine
+        steps = list(_steps(code.body))
+        for step in steps:
+            check(step)
+        self.variables = variables_of(code, steps)
+        self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
+                               notes=list(code.notes))
+        self.engines = [e for e in ENGINES if any(engine_of(s) is e for s in steps)]
+        self.lane: dict[Any, int] = {engine: k for k, engine in enumerate(self.engines)}
+        queues = sorted({queue_of(s) for s in steps if is_dma(type(s.op))}, key=lambda q: (q[0].value, q[1]))
+        self.program.semaphores = [Semaphore(ENGINE_NAMES[e]) for e in self.engines]
+        for engine, kind in queues:
+            self.lane[engine, kind] = len(self.program.semaphores)
+            name = f"q{ENGINE_NAMES[engine]}IO{kind}"
+            self.program.queues.append(Queue(name, engine, len(self.program.semaphores)))
+            self.program.semaphores.append(Semaphore(name))
+        self.queue_numbers = {queue: k for k, queue in enumerate(queues)}
+        self.data_semaphores = len(self.program.semaphores)
+        self.registers = {e: RegisterFile() for e in self.engines}
+        self.meets = False
+        self.block(code.body, last=True)
+        self.finish()
+
+    # -- structure -----------------------------------------------------------------------------------------------------
+    def block(self, block: Block, last: bool = False, condition: Value = 0) -> None:
+        """Emit a block. ``last``: the program ends behind it. Numbers that the ``condition`` needs stay loaded."""
+        segments = list(self.segments(block))
+        loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
+        parts = enumerate(segments if loaded else ())
+        last_uses = {v: k for k, part in parts for v in numbers_used(part) if v in loaded}
+        for k, part in enumerate(segments):
+            end = last and k == len(segments) - 1
+            match part:
+                case list():
+                    self.segment(part)
+                    if not end:
+                        self.barrier()
+                case Loop():
+                    self.loop(part)
+                case While():
+                    self.while_loop(part)
+                case Branch():
+                    self.branch(part)
+                case Load():
+                    self.load(part)
+                    if not isinstance(segments[k + 1] if k + 1 < len(segments) else None, Load):
+                        self.barrier()              # nobody writes what another has not read yet
+            self.release([v for v, at in last_uses.items() if at == k])
+
+    def segments(self, block: Block) -> Iterator[Any]:
+        """Runs of steps, cut where a semaphore would overflow, and the nodes between them."""
+        run: list[Step] = []
+        counts: dict[Any, int] = {}
+        for node in block.nodes:
+            if not isinstance(node, Step):
+                if run:
+                    yield run
+                yield node
+                run, counts = [], {}
+                continue
+            lane = lane_of(node)
+            limit = SEMAPHORE_MAX // COMPLETIONS if isinstance(lane, tuple) else SEMAPHORE_MAX
+            if counts.get(lane, 0) >= limit:
+                yield run
+                run, counts = [], {}
+            counts[lane] = counts.get(lane, 0) + 1
+            run.append(node)
+        if run:
+            yield run
+
+    def loop(self, loop: Loop) -> None:
+        heads: dict[Engine, int] = {}
+        registers: dict[Engine, Register] = {}
+        for engine in self.engines:
+            self.registers[engine].forget()
+            registers[engine] = self.registers[engine].pin(loop.variable)
+            self.control(engine, Move(registers[engine], loop.span[0]))
+            heads[engine] = len(self.stream(engine))
+        self.block(loop.body)
+        for engine in self.engines:
+            register = registers[engine]
+            self.registers[engine].forget()             # what was computed from the variable's last value
+            self.control(engine, Alu("add", register, register, loop.span.step))
+            self.control(engine, CompareBranch("le", register, loop.span[-1], Label(heads[engine])))
+            self.registers[engine].release(loop.variable)
+
+    def while_loop(self, loop: While) -> None:
+        """All engines load what the condition depends on, meet, and each goes on as it says."""
+        heads = {engine: len(self.stream(engine)) for engine in self.engines}
+        for engine in self.engines:
+            self.registers[engine].forget()
+        self.block(loop.test, condition=loop.condition)
+        ends = {engine: self.unless(engine, loop.condition) for engine in self.engines}
+        needed = set(variables_in(loop.condition))
+        self.release([n.variable for n in loop.test.nodes if isinstance(n, Load) and n.variable in needed])
+        self.block(loop.body)
+        for engine in self.engines:
+            self.control(engine, CompareBranch("eq", 0, 0, Label(heads[engine])))
+            self.registers[engine].forget()
+            self.aim(engine, ends[engine])
+
+    def unless(self, engine: Engine, condition: Value) -> int:
+        """A branch that is taken where the condition does not hold; it is aimed later."""
+        match condition:
+            case Computed(op, lhs, rhs) if op in OPPOSITE:
+                left, right = (n if isinstance(n, int) else self.register(engine, n, (lhs, rhs)) for n in (lhs, rhs))
+                branch = CompareBranch(OPPOSITE[op], left, right, Label(0))
+            case _:
+                branch = CompareBranch("eq", condition if isinstance(condition, int) else self.register(
+                    engine, condition), 0, Label(0))
+        self.registers[engine].forget()
+        return self.control(engine, branch)
+
+    def load(self, load: Load) -> None:
+        """Every engine reads the number into a register of its own. Nothing is in flight."""
+        for engine in self.engines:
+            register = self.registers[engine].pin(load.variable)
+            self.control(engine, TensorLoad(register, self.tile(load.tile)))
+
+    def release(self, variables: Sequence[LoopVariable]) -> None:
+        for registers in self.registers.values():
+            for variable in variables:
+                registers.release(variable)
+
+    def branch(self, branch: Branch) -> None:
+        """``then`` and ``otherwise`` one behind the other, each engine taking one of them by its own registers."""
+        starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
+        self.block(branch.then)
+        ends: dict[Engine, int] = {}
+        for engine in self.engines:
+            self.registers[engine].forget()
+            if branch.otherwise.nodes:
+                ends[engine] = self.control(engine, CompareBranch("eq", 0, 0, Label(0)))
+            self.aim(engine, starts[engine])
+        self.block(branch.otherwise)
+        for engine, at in ends.items():
+            self.registers[engine].forget()
+            self.aim(engine, at)
+
+    def aim(self, engine: Engine, at: int) -> None:
+        """Let the branch at ``at`` go to what comes next."""
+        branch = self.stream(engine)[at].op
+        assert isinstance(branch, CompareBranch)
+        self.stream(engine)[at].op = CompareBranch(branch.op, branch.lhs, branch.rhs, Label(len(self.stream(engine))))
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+    def segment(self, steps: Sequence[Step]) -> None:
+        """Straight-line code, and at its end each engine's wait for the queues it fills."""
+        lanes = [(self.lane[engine_of(s)], self.lane[lane_of(s)]) for s in steps]
+        waits = SegmentWaits(steps, lanes, len(self.lane))
+        awaited = {wait for planned in waits.planned for wait in planned.waits}
+        values: dict[tuple[int, int], int] = {}             # (lane, count) -> its semaphore when that is complete
+        counted = [0] * len(self.lane)
+        for planned in waits.planned:
+            lane = planned.lane
+            signals = COMPLETIONS if lane != planned.engine else int((lane, planned.count) in awaited)
+            counted[lane] += signals
+            values[lane, planned.count] = counted[lane]
+            self.step(planned, [Wait(p, values[p, count]) for p, count in planned.waits],
+                      Update(lane, signals) if signals else None)
+        for queue in self.program.queues:
+            if waits.unknown(self.lane[queue.engine], queue.semaphore):
+                self.control(queue.engine, EventSemaphore(), Wait(queue.semaphore, counted[queue.semaphore]))
+
+    def step(self, planned: Planned, waits: list[Wait], update: Update | None) -> None:
+        step, engine = planned.step, self.engines[planned.engine]
+        symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
+        for wait in waits[:-WAITS]:
+            self.control(engine, EventSemaphore(), wait)
+        op = changed(step.op, self.tile, symbols=symbols, ranges=(),
+                     extra={FRESH: True} if FRESH in step.op.extra else {})
+        queue = self.queue_numbers[queue_of(step)] if is_dma(type(op)) else None
+        self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, queue, step.location))
+
+    def tile(self, tile: Tile) -> Tile:
+        """The tile in physical memory."""
+        buffer, access = tile.handle, tile.access
+        if tile.space == HBM:
+            return hbm_tile(self.variables[buffer], access)
+        assert buffer.address is not None and access.partition is not None
+        partition, byte = buffer.address
+        step, count = access.dims[0]
+        dims = ((step if count > 1 or step == 0 else 1, count), *access.dims[1:])
+        return on_chip_tile(tile.space, Access(
+            access.dtype, access.partition.plus(Linear(partition)),
+            access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
+
+    def register(self, engine: Engine, value: Any, keep: Sequence[Any] = ()) -> Any:
+        """A register that holds the value; code that computes it where none does."""
+        return self.registers[engine].get(value, keep, lambda op: self.control(engine, op))
+
+    # -- meeting -------------------------------------------------------------------------------------------------------
+    def barrier(self) -> None:
+        """All engines meet; the first clears all semaphores and lets the others go.
+
+        Semaphores behind those of engines and queues: one that counts who has come, then one for each engine but the
+        first, which says that it may go on and which it counts down itself.
+        """
+        self.meets = len(self.engines) > 1
+        first, *others = self.engines
+        arrived, go = self.data_semaphores, {e: self.data_semaphores + 1 + k for k, e in enumerate(others)}
+        for engine in others:
+            self.control(engine, EventSemaphore(), update=Update(arrived, 1))
+        if others:
+            self.control(first, EventSemaphore(), Wait(arrived, len(others)))
+        self.control(first, RangeClear(0, arrived if others else arrived - 1))
+        for engine in others:
+            self.control(first, EventSemaphore(), update=Update(go[engine], 1))
+            self.control(engine, EventSemaphore(), Wait(go[engine], 1), Update(go[engine], -1))
+
+    def finish(self) -> None:
+        program = self.program
+        if self.meets:
+            program.semaphores.append(Semaphore("Barrier"))
+            program.semaphores += [Semaphore(f"Go{ENGINE_NAMES[e]}") for e in self.engines[1:]]
+        if len(program.semaphores) > self.machine.semaphores:
+            raise TooManySemaphores(needed=len(program.semaphores), machine=self.machine.name,
+                                    limit=self.machine.semaphores)
+        for buffer in {t.handle: None for step in _steps(self.code.body) for _, t in step.op.operands()}:
+            end = (buffer.address[1] + buffer.bytes_per_partition) if buffer.address else 0
+            if buffer.space == "sbuf":
+                program.sbuf_bytes = max(program.sbuf_bytes, end)
+            elif buffer.space == "psum":
+                program.psum_bytes = max(program.psum_bytes, end)
+
+    def stream(self, engine: Engine) -> list[Instruction]:
+        return self.program.streams[engine]
+
+    def control(self, engine: Engine, op: Control, wait: Wait | None = None, update: Update | None = None) -> int:
+        """Append a control instruction; its place."""
+        self.stream(engine).append(Instruction(op, (wait,) if wait else (), update))
+        return len(self.stream(engine)) - 1
+
+
+def _steps(block: Block) -> Iterator[Step]:
+    for node in block.nodes:
+        if isinstance(node, Step):
+            yield node
+        for inner in sub_blocks(node):
+            yield from _steps(inner)
+
+
+def numbers_used(part: Any) -> Iterator[LoopVariable]:
+    """The variables that steps, or a node with all inside it, make use of."""
+    match part:
+        case list():
+            yield from (v for step in part for symbol in step.op.symbols for v in variables_in(symbol))
+        case Load():
+            yield part.variable
+        case Branch() | While():
+            yield from variables_in(part.condition)
+    if not isinstance(part, list):
+        for block in sub_blocks(part):
+            for node in block.nodes:
+                yield from numbers_used([node] if isinstance(node, Step) else node)
+
+
+def check(step: Step) -> None:
+    """The operation has an instruction, its buffers have addresses."""
+    check_encodable(type(step.op))
+    for _, tile in step.op.operands():
+        if tile.space != HBM and tile.handle.address is None:
+            raise NoAddress(name=tile.handle.name).located(tile.handle.location)
+
+
+def engine_of(step: Step) -> Engine:
+    return Engine(step.op.engine)                                       # type: ignore[attr-defined]
+
+
+def queue_of(step: Step) -> tuple[Engine, int]:
+    """An engine has a queue for transfers that write SBUF and one for those that write HBM."""
+    (_, written), *_ = step.op.targets()
+    return engine_of(step), int(written.space == HBM)
+
+
+def lane_of(step: Step) -> Any:
+    """Who completes a step: its engine, or the queue it is put into."""
+    return queue_of(step) if is_dma(type(step.op)) else engine_of(step)
+
+
+def plain(name: str) -> str:
+    """A name as the text and the container take it; a Python name already is one."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+def variables_of(code: Code, steps: Sequence[Step]) -> dict[Buffer, Variable]:
+    """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
+    buffers = dict.fromkeys(code.globals)
+    buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
+    names: set[str] = set()
+    internal = 0
+    made: dict[Buffer, Variable] = {}
+    for buffer in buffers:
+        kind, place = buffer.role, buffer.place
+        if kind == "local":
+            kind, place, internal = "internal", internal, internal + 1
+        first = name = plain(buffer.name or kind)
+        k = 1
+        while name in names:
+            k += 1
+            name = f"{first}_{k}"
+        names.add(name)
+        made[buffer] = Variable(name, kind, place, buffer.shape, buffer.dtype, bytearray(buffer.data))
+    return made

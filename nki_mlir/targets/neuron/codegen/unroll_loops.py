@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""unroll-loops: write out loops and the grid's programs, each instruction with numbers in place of loop variables.
+
+before:  grid [2]                                     after:  load A[0]
+         for i = 0 to 3: load A[program, i]                   load A[1] ...   (6 instructions)
+
+Programs of a grid become one after the other, in row-major order. An ``scf.if`` whose condition becomes a number is
+decided. Buffers that are allocated in a loop's body become one buffer an iteration, which is what lets iterations
+overlap. Masks become boxes; a transfer whose mask is no box becomes its rows. Code over ``limit`` instructions keeps
+its largest outer loops as loops, with a note; those become register loops, whose bodies are several iterations where
+these are small.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import KernelError, Unsupported
+from nki_mlir.dialects.access import Constraint, Linear, Tile
+from nki_mlir.dialects.isa.instruction import is_dma
+from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.verifier import Check
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Branch,
+    Buffer,
+    Code,
+    Computed,
+    Load,
+    Loop,
+    LoopVariable,
+    Step,
+    Value,
+    While,
+    blocks,
+    compute,
+    meets,
+    sub_blocks,
+    tiles_of,
+    variables_of,
+)
+from nki_mlir.targets.neuron.codegen.substitution import with_values
+
+UNROLL_LIMIT = 50_000           # instructions
+BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them
+
+
+class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
+    limit: int = UNROLL_LIMIT   # instructions; above it the largest outer loops stay
+
+    def run(self, module: Any) -> None:
+        from nki_mlir.targets.neuron.codegen.read_records import read_code
+        from nki_mlir.targets.neuron.codegen.write_records import write_code
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                write_code(kernel, unrolled(with_grid(read_code(kernel)), self.limit))
+
+
+def with_grid(code: Code) -> Code:
+    """The code with loops over the grid round its body, in place of program ids. Of programs that meet, it is one."""
+    body = code.body
+    if meets(code) and prod(code.grid) > 1:
+        if code.programs:
+            raise Unsupported(feature="one instruction stream for programs that meet",
+                              instead="lower the kernel as a whole, which gives each program its streams")
+        return Code(code.name, code.machine, code.globals, body, notes=code.notes)
+    for axis in reversed(range(len(code.grid))):
+        variable = next((p for p in code.programs if p.axis == axis), None)
+        if variable is None:
+            variable = LoopVariable(f"program_id_{axis}", 0, code.grid[axis] - 1)
+        if code.grid[axis] > 1 or variable in code.programs:
+            body = Block([Loop(variable, range(code.grid[axis]), body)])
+        variable.axis = None
+    return Code(code.name, code.machine, code.globals, body, notes=code.notes)
+
+
+def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
+    """The code with all loops written out but those that ``limit`` leaves."""
+    kept, sizes = loops_to_keep(code.body, limit)
+    for loop in kept:
+        where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
+        code.notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
+                          f"{limit} instructions")
+    copies = {loop: max(1, min(BODY, limit) // max(1, sizes[loop.body])) for loop in kept}
+    # A loop around another that is kept has one iteration a body.
+    copies |= {loop: 1 for loop in kept if any(inner in kept for inner in _all_loops(loop.body))}
+    return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}), code.grid,
+                code.programs, code.notes)
+
+
+# -- what stays a loop -------------------------------------------------------------------------------------------------
+Sizes = dict[Any, int]          # of loops, branches and blocks
+
+
+def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
+    """The loops to keep (in order): the largest of those not inside another that is written out, until the rest fits.
+
+    Also the sizes of everything when it is written out.
+    """
+    needed = set(_variables_needed(body))
+    sizes: Sizes = {}
+    total = _size(body, sizes)
+    kept: dict[Loop, None] = {}
+    outer = list(_loops(body))
+    while total > limit:
+        candidates = [loop for loop in outer if loop.variable not in needed]
+        if not candidates:
+            break
+        largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
+        kept[largest] = None
+        total -= sizes[largest] - sizes[largest.body]
+        outer.remove(largest)
+        outer += _loops(largest.body)
+    return kept, sizes
+
+
+def _all_loops(block: Block) -> Iterator[Loop]:
+    return (node for inner in blocks(block) for node in inner.nodes if isinstance(node, Loop))
+
+
+def _loops(block: Block) -> Iterator[Loop]:
+    """The outermost loops of a block that have more than one iteration."""
+    for node in block.nodes:
+        if isinstance(node, Loop) and len(node.span) > 1:
+            yield node
+        else:
+            for inner in sub_blocks(node):
+                yield from _loops(inner)
+
+
+def _size(block: Block, sizes: Sizes) -> int:
+    """Instructions of a block when it is written out; also noted for each loop and block in it."""
+    total = 0
+    for node in block.nodes:
+        if isinstance(node, Step):
+            total += 1
+            continue
+        inner = sum(_size(b, sizes) for b in sub_blocks(node))
+        sizes[node] = inner * len(node.span) if isinstance(node, Loop) else inner
+        total += sizes[node]
+    sizes[block] = total
+    return total
+
+
+def _variables_needed(block: Block) -> Iterator[LoopVariable]:
+    """Variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on them."""
+    for node in block.nodes:
+        if isinstance(node, Step):
+            positions = {p for c in (*node.op.mask, *node.op.limits) for p, _ in c.form.symbols}
+            positions |= {p for t in tiles_of(node) if t.handle.addresses for p in t.access.symbols_used()}
+            for position in sorted(positions):
+                yield from variables_of(node.op.symbols[position])
+        for inner in sub_blocks(node):
+            yield from _variables_needed(inner)
+
+
+# -- writing out -------------------------------------------------------------------------------------------------------
+Values = dict[LoopVariable, Value]
+Buffers = dict[Buffer, Buffer]
+
+
+class _Unroller:
+    def __init__(self, kept: Mapping[Loop, int]) -> None:
+        self.kept = kept            # the loops to keep, with the iterations that go into one body
+        self.known: dict[tuple, Value] = {}
+
+    def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
+        """The block for these values of the variables around it."""
+        made = Block()
+        self.into(made, block, values, buffers, fresh=False)
+        return made
+
+    def into(self, made: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
+        """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
+        if block.buffers and fresh:
+            buffers = buffers | {buffer: replace(buffer) for buffer in block.buffers}
+        made.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
+        for node in block.nodes:
+            match node:
+                case Step():
+                    made.nodes += self.step(node, values, buffers)
+                case Loop() if node in self.kept:
+                    copies = min(self.kept[node], len(node.span))
+                    whole = len(node.span) // copies * copies
+                    self.loop(made, node, node.span[:whole:copies], copies, values, buffers)
+                    self.iterations(made, node, node.span[whole:], values, buffers)
+                case Loop():
+                    self.iterations(made, node, node.span, values, buffers)
+                case Branch():
+                    self.branch(made, node, values, buffers)
+                case Load():
+                    values[node.variable] = variable = replace(node.variable)
+                    made.nodes.append(Load(variable, moved_to(node.tile, buffers), node.location))
+                case While():
+                    self.while_loop(made, node, dict(values), buffers)
+
+    def iterations(self, made: Block, loop: Loop, span: range, values: Values, buffers: Buffers) -> None:
+        for i in span:
+            self.into(made, loop.body, {**values, loop.variable: i}, buffers)
+
+    def loop(self, made: Block, loop: Loop, span: range, copies: int, values: Values, buffers: Buffers) -> None:
+        """A register loop over ``span``, ``copies`` iterations in its body."""
+        variable = replace(loop.variable, low=span[0], high=span[-1])
+        inner = Block()
+        for k in range(copies):
+            value = self.known.setdefault(("add", variable, k * loop.span.step),
+                                          Computed("add", variable, k * loop.span.step)) if k else variable
+            self.into(inner, loop.body, {**values, loop.variable: value}, buffers)
+        made.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
+
+    def while_loop(self, made: Block, node: While, values: Values, buffers: Buffers) -> None:
+        test, body = Block(), Block()
+        self.into(test, node.test, values, buffers)
+        self.into(body, node.body, values, buffers)
+        made.nodes.append(While(test, self.value(node.condition, values), body, node.location))
+
+    def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
+        condition = self.value(node.condition, values)
+        if isinstance(condition, int):
+            return self.into(made, node.then if condition else node.otherwise, values, buffers)
+        then, otherwise = Block(), Block()
+        self.into(then, node.then, values, buffers)
+        self.into(otherwise, node.otherwise, values, buffers)
+        made.nodes.append(Branch(condition, then, otherwise, node.location))
+        return None
+
+    def value(self, value: Value, values: Values) -> Value:
+        """The value with numbers put in. Equal values made from the same variables are one object."""
+        match value:
+            case int():
+                return value
+            case LoopVariable():
+                return values.get(value, value)
+        made = compute(value.op, self.value(value.lhs, values), self.value(value.rhs, values))
+        if isinstance(made, Computed):
+            made = self.known.setdefault((made.op, made.lhs, made.rhs), made)
+        return made
+
+    def step(self, step: Step, values: Values, buffers: Buffers) -> list[Step]:
+        op = step.op
+        if op.symbols or op.mask:
+            op = with_values(op, [self.value(s, values) for s in op.symbols])
+        op = changed(op, lambda tile: moved_to(tile, buffers))
+        try:
+            pieces = without_mask(op)
+            if step.op.symbols and not op.symbols:
+                check_bounds(pieces)
+            return [Step(piece, step.location) for piece in pieces]
+        except KernelError as error:
+            raise error.located(step.location) from None
+        except Unsupported as error:
+            raise error.located(step.location) from None
+
+
+def moved_to(tile: Tile, buffers: Buffers) -> Tile:
+    buffer = buffers.get(tile.handle, tile.handle)
+    return tile if buffer is tile.handle else Tile(buffer, tile.space, tile.base_shape, tile.base_dtype, tile.access,
+                                                   tile.label)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+def without_mask(op: Op) -> list[Op]:
+    """The operation as one or more without a mask; none where no element is active."""
+    if not op.mask and not op.limits:
+        return [op]
+    whole = bounded(op)
+    if whole is None:
+        return []
+    if not whole.mask:
+        pieces = [whole]
+    elif any(form.symbols for c in whole.mask for form in (c.form,)):
+        raise Unsupported(feature=f"a mask of '{op.full_name()}' that depends on a value known at run time only",
+                          instead="mask by a loop variable with constant bounds")
+    else:
+        pieces = list(_rows(whole))
+    check_bounds(pieces)
+    return pieces
+
+
+def check_bounds(pieces: list[Op]) -> None:
+    for piece in pieces:
+        check = Check(piece)
+        for field, tile in piece.operands():
+            check.bounds(tile, interval_of(piece), field.name)
+
+
+def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:
+    return lambda form: form.interval(op.ranges)
+
+
+def bounded(op: Op) -> Op | None:
+    """The operation on the smallest box that contains what is active; None where nothing is."""
+    box = box_of(op.mask, op.iteration().extents, interval_of(op))
+    return None if box is None else in_box(op, box) if box.rest else lawful(in_box(op, box))
+
+
+def _rows(op: Op) -> Iterator[Op]:
+    """Pieces that are boxes: the operation cut along an axis of its mask into single indices.
+
+    A transfer may be cut anywhere. An engine's access starts at quarters of the partitions only, so that an instruction
+    is cut along free axes, and refused where that leaves a partition start that the engine does not have.
+    """
+    if not op.mask:
+        if not is_dma(type(op)) and any(t.on_chip and not legal_start(t) for _, t in op.operands()):
+            raise Unsupported(feature=f"a mask of '{op.full_name()}' that cuts partitions",
+                              instead="select the elements with affine_select or tensor_copy_predicated")
+        yield op
+        return
+    iteration = op.iteration()
+    axes = sorted({axis for c in op.mask for axis, _ in c.form.axes}, key=lambda axis: (axis == 0, axis))
+    if iteration.reduced & set(axes):
+        raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
+                          instead="mask the operands when they are loaded")
+    axis = axes[-1] if is_dma(type(op)) else axes[0]
+    for index in range(iteration.extents[axis]):
+        at = Constraint(Linear(-index, (), ((axis, 1),)), equal=True)
+        piece = bounded(changed(op, lambda tile: tile, mask=(*op.mask, at)))
+        if piece is not None:
+            yield from _rows(piece)
+
+
+def legal_start(tile: Tile) -> bool:
+    start, count = tile.access.partition, tile.partitions
+    assert start is not None
+    group = 128 if count > 64 else 64 if count > 32 else 32
+    return start.const % group == 0

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions as bytes, driven by the fields of their classes. docs/isa.md has the tables.
+
+An instruction takes one or more 64-byte slots: a header of 32 bytes, the descriptors of its tiles in the order of the
+class's fields, then its attributes. All numbers are little-endian. Offsets of descriptors are bytes.
+"""
+
+import struct
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, Scalar, Update, Wait, by_opcode
+from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scaled
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import ENGINES, Engine, Machine
+from nki_mlir.scalar.dtypes import ALL, MICROSCALING
+from nki_mlir.targets.neuron.format.assembly import check_plain
+
+SLOT = 64
+HEADER = struct.Struct("<BBBBBBHI")         # opcode, flags, engine, slots, waits, queue, present tiles, location
+WAIT = struct.Struct("<BBH")                # semaphore, comparison (0: greater or equal), value
+UPDATE = struct.Struct("<BBHI")             # semaphore, operation, value, reserved
+DESCRIPTOR = struct.Struct("<BBBBhHq")      # space, dtype, dims, terms, partition or variable, lanes, offset
+ENGINE_DIM, MEMORY_DIM = struct.Struct("<hH"), struct.Struct("<iI")    # step, count; innermost first
+TERM = struct.Struct("<BBHi")               # register, unit (0 bytes, 1 partitions), reserved, scale
+
+SPACES = {SBUF: 1, PSUM: 2, HBM: 3}
+HAS_UPDATE, HAS_QUEUE, HAS_LOCATION = 1, 2, 4
+INC, DEC, ADD, SUB = 1, 2, 3, 4             # operations on a semaphore
+BROADCAST = 0x8000                          # in lanes: all read one partition
+WAITS = 3
+DTYPES = (*ALL, *MICROSCALING)             # by number
+
+
+class EncodingError(NkiMlirError):
+    code = "NKI-ENCODING"
+    message = "{what} does not fit the instruction's field"
+    fix = "split the operation into smaller ones"
+
+
+class BadBinary(NkiMlirError):
+    code = "NKI-BINARY"
+    message = "the binary is not valid: {what}"
+    fix = "assemble or emit it again"
+
+
+def pack(form: struct.Struct, what: str, *values: int) -> bytes:
+    try:
+        return form.pack(*values)
+    except struct.error:
+        raise EncodingError(what=f"{what} {', '.join(map(str, values))}") from None
+
+
+class Pool:
+    """Distinct entries, by number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+
+    def number(self, entry: Any) -> int:
+        return self.numbers.setdefault(entry, len(self.numbers))
+
+
+def dim_of(cls: type[Op | Control], space: str) -> struct.Struct:
+    """An engine's pattern on chip has short fields; those of a transfer are long in any memory."""
+    return MEMORY_DIM if space == HBM or (issubclass(cls, Op) and cls.queued) else ENGINE_DIM
+
+
+class Encoder:
+    """Encodes the instructions of one program; strings and source locations go to pools."""
+
+    def __init__(self, variables: list[Variable]) -> None:
+        self.variables = {v: k for k, v in enumerate(variables)}
+        self.strings, self.locations = Pool(), Pool()
+
+    def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
+        op, update = instruction.op, instruction.update
+        present = 0
+        if isinstance(op, Control):
+            body = self.control(op)
+        else:
+            check_plain(op)
+            present = sum(1 << k for k, f in enumerate(op.tiles) if getattr(op, f.name) is not None)
+            body = b"".join([*(self.tile(type(op), t, op.symbols) for _, t in op.operands()), *self.attributes(op)])
+        flags, queue, location = 0, 0, 0
+        if instruction.queue is not None:
+            flags, queue = flags | HAS_QUEUE, instruction.queue
+        if (at := instruction.location) is not None:
+            flags, location = flags | HAS_LOCATION, self.locations.number((self.strings.number(at.file), at.line))
+        waits = b"".join(pack(WAIT, "the wait", w.semaphore, 0, w.value) for w in instruction.waits)
+        signal = bytes(UPDATE.size)
+        if update is not None:
+            flags |= HAS_UPDATE
+            one = abs(update.amount) == 1
+            kind = (INC if one else ADD) if update.amount > 0 else (DEC if one else SUB)
+            signal = pack(UPDATE, "the update", update.semaphore, kind, abs(update.amount), 0)
+        size = HEADER.size + WAIT.size * WAITS + UPDATE.size + len(body)
+        slots = -(-size // SLOT)
+        head = pack(HEADER, f"the header of {op.mnemonic}", op.opcode, flags, ENGINES.index(engine), slots,
+                    len(instruction.waits), queue, present, location)
+        return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
+
+    # -- tiles ---------------------------------------------------------------------------------------------------------
+    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple) -> bytes:
+        access, size, dim = tile.access, tile.dtype.itemsize, dim_of(cls, tile.space)
+        free = scaled(access.free, size)
+        terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
+        if tile.space == HBM:
+            base, lanes = self.variables[tile.handle], 0
+        else:
+            assert access.partition is not None
+            base = access.partition.const
+            lanes = tile.partitions | (BROADCAST if access.dims[0][0] == 0 else 0)
+            terms += [(symbols[k].number, 1, c) for k, c in access.partition.symbols]
+        pairs = access.free_dims[::-1]
+        label = tile.describe()
+        return b"".join([
+            pack(DESCRIPTOR, label, SPACES[tile.space], DTYPES.index(tile.dtype), len(pairs), len(terms), base, lanes,
+                 free.const),
+            *(pack(dim, f"a step or extent of {label}:", step, count) for step, count in pairs),
+            *(pack(TERM, f"an offset of {label}:", register, unit, 0, c) for register, unit, c in
+              sorted(terms, key=lambda t: (t[1], t[0])))])
+
+    # -- attributes ----------------------------------------------------------------------------------------------------
+    def attributes(self, op: Op) -> list[bytes]:
+        return [self.attribute(name, getattr(op, name), kind, op.symbols) for name, kind in op.attributes.items()
+                if name != "engine"]
+
+    def attribute(self, name: str, value: Any, kind: Any, symbols: tuple) -> bytes:
+        if kind is str:
+            return pack(_STRING, name, self.strings.number(value))
+        if kind is tuple:
+            return pack(_COUNT, name, len(value)) + b"".join(pack(_INT, name, n) for n in value)
+        if kind is Linear:
+            registers = sorted((symbols[k].number, c) for k, c in value.symbols)
+            pairs = [*registers, *value.axes]
+            return pack(_FORM, name, value.const, len(registers), len(value.axes)) + b"".join(
+                pack(_FORM_TERM, name, k, c) for k, c in pairs)
+        return pack(_FLOAT if kind is float else _BOOL if kind is bool else _INT, name, value)
+
+    def control(self, op: Control) -> bytes:
+        parts = []
+        for name, kind in op.kinds().items():
+            value = getattr(op, name)
+            if kind is str:
+                parts.append(pack(_BOOL, name, op.choices[name].index(value)))
+            elif kind is Register:
+                parts.append(pack(_BOOL, name, value.number))
+            elif kind is Tile:
+                parts.append(self.tile(type(op), value, ()))
+            elif kind == Scalar:
+                is_register = isinstance(value, Register)
+                parts.append(pack(_SCALAR, name, is_register, value.number if is_register else value))
+            else:
+                parts.append(pack(_WORD, name, value))
+        return b"".join(parts)
+
+
+_STRING, _COUNT, _INT = struct.Struct("<H"), struct.Struct("<B"), struct.Struct("<q")
+_FLOAT, _BOOL, _WORD = struct.Struct("<d"), struct.Struct("<B"), struct.Struct("<i")
+_SCALAR = struct.Struct("<Bi")              # 1 for a register, then its number or the value
+_FORM = struct.Struct("<qBB")               # constant, register terms, axis terms
+_FORM_TERM = struct.Struct("<Bq")           # register or axis, factor
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+class Bytes:
+    """Reads fields one after the other; nothing is read beyond the end."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self.data, self.what, self.at = data, what, 0
+
+    def take(self, form: struct.Struct) -> tuple:
+        if self.at + form.size > len(self.data):
+            raise BadBinary(what=f"{self.what} ends too early")
+        values = form.unpack_from(self.data, self.at)
+        self.at += form.size
+        return values
+
+    def bytes(self, count: int) -> bytes:
+        if count < 0 or self.at + count > len(self.data):
+            raise BadBinary(what=f"{self.what} ends too early")
+        self.at += count
+        return self.data[self.at - count:self.at]
+
+
+def entry(table: Any, number: int, what: str) -> Any:
+    """An entry of a table by number; raises ``BadBinary`` where there is none."""
+    if not 0 <= number < len(table):
+        raise BadBinary(what=f"there is no {what} {number}")
+    return table[number]
+
+
+class Decoder:
+    """Decodes the instructions of one program."""
+
+    def __init__(self, machine: Machine, variables: list[Variable], strings: list[str], locations: list) -> None:
+        self.machine, self.variables, self.strings, self.locations = machine, variables, strings, locations
+
+    def instruction(self, code: Bytes, engine: Engine) -> Instruction:
+        start = code.at
+        opcode, flags, number, slots, waits, queue, present, location = code.take(HEADER)
+        cls = by_opcode().get(opcode)
+        if cls is None:
+            raise BadBinary(what=f"{code.what} has an unknown opcode {opcode:#x} at byte {start}")
+        if entry(ENGINES, number, "engine") is not engine or not slots or waits > WAITS:
+            raise BadBinary(what=f"{code.what} has a malformed header at byte {start}")
+        conditions = [code.take(WAIT) for _ in range(WAITS)][:waits]
+        if any(comparison for _, comparison, _ in conditions):
+            raise BadBinary(what=f"{code.what} has an unknown comparison at byte {start}")
+        signal = code.take(UPDATE)
+        op = (self.control(cls, code) if issubclass(cls, Control)
+              else _TileOperation(self, cls, code, present, engine).op)
+        if not code.at <= start + slots * SLOT <= len(code.data):
+            raise BadBinary(what=f"{code.what} has an instruction of a wrong length at byte {start}")
+        code.at = start + slots * SLOT
+        return Instruction(op, tuple(Wait(s, v) for s, _, v in conditions),
+                           self.update(signal) if flags & HAS_UPDATE else None,
+                           queue if flags & HAS_QUEUE else None,
+                           entry(self.locations, location, "location") if flags & HAS_LOCATION else None)
+
+    def update(self, fields: tuple) -> Update:
+        semaphore, kind, value, _ = fields
+        if kind not in (INC, DEC, ADD, SUB):
+            raise BadBinary(what=f"there is no semaphore operation {kind}")
+        return Update(semaphore, -value if kind in (DEC, SUB) else value)
+
+    def control(self, cls: type[Control], code: Bytes) -> Control:
+        values: dict[str, Any] = {}
+        for name, kind in cls.kinds().items():
+            if kind is str:
+                values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)
+            elif kind is Register:
+                values[name] = Register(code.take(_BOOL)[0])
+            elif kind is Tile:
+                values[name] = self.fixed_tile(cls, code, name)
+            elif kind == Scalar:
+                is_register, number = code.take(_SCALAR)
+                values[name] = Register(number) if is_register else number
+            else:
+                values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
+        return cls(**values)
+
+    def fixed_tile(self, cls: type[Control], code: Bytes, label: str) -> Tile:
+        reader = _TileReader(self, cls, code)
+        tile = reader.tile(label)
+        if reader.registers:
+            raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+        return tile
+
+
+class _TileReader:
+    """Descriptors of one instruction; its registers are numbered as they come."""
+
+    def __init__(self, decoder: Decoder, cls: type[Op | Control], code: Bytes) -> None:
+        self.decoder, self.cls, self.code = decoder, cls, code
+        self.registers: dict[Register, int] = {}
+
+    def symbol(self, number: int) -> int:
+        return self.registers.setdefault(Register(number), len(self.registers))
+
+    def tile(self, label: str) -> Tile:
+        code = self.code
+        space, kind, dims, terms, base, lanes, offset = code.take(DESCRIPTOR)
+        dtype = entry(DTYPES, kind, "element type")
+        where = next((name for name, number in SPACES.items() if number == space), None)
+        if where is None:
+            raise BadBinary(what=f"there is no memory {space}")
+        pairs = tuple(code.take(dim_of(self.cls, where)) for _ in range(dims))[::-1]
+        added = [code.take(TERM) for _ in range(terms)]
+        if any(count == 0 for _, count in pairs) or any(offset % dtype.itemsize or c % dtype.itemsize
+                                                        for _, unit, _, c in added if not unit):
+            raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+        free = Linear(offset // dtype.itemsize, tuple(sorted((self.symbol(r), c // dtype.itemsize)
+                                                             for r, unit, _, c in added if not unit)))
+        if where == HBM:
+            return hbm_tile(entry(self.decoder.variables, base, "variable"), Access(dtype, None, free, pairs), label)
+        partition = Linear(base, tuple(sorted((self.symbol(r), c) for r, unit, _, c in added if unit)))
+        count = lanes & ~BROADCAST
+        if not count:
+            raise BadBinary(what=f"a descriptor of {code.what} has no partitions")
+        lane = (0 if lanes & BROADCAST else 1, count)
+        return on_chip_tile(where, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
+
+
+class _TileOperation(_TileReader):
+    """One tile operation."""
+
+    def __init__(self, decoder: Decoder, cls: type[Op], code: Bytes, present: int, engine: Engine) -> None:
+        super().__init__(decoder, cls, code)
+        values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
+        for k, field in enumerate(cls.tiles):
+            if present >> k & 1:
+                values[field.name] = self.tile(field.name)
+            elif not field.optional:
+                raise BadBinary(what=f"{cls.mnemonic} lacks its tile {field.name}")
+        for name, kind in cls.attributes.items():
+            if name != "engine":
+                values[name] = self.attribute(kind)
+        self.op = cls(symbols=tuple(self.registers), **values)
+
+    def attribute(self, kind: Any) -> Any:
+        code = self.code
+        if kind is str:
+            return entry(self.decoder.strings, code.take(_STRING)[0], "string")
+        if kind is tuple:
+            return tuple(code.take(_INT)[0] for _ in range(code.take(_COUNT)[0]))
+        if kind is Linear:
+            const, registers, axes = code.take(_FORM)
+            terms = [code.take(_FORM_TERM) for _ in range(registers + axes)]
+            return Linear(const, tuple((self.symbol(k), c) for k, c in terms[:registers]), tuple(terms[registers:]))
+        return kind(code.take(_FLOAT if kind is float else _BOOL if kind is bool else _INT)[0])

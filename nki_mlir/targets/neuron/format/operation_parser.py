@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads one instruction's operation: the fields its class declares, from the text of each."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, is_dma
+from nki_mlir.dialects.isa.program import Variable, descriptors, hbm_tile, on_chip_tile, split_address
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.scalar.dtypes import BY_ASM, DType
+from nki_mlir.targets.neuron.format.assembly_line import INTEGER, NAME, Line, Text
+
+TERM = re.compile(r"([+-])(?:(0x[0-9a-f]+)|(\d+)p|(\d+)\*r(\d+)(p?))")
+FORM_TERM = re.compile(r"([+-]\d+)\*([dr])(\d+)")
+
+Fields = dict[str, Text]
+
+
+def element_type(text: Text | Line, name: str) -> DType:
+    if name not in BY_ASM:
+        raise text.fail(f"there is no element type {name}")
+    return BY_ASM[name]
+
+
+def none_left(cls: Any, fields: Fields) -> None:
+    for name, text in fields.items():
+        raise text.fail(f"{cls.mnemonic} has no field {name}")
+
+
+def read_control(line: Line, cls: type[Control], fields: Fields, tiles: "TileReader") -> Control:
+    """A control operation from its fields."""
+    values: dict[str, Any] = {}
+    for name, kind in cls.kinds().items():
+        if name not in fields:
+            raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+        text = fields.pop(name)
+        if kind is str:
+            values[name] = text.value
+        elif kind is Tile:
+            values[name] = tiles.tile(text, None)
+            if tiles.registers:
+                raise text.fail("expected a fixed place")
+        elif kind in (Register, Scalar) and text.value.startswith("r"):
+            values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
+        elif kind is Register:
+            raise text.fail("expected a register")
+        else:
+            values[name] = Label(text.number()) if kind is Label else text.number()
+    none_left(cls, fields)
+    return cls(**values)
+
+
+def register(text: Text, number: str) -> Register:
+    if int(number) >= REGISTERS:
+        raise text.fail(f"there are registers r0 to r{REGISTERS - 1}")
+    return Register(int(number))
+
+
+class TileReader:
+    """Tiles of one instruction, its registers numbered as they come."""
+
+    def __init__(self, machine: Machine, variables: Mapping[str, Variable]) -> None:
+        self.machine, self.variables = machine, variables
+        self.registers: dict[Register, int] = {}
+
+    def symbol(self, text: Text, number: str) -> int:
+        return self.registers.setdefault(register(text, number), len(self.registers))
+
+    def tile(self, text: Text, channels: int | None) -> Tile:
+        match = text.match(rf"(\w+)@([^\[]+)\[((?:{INTEGER},?)*)\]\[((?:\d+,?)*)\](?:\*(\d+)(b?))?",
+                           "dtype@address[steps][counts]")
+        dtype = element_type(text, match[1])
+        steps, counts = ([int(n) for n in part.split(",") if n] for part in match.group(3, 4))
+        if len(steps) != len(counts) or 0 in counts:
+            raise text.fail("expected as many steps as counts, which are positive")
+        dims = tuple(zip(steps, counts))[::-1]
+        space, variable, partition, free = self.address(text, match[2], dtype)
+        if space == HBM:
+            assert variable is not None
+            return hbm_tile(variable, Access(dtype, None, free, dims))
+        lanes = int(match[5]) if match[5] else channels
+        if not lanes:
+            raise text.fail("expected channels= in the instruction, or *partitions at the tile")
+        dims = ((0 if match[6] else 1, lanes), *dims)
+        return on_chip_tile(space, Access(dtype, partition, free, dims), self.machine)
+
+    def address(self, text: Text, start: str, dtype: DType) -> tuple[str, Variable | None, Linear, Linear]:
+        """(memory, variable, partition, free offset in elements)."""
+        match = re.match(rf"(0x[0-9a-f]+)|({NAME})", start)
+        if match is None:
+            raise text.fail("expected an address or a variable")
+        space, variable, partition, byte = HBM, None, 0, 0
+        if match[1]:
+            space, partition, byte = split_address(int(match[1], 16))
+        else:
+            if match[2] not in self.variables:
+                raise text.fail(f"there is no variable {match[2]}")
+            variable = self.variables[match[2]]
+        lanes: list[tuple[int, int]] = []
+        terms: list[tuple[int, int]] = []
+        at = match.end()
+        while at < len(start):
+            term = TERM.match(start, at)
+            if term is None:
+                raise text.fail("expected terms such as +0x40, +2p or +64*r1")
+            sign, at = (-1 if term[1] == "-" else 1), term.end()
+            if term[2]:
+                byte += sign * int(term[2], 16)
+            elif term[3]:
+                partition += sign * int(term[3])
+            else:
+                (lanes if term[6] else terms).append((self.symbol(text, term[5]), sign * int(term[4])))
+        size = dtype.itemsize
+        if byte % size or any(c % size for _, c in terms):
+            raise text.fail(f"expected offsets that are multiples of the {size} bytes of an element")
+        return (space, variable, Linear(partition, tuple(sorted(lanes))),
+                Linear(byte // size, tuple(sorted((k, c // size) for k, c in terms))))
+
+
+class OperationReader(TileReader):
+    """One tile operation: its fields by the class's declarations."""
+
+    def __init__(self, line: Line, cls: type[Op], fields: Fields, engine: Engine, machine: Machine,
+                 variables: Mapping[str, Variable]) -> None:
+        super().__init__(machine, variables)
+        channels = fields.pop("channels").number() if "channels" in fields else None
+        runs = fields.pop("descriptors", None)
+        values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
+        for name, kind in cls.attributes.items():
+            if name in fields:
+                values[name] = self.attribute(fields.pop(name), kind)
+            elif name not in cls.defaults:
+                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+        for field in cls.tiles:
+            if field.name in fields:
+                values[field.name] = self.tile(fields.pop(field.name), channels)
+            elif not field.optional:
+                raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
+        none_left(cls, fields)
+        self.op = cls(symbols=tuple(self.registers), **values)
+        if runs is not None:
+            self.check_descriptors(runs)
+
+    def check_descriptors(self, text: Text) -> None:
+        """What the text says of a transfer follows from its tiles; it must not say something else."""
+        try:
+            found = descriptors(self.op) if is_dma(type(self.op)) else None
+        except (LookupError, AttributeError):
+            found = None
+        expected = "{}*{}".format(*found) if found else "none"
+        if text.value != expected:
+            raise text.fail(f"expected descriptors={expected}")
+
+    def attribute(self, text: Text, kind: type) -> Any:
+        if kind is tuple:
+            items = text.match(r"\(((?:-?\d+(?:,-?\d+)*)?)\)", "numbers in parentheses")[1]
+            return tuple(int(n) for n in items.split(",") if n)
+        if kind is Linear:
+            return self.linear(text)
+        if kind is str:
+            return self.string(text)
+        read: Callable = float if kind is float else int
+        try:
+            value = read(text.value)
+        except ValueError:
+            raise text.fail(f"expected a {kind.__name__}") from None
+        if kind is bool and value not in (0, 1):
+            raise text.fail("expected 0 or 1")
+        return kind(value)
+
+    @staticmethod
+    def string(text: Text) -> str:
+        if not text.value.startswith('"'):
+            return text.value
+        try:
+            return str(json.loads(text.value))
+        except ValueError:
+            raise text.fail("expected text in quotation marks") from None
+
+    def linear(self, text: Text) -> Linear:
+        match = text.match(rf"({INTEGER})((?:{FORM_TERM.pattern})*)", "a form such as 3+4*d0")
+        axes, symbols = [], []
+        for c, kind, number in FORM_TERM.findall(match[2]):
+            if kind == "d":
+                axes.append((int(number), int(c)))
+            else:
+                symbols.append((self.symbol(text, number), int(c)))
+        return Linear(int(match[1]), tuple(symbols), tuple(axes))

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fuse-graph: elementwise operations of a graph become part of the loops of the kernels that they feed or follow.
+
+before:  scf.for { ... linalg.generic ins(%tile) outs(%part of %t) }
+         linalg.generic ins(%a, %t) outs(%r) { in * in }
+after:   scf.for { ... linalg.generic ins(%part of %a, %tile) outs(%part of %r) { in * in } }
+
+What comes before a kernel is computed where the kernel loads it, what comes after where the kernel stores, if each
+element is loaded at most once and stored exactly once: that is counted.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.graph.coverage import access_counts
+from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
+from nki_mlir.graph.elementwise import Structured, fused, structured
+from nki_mlir.graph.views import DYNAMIC, defining, place_in_buffer, whole_buffer
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.transforms.fuse_tiles import share_views
+
+
+class FuseGraph(Pass, name="fuse-graph"):
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            share_views(module)
+            function = the_kernel(module).op
+            while _Graph(function).fuse():
+                pass
+            share_views(module)
+
+
+class _Graph:
+    """The operations of a function's entry block, and what each reads and writes."""
+
+    def __init__(self, function: Any) -> None:
+        self.hbm = ir.StringAttr.get(HBM)
+        self.operations = [op.operation for op in function.regions[0].blocks[0].operations]
+        self.effects = [effects_of(op) for op in self.operations]
+
+    def fuse(self) -> bool:
+        """Make one change; whether there was one to make."""
+        for number, op in enumerate(self.operations):
+            found = structured(op)
+            if found is not None and found.pointwise and all(
+                    whole_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
+                    for v in (*found.inputs, found.output) if isinstance(v.type, ir.MemRefType)):
+                if self.into_loads(number, found) or self.into_stores(number, found):
+                    return True
+        return False
+
+    def touching(self, buffer: Any) -> list[int]:
+        return [k for k, effects in enumerate(self.effects) if effects.touches(buffer)]
+
+    def holder(self, op: Any) -> int:
+        """The number of the entry block's operation that an operation is in."""
+        while op not in self.operations:
+            op = op.parent.operation
+        return self.operations.index(op)
+
+    def written(self, buffers: Sequence[Any], first: int, last: int) -> bool:
+        """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
+        return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
+
+    # -- what comes before a kernel ------------------------------------------------------------------------------------
+    def into_loads(self, number: int, producer: Structured) -> bool:
+        """Compute a graph's operation where a kernel reads its result."""
+        buffer = memory_of(producer.output)
+        sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
+        last = self.last_reader(number, buffer)
+        if last is None or buffer in sources or self.written(sources, number + 1, last):
+            return False
+        readers = [op for op in users_through_views(buffer) if number < self.holder(op) <= last]
+        uses = [(op, v) for op in readers for v in op.operands if isinstance(v.type, ir.MemRefType)
+                and memory_of(v) == buffer]
+        consumers = [structured(op) for op in readers]
+        if not uses or None in consumers or any(
+                c.points != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
+                if isinstance(v.type, ir.MemRefType) and memory_of(v) == buffer) or any(
+                element_type(v) != element_type(producer.output) for _, v in uses):
+            return False
+        counts = access_counts(buffer, uses)
+        if counts is None or counts.max() > 1:
+            return False
+        for op, view in uses:
+            consumer = structured(op)
+            assert consumer is not None
+            place = list(op.operands).index(view)
+            with ir.InsertionPoint(op), op.location:
+                inputs = [(viewed_as(v, view), consumer.maps[place]) for v in producer.inputs]
+                fused(producer, consumer, place, inputs, list(op.operands))
+            op.erase()
+        producer.op.erase()
+        return True
+
+    def last_reader(self, number: int, buffer: Any) -> int | None:
+        """The last operation that reads what operation ``number`` writes, where that is all of its use."""
+        after = [k for k in self.touching(buffer) if k > number]
+        for k in after:
+            if buffer in self.effects[k].writes:
+                again = structured(self.operations[k])
+                if again is None or not again.pointwise or buffer in self.effects[k].reads or whole_buffer(
+                        again.output) is None:
+                    return None
+                after = [n for n in after if n < k]
+                break
+        else:
+            if isinstance(buffer.owner, ir.Block):
+                return None                     # a result of the graph
+        return after[-1] if after else None
+
+    # -- what comes after a kernel -------------------------------------------------------------------------------------
+    def into_stores(self, number: int, consumer: Structured) -> bool:
+        """Compute a graph's operation where a kernel writes what it reads."""
+        for place, value in enumerate(consumer.inputs):
+            if isinstance(value.type, ir.MemRefType) and self.into_stores_of(number, consumer, place):
+                return True
+        return False
+
+    def into_stores_of(self, number: int, consumer: Structured, place: int) -> bool:
+        buffer = memory_of(consumer.inputs[place])
+        origin = defining(buffer)
+        if origin is None or origin.name != "memref.alloc":
+            return False
+        writers = [op for op in users_through_views(buffer) if op != consumer.op]
+        stores = [structured(op) for op in writers]
+        if not stores or any(s is None or not s.parallel or not s.writes_only or memory_of(s.output) != buffer
+                             or buffer in [memory_of(v) for v in s.inputs if isinstance(v.type, ir.MemRefType)]
+                             or not s.one_place_a_value
+                             or element_type(s.output) != element_type(consumer.inputs[place])
+                             for s in stores):
+            return False
+        numbers = [self.holder(op) for op in writers]
+        first, result = min(numbers), memory_of(consumer.output)
+        others = [memory_of(v) for k, v in enumerate(consumer.inputs)
+                  if k != place and isinstance(v.type, ir.MemRefType)]
+        between = range(first, number)
+        if max(numbers) > number or self.written(others, first, number - 1) or buffer in others or any(
+                self.effects[k].touches(result) for k in between):
+            return False
+        if not all(self.is_known(b, first) for b in (*others, result)):
+            return False
+        counts = access_counts(buffer, [(s.op, s.output) for s in stores if s is not None])
+        if counts is None or not (counts == 1).all():
+            return False
+        for store in stores:
+            assert store is not None
+            with ir.InsertionPoint(store.op), store.op.location:
+                self.write_fused(store, consumer, place)
+            store.op.erase()
+        consumer.op.erase()
+        return True
+
+    def is_known(self, buffer: Any, number: int) -> bool:
+        """Whether a buffer is made before an operation; one that is made later is moved there."""
+        origin = defining(buffer)
+        if origin is None or origin in self.operations[:number]:
+            return True
+        if origin.name != "memref.alloc":
+            return False
+        origin.move_before(self.operations[0])
+        return True
+
+    @staticmethod
+    def write_fused(store: Structured, consumer: Structured, place: int) -> None:
+        """The consumer on the part that is stored, over the store's axes."""
+        mapping = store.maps[-1]
+        moved = Structured(consumer.op, consumer.inputs, consumer.output, tuple(
+            mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
+            for v in (*consumer.inputs, consumer.output)))
+        operands = [viewed_as(v, store.output) for v in (*consumer.inputs, consumer.output)]
+        made = fused(store, moved, place, list(zip(store.inputs, store.maps)), operands)
+        made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
+
+
+def element_type(value: Any) -> Any:
+    return ir.MemRefType(value.type).element_type
+
+
+def viewed_as(value: Any, view: Any) -> Any:
+    """The part of a whole buffer that ``view`` is of a buffer of the same size."""
+    if not isinstance(value.type, ir.MemRefType):
+        return value
+    kind = ir.MemRefType(view.type)
+    strides, offset = kind.get_strides_and_offset()
+    place = place_in_buffer(view)
+    starts = [v for v, _ in place.terms]
+    buffer = whole_buffer(value)
+    base = ir.MemRefType(buffer.type)
+    layout = ir.StridedLayoutAttr.get(offset, strides)
+    array, start = ir.DenseI64ArrayAttr.get, DYNAMIC if starts else place.offset
+    return ir.Operation.create("memref.reinterpret_cast", operands=[buffer, *starts], results=[
+        ir.MemRefType.get(kind.shape, base.element_type, layout, base.memory_space)], attributes={
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]), "static_offsets": array([start]),
+        "static_sizes": array(list(kind.shape)), "static_strides": array(list(strides))}).results[0]

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fuse-tiles: an elementwise operation on a tile is computed where its result is used, so that a tile is walked once.
+
+before:  linalg.generic ins(%part) outs(%tile) { in }
+         linalg.generic ins(%tile) outs(%sums) { in * in + out }
+after:   linalg.generic ins(%part) outs(%sums) { in * in + out }
+
+That is so where one operation uses the result, as often as it is made, and what it is made of is still the same there.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
+from nki_mlir.dialects.mlir_ops import loop_span
+from nki_mlir.graph.effects import memory_of, own_effects
+from nki_mlir.graph.elementwise import (
+    MOST_INPUTS,
+    MOST_OPERATIONS,
+    Structured,
+    axes_of,
+    fused,
+    structured,
+)
+from nki_mlir.graph.views import defining, place_in_buffer
+from nki_mlir.passes.pass_manager import Pass
+
+
+class FuseTiles(Pass, name="fuse-tiles"):
+    least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
+
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            kernels = kernel_functions(module)
+            if self.least and not any(elements_per_operation(kernel) >= self.least for kernel in kernels):
+                return
+            share_views(module)
+            for kernel in kernels:
+                fuse_function(kernel)
+            share_views(module)
+
+
+def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda op: True) -> None:
+    """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
+    _Function(kernel, wanted).fuse()
+
+
+def elements_per_operation(kernel: KernelFunction) -> float:
+    """How many elements a structured operation of a kernel makes on average, where loops are static."""
+    count = work = 0
+    times: dict[Any, int] = {}                          # how often the blocks run
+
+    def visit(op: Any) -> Any:
+        nonlocal count, work
+        if op.name == "scf.for":
+            times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
+        elif op.name == "linalg.generic":
+            count += 1
+            work += times.get(op.block, 1) * prod(ir.MemRefType(op.operands[len(op.operands) - 1].type).shape)
+        return ir.WalkResult.ADVANCE
+    kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return prod(kernel.grid) * work / max(1, count)
+
+
+def share_views(module: Any) -> None:
+    """Equal views become one value."""
+    load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
+
+
+class _Function:
+    """The operations of a function by number, in their order, and which of them use and write each buffer.
+
+    They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
+    """
+
+    def __init__(self, kernel: KernelFunction, wanted: Callable[[Any], bool]) -> None:
+        self.wanted = wanted
+        self.operations: list[Any] = []
+        self.users: dict[Any, set[int]] = {}
+        self.writes: dict[Any, list[int]] = {}
+        self.in_body = False                            # of a structured operation
+        # A caller may give one array for two parameters, so that one counts as written where another is.
+        values = list(kernel.op.regions[0].blocks[0].arguments)
+        self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
+
+        def visit(op: Any) -> Any:
+            if not self.in_body:
+                self.add(op)
+            elif op.name == "memref.load":              # of a gather
+                self.users.setdefault(memory_of(op.operands[0]), set()).add(len(self.operations) - 1)
+            self.in_body = (op.name.startswith("linalg.") and op.name != "linalg.yield") or (
+                self.in_body and op.name != "linalg.yield")
+            return ir.WalkResult.ADVANCE
+        kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
+
+    def add(self, op: Any) -> None:
+        number, effects = len(self.operations), own_effects(op)
+        self.operations.append(op)
+        for buffer in effects.reads | effects.writes:
+            self.users.setdefault(buffer, set()).add(number)
+        for buffer in effects.writes:
+            self.writes.setdefault(self.place(buffer), []).append(number)
+
+    def place(self, buffer: Any) -> Any:
+        return "inputs" if buffer in self.inputs else buffer
+
+    def fuse(self) -> None:
+        """Go through the operations once: what is fused stands where the result was used, and is seen again there."""
+        for number, op in enumerate(self.operations):
+            last = self.only_user(number)
+            user = self.operations[last]
+            if not last or user.name != "linalg.generic" or user.block != op.block or not (
+                    self.wanted(op) and self.wanted(user)):
+                continue
+            producer, consumer = structured(op), structured(user)
+            if producer is None or consumer is None or not can_fuse(producer, consumer):
+                continue
+            sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
+            target = memory_of(consumer.output)
+            if any(self.written(buffer, number, last) for buffer in sources) or (
+                    self.place(target) in map(self.place, sources) and not in_step(producer, consumer)):
+                continue
+            for buffer in sources:
+                self.users[buffer] = self.users[buffer] - {number} | {last}
+            self.operations[last] = fuse(producer, consumer)
+
+    def only_user(self, number: int) -> int:
+        """The one operation that uses the tile that an operation makes, after it; 0 where there is none."""
+        op = self.operations[number]
+        if op.name != "linalg.generic":
+            return 0
+        buffer = memory_of(op.operands[len(op.operands) - 1])
+        origin, users = defining(buffer), self.users[buffer]
+        if origin is None or origin.name != "memref.alloc" or len(users) != 2 or min(users) != number:
+            return 0
+        return max(users)
+
+    def written(self, buffer: Any, first: int, last: int) -> bool:
+        """Whether a buffer is written between two operations."""
+        at = self.writes.get(self.place(buffer), [])
+        place = bisect_right(at, first)
+        return place < len(at) and at[place] < last
+
+
+def can_fuse(producer: Structured, consumer: Structured) -> bool:
+    """Whether the consumer uses all that the producer makes, once, and may read what it is made of."""
+    tile = producer.output
+    if not producer.parallel or not producer.writes_only or not producer.one_place_a_value or any(
+            -1 in axes_of(m) for m in producer.maps):
+        return False
+    if list(consumer.op.operands).count(tile) != 1 or consumer.output == tile or (
+            len(producer.inputs) + len(consumer.inputs) > MOST_INPUTS
+            or len(producer.body) + len(consumer.body) > MOST_OPERATIONS):
+        return False
+    buffer, read = memory_of(tile), [v for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
+    others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
+    return (consumer.points == producer.points and all(memory_of(v) != buffer for v in others)
+            and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
+
+
+def in_step(producer: Structured, consumer: Structured) -> bool:
+    """Whether all that is read lies as what is written does, and is read in that order."""
+    *reads, write = [v for v in (*producer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType)]
+    place = list(consumer.op.operands).index(producer.output)
+    return (producer.pointwise and consumer.parallel and consumer.maps[place] == consumer.maps[-1]
+            and all(_layout(v) == _layout(write) for v in reads))
+
+
+def _layout(view: Any) -> tuple:
+    kind, place = ir.MemRefType(view.type), place_in_buffer(view)
+    return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
+
+
+def _is_counted(view: Any) -> bool:
+    """Whether a view begins where loop variables say. One that begins at a number from memory is checked when it runs,
+    and the check has to name the operation that reads it."""
+    def counted(value: Any) -> bool:
+        if isinstance(value.owner, ir.Block):
+            return True
+        op = value.owner.operation
+        return op.name == "arith.constant" or (op.name == "affine.apply" and all(map(counted, op.operands)))
+    return all(counted(value) for value, _ in place_in_buffer(view).terms)
+
+
+def fuse(producer: Structured, consumer: Structured) -> Any:
+    """One operation that computes the producer's elements where the consumer reads them; both are erased."""
+    place = list(consumer.op.operands).index(producer.output)
+    order = axes_of(producer.maps[-1])
+    results = consumer.maps[place].results
+    axes = [results[order.index(axis)] for axis in range(len(order))]      # the producer's axes as the consumer's
+    rank = consumer.maps[place].n_dims
+    inputs = [(v, _through(m, axes, rank)) for v, m in zip(producer.inputs, producer.maps)]
+    with ir.InsertionPoint(consumer.op), consumer.op.location:
+        made = fused(producer, consumer, place, inputs, list(consumer.op.operands))
+    consumer.op.erase()
+    producer.op.erase()
+    return made
+
+
+def _through(mapping: Any, axes: Sequence[Any], rank: int) -> Any:
+    return ir.AffineMap.get(rank, 0, [axes[axis] for axis in axes_of(mapping)])

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""link-kernels: put the kernels that a StableHLO module calls into it.
+
+before:  %2 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%0, %1) {backend_config = "..."}
+after:   %2 = call @add(%0, %1)     (and functions @add, on tensors, and @add.program, the kernel's own)
+
+Each custom call carries its kernel, whichever way it was lowered: as the documented string, or as attributes of a typed
+FFI call. A call of a custom C++ operator, ``@AwsNeuronCustomOp``, is linked alike: its kernel is one instruction.
+``@add`` goes from tensors to HBM buffers, runs ``@add.program`` once per program of the grid, and comes back. Other
+custom calls stay. A call whose operands or results are not those of its kernel is an error.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import ArgumentSpec
+from nki_mlir.dialects.mlir_ops import load_dialects
+from nki_mlir.dialects.places import place_of
+from nki_mlir.graph.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
+from nki_mlir.passes.pass_manager import Pass
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A kernel in a module: the name of its function on tensors, and the names of the other symbols it brought."""
+
+    name: str
+    record: KernelRecord
+    parts: tuple[str, ...]
+
+
+class LinkKernels(Pass, name="link-kernels"):
+    """Replace custom calls of kernels by calls of functions, which are put into the module."""
+
+    def run(self, module: Any) -> None:
+        link(module)
+
+
+def link(module: Any) -> list[Linked]:
+    """Link every custom call of a kernel; the kernels in the order in which they are met, each once."""
+    load_dialects(module.context)
+    linker = Linker(module)
+    calls: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
+            calls.append(op)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for call in calls:
+        linker.replace(call)
+    return list(linker.linked.values())
+
+
+class Linker:
+    """Puts kernels into one module."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.linked: dict[Any, Linked] = {}
+        self.symbols = {op.attributes["sym_name"].value for op in self.operations() if "sym_name" in op.attributes}
+
+    def operations(self) -> list[Any]:
+        return [op.operation for op in self.module.body.operations]
+
+    def replace(self, call: Any) -> None:
+        try:
+            record = read_record(config_of(call))
+            check_types(call, record)
+            key = record.key, record.form
+            if key not in self.linked:
+                self.linked[key] = self.insert(record, call.location)
+        except NkiMlirError as error:
+            raise error.located(place_of(call)) from None
+        with call.context, ir.InsertionPoint(call), call.location:
+            callee = ir.FlatSymbolRefAttr.get(self.linked[key].name)
+            made = ir.Operation.create("func.call", results=[r.type for r in call.results],
+                                       operands=list(call.operands), attributes={"callee": callee})
+        for old, new in zip(call.results, made.results):
+            old.replace_all_uses_with(new)
+        call.erase()
+
+    def fresh(self, name: str) -> str:
+        """A symbol that the module does not have."""
+        chosen, n = name, 1
+        while chosen in self.symbols:
+            chosen, n = f"{name}.{n}", n + 1
+        self.symbols.add(chosen)
+        return chosen
+
+    def insert(self, record: KernelRecord, place: Any) -> Linked:
+        """The functions of a kernel; its text has no places, so ``place`` is that of its operations."""
+        name = self.fresh(record.name)
+        programs: dict[str, str] = {}               # module text -> the function it became
+        parts: list[str] = []
+        for _, text in record.variants:
+            if text not in programs:
+                programs[text] = self.insert_program(text, f"{name}.program", parts, place)
+        wrapper = Wrapper(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
+        parts += self.append(ir.Module.parse(wrapper.text(), self.module.context))
+        return Linked(name, record, tuple(p for p in parts if p != name))
+
+    def insert_program(self, text: str, name: str, parts: list[str], place: Any) -> str:
+        """The functions and globals of a kernel's module, under names of their own; the name of the kernel's."""
+        own = ir.Module.parse(text, self.module.context)
+        program = ""
+        renamed: dict[str, str] = {}
+        with self.module.context:
+            for op in own.body.operations:
+                old = op.operation.attributes["sym_name"].value
+                kernel = op.operation.name == "func.func" and not program
+                renamed[old] = self.fresh(name if kernel else f"{name}.{old}")
+                program = program or (renamed[old] if kernel else "")
+                op.operation.attributes["sym_name"] = ir.StringAttr.get(renamed[old])
+                if op.operation.name == "func.func":
+                    op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+
+            def visit(op: Any) -> Any:
+                op.location = place
+                for attribute in ("name", "callee"):
+                    if op.name in ("memref.get_global", "func.call") and attribute in op.attributes:
+                        op.attributes[attribute] = ir.FlatSymbolRefAttr.get(renamed[op.attributes[attribute].value])
+                return ir.WalkResult.ADVANCE
+            own.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+        parts += self.append(own)
+        return program
+
+    def append(self, other: Any) -> list[str]:
+        """Clone what another module defines to the end of this one; the names."""
+        defined = [op.operation for op in other.body.operations
+                   if op.operation.name != "func.func" or len(op.operation.regions[0].blocks)]
+        with self.module.context, ir.InsertionPoint(self.module.body):
+            return [op.clone().attributes["sym_name"].value for op in defined]
+
+
+# -- what a custom call says -------------------------------------------------------------------------------------------
+def config_of(call: Any) -> str:
+    """The config in any of the forms that lowerings produce; raises ``BadConfig``."""
+    for name in ("mhlo.backend_config", "backend_config"):
+        if name in call.attributes:
+            found = call.attributes[name]
+            if isinstance(found, ir.DictAttr) and "kernel_record" in found:
+                return found["kernel_record"].value
+            if isinstance(found, ir.StringAttr) and found.value:
+                return found.value
+    raise BadConfig(what="it has no kernel in its backend_config")
+
+
+def check_types(call: Any, record: KernelRecord) -> None:
+    """The operands and results are tensors of the kernel's shapes and element types."""
+    pairs = ("operands", call.operands, record.operands), ("results", call.results, record.results)
+    for kind, values, specs in pairs:
+        found, expected = ", ".join(str(v.type) for v in values), ", ".join(map(tensor_type, specs))
+        if found != expected:
+            raise BadConfig(what=f"the call's {kind} are ({found}), the kernel's are ({expected})")
+
+
+def body_type(spec: ArgumentSpec) -> str:
+    """``256x1024xf32``; tf32 values of a graph are float32."""
+    assert spec.dtype is not None
+    element = "f32" if spec.dtype.mlir == "tf32" else spec.dtype.mlir
+    return "x".join([*map(str, spec.shape), element])
+
+
+def tensor_type(spec: ArgumentSpec) -> str:
+    return f"tensor<{body_type(spec)}>"
+
+
+# -- from tensors to buffers -------------------------------------------------------------------------------------------
+@dataclass
+class Wrapper:
+    """The function on tensors around a kernel's programs."""
+
+    record: KernelRecord
+    name: str
+    programs: dict[Fixed, str]
+    fresh: Any
+
+    def text(self) -> str:
+        record, form = self.record, self.record.form
+        lines, globals_ = [], []
+        for k, spec in enumerate(record.operands):
+            body = body_type(spec)
+            lines += [f"%p{k} = bufferization.to_buffer %o{k} read_only : tensor<{body}> to memref<{body}>",
+                      f'%operand{k} = memref.memory_space_cast %p{k} : memref<{body}> to memref<{body}, "hbm">']
+        operand_of = {result: operand for operand, result in form.aliases.items()}
+        for n, spec in enumerate(record.results):
+            kind = f'memref<{body_type(spec)}, "hbm">'
+            lines.append(f"%result{n} = memref.alloc() : {kind}")
+            if n in operand_of:
+                lines.append(f"memref.copy %operand{operand_of[n]}, %result{n} : {kind} to {kind}")
+            elif record.starts_from_zero(form.results[n]):
+                zeros = self.fresh(f"{self.name}.zeros")
+                globals_.append(f'memref.global "private" constant @"{zeros}" : {kind} = dense<{zero_of(spec)}>')
+                lines += [f'%z{n} = memref.get_global @"{zeros}" : {kind}',
+                          f"memref.copy %z{n}, %result{n} : {kind} to {kind}"]
+        lines += self.launch()
+        for n, spec in enumerate(record.results):
+            body = body_type(spec)
+            lines += [f'%m{n} = memref.memory_space_cast %result{n} : memref<{body}, "hbm"> to memref<{body}>',
+                      f"%t{n} = bufferization.to_tensor %m{n} restrict writable : memref<{body}> to tensor<{body}>"]
+        types = ", ".join(map(tensor_type, record.results))
+        operands = ", ".join(f"%o{k}: {tensor_type(s)}" for k, s in enumerate(record.operands))
+        values = ", ".join(f"%t{n}" for n in range(len(record.results)))
+        head = f'func.func private @"{self.name}"({operands}) -> ({types}) attributes {{no_inline}} {{'
+        return "\n".join([*globals_, *self.declarations(), head, *lines, f"return {values} : {types}", "}"])
+
+    def declarations(self) -> list[str]:
+        """The programs' functions, which the module has already."""
+        types = ", ".join("index" if a.kind == "program_id" else f'memref<{body_type(a)}, "hbm">'
+                          for a in self.record.signature.arguments)
+        return [f'func.func private @"{name}"({types})' for name in dict.fromkeys(self.programs.values())]
+
+    def launch(self) -> list[str]:
+        """Calls of the programs: loops over the grid, or one call a point where not all points share a program."""
+        grid = self.record.grid
+        if len(set(self.programs.values())) == 1:
+            opened = [f"scf.for %g{k} = %c0 to %n{k} step %c1 {{" for k in range(len(grid))]
+            constants = ["%c0 = arith.constant 0 : index", "%c1 = arith.constant 1 : index",
+                         *(f"%n{k} = arith.constant {n} : index" for k, n in enumerate(grid))] if grid else []
+            program = next(iter(self.programs.values()))
+            return [*constants, *opened, self.call(program, [f"%g{k}" for k in range(len(grid))]), *["}"] * len(grid)]
+        lines = [f"%i{n} = arith.constant {n} : index" for n in range(max(grid))]
+        for point in np.ndindex(*grid):
+            program = next(p for fixed, p in self.programs.items() if all(point[axis] == n for axis, n in fixed))
+            lines.append(self.call(program, [f"%i{n}" for n in point]))
+        return lines
+
+    def call(self, program: str, ids: list[str]) -> str:
+        values, types = [], []
+        for argument in self.record.signature.arguments:
+            if argument.kind == "program_id":
+                values.append(ids[argument.place])
+                types.append("index")
+            else:
+                kind, n = self.record.form.source((argument.kind, argument.place))
+                values.append(f"%{kind}{n}")
+                types.append(f'memref<{body_type(argument)}, "hbm">')
+        return f'func.call @"{program}"({", ".join(values)}) : ({", ".join(types)}) -> ()'
+
+
+def zero_of(spec: ArgumentSpec) -> str:
+    assert spec.dtype is not None
+    return "0.0" if spec.dtype.is_float else "false" if spec.dtype.mlir == "i1" else "0"

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The builder that op classes lower themselves with: each of its methods is one form that the waist has.
+
+``lower_operations`` reads every operation of a dialect, hands it this builder, and removes it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nki_mlir.analysis.operation_boxes import shrink
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.places import place_of
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.waist.scalar_body import ScalarBody
+from nki_mlir.waist.template import Template
+from nki_mlir.waist.writer import Nest, Operand, Writer
+
+Expression = Callable[..., Any]         # (scalar builder, values...) -> value
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction as a start value, what is done to an element, a step, and what is done to the result.
+
+    ``first`` is a reduction of the same elements that comes before; ``element`` and ``last`` get its result, too.
+    """
+
+    step: str
+    start: float
+    element: Expression = lambda s, value, *known: value
+    last: Expression | None = None
+    first: "Fold | None" = None
+
+    def add(self, s: ScalarBody, total: Any, value: Any, *known: Any) -> Any:
+        return s.alu(self.step, total, self.element(s, value, *known))
+
+
+class StructuredBuilder:
+    """Emits structured operations in place of the operation it is at."""
+
+    def __init__(self) -> None:
+        self.writer = Writer()
+        self.kept = False
+        self.templates: dict[tuple, Template] = {}
+
+    def convert(self, operation: Any) -> None:
+        """Replace one tile operation by what its class says it means."""
+        read, operands = read_op(operation), list(operation.operands)
+        # Operands count by which of them are the same.
+        key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
+               tuple([operands.index(value) for value in operands]))
+        template = self.templates.get(key)
+        if template is not None:
+            template.write(operands, operation.location, ir.InsertionPoint(operation))
+            operation.erase()
+            return
+        self.writer.at(operation)
+        self.kept = False
+        op = shrink(read)
+        try:
+            if op is not None:
+                op.lower(self)
+        except NkiMlirError as error:
+            raise error.located(place_of(operation)) from None
+        if not self.kept:
+            self.templates[key] = Template(operands, self.writer.written)
+            operation.erase()
+
+    # -- the forms -----------------------------------------------------------------------------------------------------
+    def keep(self, op: Op) -> None:
+        """The operation stays as it is."""
+        self.kept = True
+
+    def elementwise(self, op: Op) -> None:
+        """``dst = op.body(sources)``, element for element."""
+        (name, dst), = op.targets()
+        work = _Work(self, op)
+        target = work.target(name, dst, work.readers(name))
+        read = [(n, t) for n, t in op.sources() if t is not dst or target is not dst]
+        self.writer.generic(work.nest, [work.operand(n, t) for n, t in read], [work.operand(name, target)],
+                            work.compute, lambda s, ins, outs: [work.value(s, read, ins, outs[0], dst.dtype)],
+                            op.index_forms(), op.extra)
+        if target is not dst:
+            work.move(name, target, dst)
+
+    def elementwise_with_rows(self, op: Op, alu: str) -> None:
+        """As ``elementwise``, and the values of ``dst``, before they are rounded, folded over the free axes."""
+        (name, dst), (rows_name, rows) = op.targets()
+        work = _Work(self, op)
+        fold = work.fold(alu)
+        sources = op.sources()
+        target = work.target(name, dst, work.readers(name))
+        overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
+        total = work.accumulator(rows, fold, overlaps)
+
+        def value(s: ScalarBody, ins: Sequence[Any]) -> Any:
+            return work.expression(s, sources, ins)
+        if op.mask:                         # one result at a time: what depends on a mask has several forms
+            known = work.folds(rows_name, total, fold, work.inputs(), value)
+            self.writer.generic(work.elements, work.inputs(), [work.operand(name, target)], work.compute,
+                                lambda s, ins, outs: [s.convert(value(s, ins), work.compute, dst.dtype)],
+                                op.index_forms(), op.extra)
+        else:
+            known = []
+            work.fill(rows_name, total, fold.start)
+
+            def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+                made = value(s, ins)
+                return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
+            self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
+                                work.compute, body, op.index_forms(), op.extra)
+        if target is not dst:
+            work.move(name, target, dst)
+        work.finish(rows_name, total, rows, fold.last, known)
+
+    def reduction(self, op: Op, alu: str, negate: bool = False) -> None:
+        """``dst = src`` folded over the op's reduced axes."""
+        (source, src), (name, dst) = op.sources()[0], op.targets()[0]
+        work = _Work(self, op)
+        fold = work.fold(alu, negate)
+        total = work.accumulator(dst, fold, may_overlap(dst, src, op.ranges))
+        known = work.folds(name, total, fold, [work.operand(source, src)],
+                           lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
+        work.finish(name, total, dst, fold.last, known)
+
+    def contraction(self, op: Op, accumulate: bool) -> None:
+        """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
+        (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
+        work = _Work(self, op)
+        total = work.accumulator(dst, Fold("add", 0))
+        if not accumulate:
+            work.fill(name, total, 0)
+        elif total is not dst:
+            work.start_from(name, dst, total)
+
+        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
+            return [s.alu("add", outs[0], s.alu("multiply", left, right))]
+        self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
+                            FLOAT32, body, (), op.extra)
+        work.finish(name, total, dst)
+
+
+class _Work:
+    """One operation being converted: its iteration space and the pieces the forms are put together from."""
+
+    def __init__(self, builder: StructuredBuilder, op: Op) -> None:
+        self.op, self.writer = op, builder.writer
+        self.iteration = op.iteration()
+        self.reduced = self.iteration.reduced
+        self.written = {name for name, _ in op.targets()}
+        self.compute: DType = op.compute or op.sources()[-1][1].dtype
+        self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
+        self.elements = replace(self.nest, reduced=frozenset())
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+    def operand(self, name: str, tile: Tile) -> Operand:
+        return self.writer.view(tile, self.iteration.axes[name], self.op.symbols)
+
+    def folded(self, name: str, tile: Tile) -> Operand:
+        """The view of a fold's result, without the reduced axes."""
+        return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
+
+    def readers(self, name: str) -> list[Tile]:
+        """The sources that are not, element for element, what ``name`` writes."""
+        axes, dst = self.iteration.axes, getattr(self.op, name)
+        return [t for n, t in self.op.sources() if not (same_place(t, dst) and axes[n] == axes[name])]
+
+    def target(self, name: str, dst: Tile, readers: Sequence[Tile]) -> Tile:
+        """``dst``, or a temporary where writing it could change what is still to be read."""
+        overlaps = any(may_overlap(dst, t, self.op.ranges) for t in readers)
+        return self.writer.temporary(dst, dst.dtype) if overlaps else dst
+
+    def accumulator(self, dst: Tile, fold: Fold, overlaps: bool = False) -> Tile:
+        """Where a fold is kept: ``dst`` or, if it has not the compute dtype, a temporary.
+
+        Under a mask the last step runs once for each folded element: it must not read what it writes.
+        """
+        apart = overlaps or dst.dtype is not self.compute or (fold.last is not None and bool(self.nest.mask))
+        return self.writer.temporary(dst, self.compute) if apart else dst
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Any]) -> Any:
+        """The op's body on the values of its sources, in the dtype it computes in."""
+        given = values if self.op.compute is None else [
+            s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
+        return self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
+
+    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Any], out: Any, dtype: DType) -> Any:
+        """The new value of ``dst``; what it holds before is an output's value, not an input's."""
+        places = {id(t): v for (_, t), v in zip(read, ins)}
+        sources = self.op.sources()
+        return s.convert(self.expression(s, sources, [places.get(id(t), out) for _, t in sources]), self.compute, dtype)
+
+    def order(self) -> Linear:
+        """A form that counts the elements that are folded together, in their order, from 0."""
+        axes, step = [], 1
+        for axis in sorted(self.reduced, reverse=True):
+            axes.append((axis, step))
+            step *= self.iteration.extents[axis]
+        return Linear(0, (), tuple(sorted(axes)))
+
+    def fold(self, alu: str, negate: bool = False) -> Fold:
+        entry, masked = ALU[alu], bool(self.nest.mask)
+        start = entry.identity(self.compute)
+        if start is not None:
+            return Fold(alu, start, last=(lambda s, total: s.alu("negative", total)) if negate else None)
+        if alu == "average":
+            number = prod(self.iteration.extents[axis] for axis in self.reduced)
+
+            def mean(s: ScalarBody, total: Any, *counted: Any) -> Any:
+                return _signed(s, s.alu("divide", total, counted[0] if counted else s.constant(number)), negate)
+            return Fold("add", 0, last=mean,
+                        first=Fold("add", 0, lambda s, value: s.constant(1)) if masked else None)
+        # a - b - c ...: the sum, in which all elements but the first have the other sign.
+        order = self.order()
+
+        def element(s: ScalarBody, value: Any, *first: Any) -> Any:
+            place = s.position(order)
+            behind = s.alu("not_equal", place, first[0]) if first else place
+            return s.alu("select", behind, s.alu("negative", value), value)
+        return Fold("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
+                    Fold("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def inputs(self) -> list[Operand]:
+        """All sources. What a body ignores is not read, but each loop needs an operand that has it."""
+        return [self.operand(n, t) for n, t in self.op.sources() if n not in self.written]
+
+    def fill(self, name: str, total: Tile, start: float) -> None:
+        """Start a fold. Under a mask only what will be folded into is written."""
+        out = self.folded(name, total)
+        if not self.nest.mask:
+            self.writer.fill(out, start)
+        else:
+            self.writer.generic(self.nest, self.inputs(), [out], self.compute,
+                                lambda s, ins, outs: [s.constant(start)])
+
+    def move(self, name: str, temporary: Tile, dst: Tile) -> None:
+        """Copy a tile that was written to a temporary to its place."""
+        self.writer.generic(self.elements, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
+                            lambda s, ins, outs: [ins[0]])
+
+    def folds(self, name: str, total: Tile, fold: Fold, inputs: list[Operand], value: Expression) -> list[Tile]:
+        """Fold ``value(s, inputs)`` into ``total``; the result of what is folded before, for ``finish``."""
+        known = []
+        if fold.first is not None:
+            known.append(self.writer.temporary(total, self.compute))
+            self.folds(name, known[0], fold.first, inputs, value)
+        self.fill(name, total, fold.start)
+        count = len(inputs)
+        self.writer.generic(
+            self.nest, [*inputs, *(self.folded(name, t) for t in known)], [self.folded(name, total)], self.compute,
+            lambda s, ins, outs: [fold.add(s, outs[0], value(s, ins[:count]), *ins[count:])],
+            self.op.index_forms(), self.op.extra)
+        return known
+
+    def finish(self, name: str, total: Tile, dst: Tile, last: Expression | None = None, known: Sequence[Tile] = ()
+               ) -> None:
+        """Write a fold's result, or ``last`` of it."""
+        if total is dst and last is None:
+            return
+        self._copy_folded(name, total, dst, last or (lambda s, value, *known: value), known)
+
+    def start_from(self, name: str, dst: Tile, total: Tile) -> None:
+        """Start a fold from what ``dst`` holds."""
+        self._copy_folded(name, dst, total, lambda s, value: value)
+
+    def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, known: Sequence[Tile] = ()
+                     ) -> None:
+        given, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
+        nest, inputs = self.nest, list[Operand]()
+        if nest.mask:
+            inputs = self.inputs()
+        else:                                       # a loop over the result alone
+            place = {axis: k for k, axis in enumerate(out.axes)}
+            *given, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
+            nest = Nest(len(place))
+
+        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
+            return [s.convert(value, self.compute, target.dtype)]
+        self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
+
+
+def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:
+    return s.alu("negative", value) if negate else value
+
+
+def lower_operations(module: Any, dialect: str) -> None:
+    """Convert every tile operation of a dialect."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        operation = op.operation                # a view of an operation may have a field of its own called name
+        if is_tile_op(operation) and operation.name.startswith(f"{dialect}."):
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    with module.context, ir.Location.unknown():
+        builder = StructuredBuilder()
+        for operation in found:
+            builder.convert(operation)

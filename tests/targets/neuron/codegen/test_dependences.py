@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Dependences against every pair of accesses, on tiles of matrices whose buckets and strips they cross in many ways."""
+
+import random
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.dependences import Dependences
+from nki_mlir.targets.neuron.codegen.regions import region_of
+
+ROWS, COLUMNS = 96, 256
+
+
+def hbm_tile(rng):
+    """A tile of a matrix: mostly rows and columns, sometimes with other steps."""
+    kind = rng.random()
+    if kind < 0.7:
+        rows, columns = rng.choice((1, 4, 32, 96)), rng.choice((1, 2, 16, 64, 256))
+        at = rng.randrange(ROWS - rows + 1) * COLUMNS + rng.randrange(COLUMNS - columns + 1)
+        dims = ((COLUMNS, rows), (1, columns))
+    elif kind < 0.85:
+        step, count = rng.choice((-3, 2, 255, 257, 512, 1024)), rng.randint(1, 20)
+        reach = step * (count - 1)
+        at = rng.randrange(max(0, -reach), ROWS * COLUMNS - max(0, reach) - 8)
+        dims = ((step, count), (1, 8))
+    else:
+        count = rng.choice((300, 1000, 5000))               # runs over the ends of rows
+        at, dims = rng.randrange(ROWS * COLUMNS - count), ((1, count),)
+    return Tile("x", HBM, (ROWS, COLUMNS), FLOAT32, Access(FLOAT32, None, Linear(at), dims))
+
+
+def on_chip_tile(rng):
+    partitions, count, step = rng.choice((1, 32, 128)), rng.choice((1, 8, 50)), rng.choice((1, 2, 16))
+    first, at = rng.choice((0, 32, 64, 96)) if partitions == 32 else 0, rng.randrange(1024 - step * count)
+    access = Access(FLOAT32, ZERO.plus(Linear(first)), Linear(at), ((1, partitions), (step, count)))
+    return Tile("t", SBUF, (128, 1024), FLOAT32, access)
+
+
+def elements(tile):
+    """Places of a tile in one array."""
+    access = tile.access
+    places = np.array([access.free.const])
+    for step, count in access.free_dims:
+        places = (places[:, None] + step * np.arange(count)).reshape(-1)
+    if access.partition is None:
+        return places
+    lanes = access.partition.const + np.arange(tile.partitions)
+    return (lanes[:, None] * tile.row + places).reshape(-1)
+
+
+def closed(edges, count):
+    """For each node the bits of all nodes before it."""
+    before = [0] * count
+    for node in range(count):
+        for other in edges[node]:
+            before[node] |= before[other] | 1 << other
+    return before
+
+
+@pytest.mark.parametrize("make", [hbm_tile, on_chip_tile])
+@pytest.mark.parametrize("seed", range(12))
+def test_order_is_that_of_all_conflicts(make, seed):
+    rng, count = random.Random(seed), 120
+    nodes = [([make(rng) for _ in range(rng.randint(0, 2))], [make(rng) for _ in range(rng.randint(0, 1))])
+             for _ in range(count)]
+    size = max(region_of(t, t.handle).high for r, w in nodes for t in (*r, *w))
+    dependences = Dependences({nodes[0][0][0].handle if nodes[0][0] else make(rng).handle: size})
+    got = [dependences.add(k, k, *([region_of(t, t.handle) for t in side] for side in node))
+           for k, node in enumerate(nodes)]
+    touched = [[[set(elements(t).tolist()) for t in side] for side in node] for node in nodes]
+
+    def conflict(a, b):
+        return any(x & y for x in a[1] for y in (*b[0], *b[1])) or any(x & y for x in a[0] for y in b[1])
+    exact = [[j for j in range(k) if conflict(touched[j], touched[k])] for k in range(count)]
+    got_all, exact_all = closed(got, count), closed(exact, count)
+    assert all(e & ~g == 0 for e, g in zip(exact_all, got_all))             # none is missing
+    if make is hbm_tile:
+        return                                                              # steps that interleave may give some more
+    assert got_all == exact_all
+
+
+def test_tiles_side_by_side__are_not_compared():
+    """The work grows with the number of tiles, not with its square."""
+    count, compared = 400, 0
+    dependences = Dependences({"x": 128 * count * 64 * 4})
+    for k in range(count):
+        access = Access(FLOAT32, None, Linear(k * 64), ((count * 64, 128), (1, 64)))
+        region = region_of(Tile("x", HBM, (128, count * 64), FLOAT32, access), "x")
+        compared += sum(len(entries) for near in dependences._near(region) for entries in near)
+        assert dependences.add(k, k, [], [region]) == []
+    assert compared < 10 * count * 2
