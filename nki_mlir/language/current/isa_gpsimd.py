@@ -246,8 +246,11 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None
     for label, t in (("dst", dst), ("segment_ids", segment_ids)):
         require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32")
     source = low.flat_tile(op, "segment_ids", segment_ids)
+    partitions, count = source.shape
+    require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1")
+    require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]")
     with low.writing(dst, op, flat=True) as out:
-        special.sequence_bounds(source, dst=low.core_view(out.reshape((1, 2, source.shape[1]))))
+        special.sequence_bounds(source, dst=low.core_view(out.reshape(dst.shape)))
 
 
 @instruction
