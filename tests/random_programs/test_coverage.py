@@ -35,18 +35,21 @@ REMOVED = {f"nisa.tensor_copy_dynamic_{side}{parameter}" for side in ("src", "ds
            for parameter in ("", "(dst=)", "(src=)", "(engine=)", "(name=)")}
 BETA_FORMS = ["loop.affine_range", "loop.sequential_range", "loop.static_range", "loop.range", "loop.while", "mask.or",
               "mask.comparison", "mask.rows", "if", "update", "subscript.mgrid", "subscript.arange", "subscript.ellipsis",
+              "subscript.ellipsis before others",
               "subscript.ds", "subscript.step", "subscript.one", "subscript.loop variable", "subscript.coefficient -1",
               "subscript.coefficient 0", "subscript.coefficient 1", "subscript.coefficient 2", "view of a view",
               "pattern on chip", "pattern written", "nl.load of vectors", "nl.store of vectors", "subscript.rank 2",
               "subscript.rank 3", "subscript.rank 4", "subscript.rank 5", "subscript.axis in two dimensions", "operand mask",
               "view of a masked operand", "gather of rows", "scatter of rows",
-              "mutable_tensor", "direct allocation", "blocks", "rounded total"]
+              "mutable_tensor", "direct allocation", "blocks", "rounded total", "nl.store in two parts",
+              "assigned under a mask after it was rounded"]
 CURRENT_FORMS = ["loop.range", "loop.fori_loop", "loop.while_loop", "loop.dynamic_range", "ap of rank 2", "ap of rank 3",
                  "ap of rank 4", "ap of rank 5", "ap of a view", "ap in HBM", "ap.step 0", "ap.step 1", "ap.step 2",
                  *(f"ap.indirect_dim {k}" for k in range(5)),
                  *(f"view.{form}" for form in ("slice", "subscript", "select", "permute", "split", "flatten", "expand",
                                                "squeeze", "broadcast", "rearrange")),
-                 *(f"subscript.{form}" for form in ("all", "part", "step", "ds", "one", "negative", "ellipsis")),
+                 *(f"subscript.{form}" for form in ("all", "part", "step", "ds", "one", "negative", "ellipsis",
+                                                    "ellipsis before others")),
                  "chain written", "view of bytes", "view of bytes of a part", "view.select at run time", "dma_copy with vector_offset", "dma_copy with scalar_offset",
                  "store with scalar_offset", "store with vector_offset", "nisa.sendrecv", "nisa.core_barrier",
                  "ncc.all_reduce", "ncc.all_gather", "ncc.reduce_scatter", "ncc.all_to_all"]

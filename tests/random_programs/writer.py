@@ -237,6 +237,14 @@ class Writer:
             return replace(t, text=f"{t.text}[{rows or ':'}, ::2][:, 0:{shape[1]}]", shape=shape)
         return replace(t, text=f"{t.text}[{rows or ':'}, {column}:{column + shape[1]}]", shape=shape)
 
+    def elide(self, items: list[str]) -> None:
+        """An ellipsis in a subscript: for dimensions that stay whole, or for none, wherever they stand."""
+        first = last = self.pick(*(k for k, item in enumerate(items) if item == ":"), self.between(0, len(items)))
+        while last < len(items) and items[last] == ":":
+            last += 1
+        self.note("subscript.ellipsis" if last == len(items) else "subscript.ellipsis before others")
+        items[first:last] = ["..."]
+
     # -- outputs -------------------------------------------------------------------------------------------------------
     def output(self, shape: tuple[int, ...], dtype: DType, rtol: float = 0.0, atol: float = 0.0) -> str:
         self.outputs.append(Output(self.name("out"), shape, dtype, rtol, atol))

@@ -37,7 +37,7 @@ def binary(w: BetaWriter):
     if ALU[op].ulp:
         return w.inexact(f"nl.{op}({left}, {right}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32,
                          (2 * ALU[op].ulp + 2) * ULP)
-    dtype, asked = result(w, natural)
+    dtype, asked = result(w, natural, 2)
     made = facts_of(op, a.facts, other)
     w.made(f"nl.{op}({left}, {right}{asked}{w.mask(a.shape)})", a.shape, dtype, made.cast(dtype))
 
@@ -73,7 +73,7 @@ def invert(w: BetaWriter):
     w.made(f"nl.invert({a.text}{w.mask(a.shape)})", a.shape, a.dtype, Facts(2.0 ** 32, 1).cast(a.dtype))
 
 
-@rule(3)
+@rule(4)
 def unary(w: BetaWriter):
     fn = w.pick(*UNARY)
     w.note(f"nl.{fn}")
@@ -84,7 +84,7 @@ def unary(w: BetaWriter):
         table = None
     if table is None:
         a = w.operand(None, w.dtypes)
-        dtype, asked = result(w, a.dtype)
+        dtype, asked = result(w, a.dtype, 2)
         facts = {"abs": a.facts, "negative": a.facts, "relu": a.facts, "sign": Facts(1, 1),
                  "square": Facts(a.facts.bound ** 2 if a.facts.bound < inf else inf, a.facts.unit ** 2),
                  "floor": Facts(a.facts.bound + 1, 1), "ceil": Facts(a.facts.bound + 1, 1),

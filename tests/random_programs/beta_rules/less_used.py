@@ -144,16 +144,27 @@ def product_of_rows(w: BetaWriter):
                   Facts(K * a.facts.bound * b.facts.bound, a.facts.unit * b.facts.unit))
 
 
-@rule()
+@rule(4)
 def assigned(w: BetaWriter):
-    """A result goes to a declared tile of another type: rounded there alone."""
+    """A result goes to a declared tile of another type: rounded there alone, or to an asked type first.
+
+    What its mask leaves out keeps what the tile had.
+    """
     a, b = (w.operand((w.P, w.F), (BFLOAT16, FLOAT16), kind="wild") for _ in range(2))
     dtype, t = w.pick(FLOAT32, FLOAT32, BFLOAT16, FLOAT16), w.name()
     w.note("assigned with another dtype")
-    w.emit(f"{t} = nl.full(({w.P}, {w.F}), 1, {kind(dtype)})")
-    asked = w.pick("", f", dtype={kind(w.pick(FLOAT32, BFLOAT16))}{w.mask(a.shape, often=True)}")
-    w.emit(f"{t}[...] = nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text}{asked})")
-    w.keep(Tile(t, (w.P, w.F), dtype, Facts()))
+    shape, result = w.pick(
+        (a.shape, f"nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text}"),
+        (a.shape, f"nl.copy({a.text}"),
+        (a.shape, f"nl.where({a.text}, {b.text}, {w.pick(0.5, 2)}"),
+        ((w.P, 1), f"nl.max({a.text}, axis=1, keepdims=True"))
+    mask = w.mask(a.shape, often=not w.maybe(4)) if shape == a.shape else w.rows_mask(w.P)
+    asked = "" if w.maybe(3) else f", dtype={kind(w.pick(*(d for d in (FLOAT32, BFLOAT16, FLOAT16) if d is not dtype)))}"
+    w.emit(f"{t} = nl.full({shape}, 1, {kind(dtype)})")
+    w.emit(f"{t}[...] = {result}{asked}{mask})")
+    if asked and mask:
+        w.note("assigned under a mask after it was rounded")
+    w.keep(Tile(t, shape, dtype, Facts()))
 
 
 @rule()

@@ -29,9 +29,9 @@ def number(w: BetaWriter) -> tuple[str, Facts]:
     return str(value), Facts(abs(value), 0.5)
 
 
-def result(w: BetaWriter, natural):
+def result(w: BetaWriter, natural, one_in: int = 4):
     """The dtype asked for, with the keyword for it."""
-    if w.maybe(4):
+    if w.maybe(one_in):
         chosen = w.pick(*usual((*FLOATS, *INTEGERS)))
         return chosen, f", dtype={kind(chosen)}"
     return natural, ""

@@ -157,9 +157,8 @@ def viewed(w: BetaWriter, tile: str, shape: tuple[int, ...]) -> tuple[str, tuple
             items.append(f"{a}:{b}" + (f":{step}" if step > 1 else ""))
             left.append(-(-(b - a) // step))
         w.note(f"subscript.{form}")
-    if w.maybe(4) and items[-1] == ":" and len(items) > 2:
-        items[-1] = "..."
-        w.note("subscript.ellipsis")
+    if w.maybe(3):
+        w.elide(items)
     if len(left) < 2:
         left.append(1)
     w.note("view of a view")
@@ -217,4 +216,24 @@ def stored_by_vectors(w: BetaWriter):
     w.emit(f"nl.store({flat}, nl.zeros(({shape[0]}, {prod(shape[1:])}), {kind(dtype)}))")
     w.note("nl.store of vectors")
     w.emit(f"nl.store({out}[{s}], {a.text}{mask_over(w, tuple(s.sizes))})")
+    return None
+
+
+@rule(2)
+def stored_in_two_parts(w: BetaWriter):
+    """Two masks that leave out the first elements of their stores, one of which goes backwards: together they write all."""
+    loops = [loop for loop in w.loops if loop.symbolic]
+    a = w.operand((w.P, w.F), (FLOAT32, BFLOAT16, INT32))
+    axes = [axis for axis, n in enumerate(a.shape) if n > 1]
+    if not axes or w.conditional or any(loop.count == 0 for loop in loops):
+        return False
+    axis = w.pick(*axes)
+    n, vectors = a.shape[axis], vectors_of(w, list(a.shape))
+    k, along = w.between(1, n - 1), vectors[axis]
+    backwards = [f"{n - 1} - {v}" if v is along else v for v in vectors]
+    out = w.output((*(loop.count for loop in loops), *a.shape), a.dtype)
+    w.note("nl.store in two parts")
+    for places, first in ((vectors, k), (backwards, n - k)):
+        place = ", ".join([*(loop.name for loop in loops), *places])
+        w.emit(f"nl.store({out}[{place}], {a.text}, mask={along} >= {first})")
     return None

@@ -35,8 +35,8 @@ class Shape:
 def step_of_chain(w: CurrentWriter, v: Shape, writes: bool) -> tuple[str, Shape] | None:
     """One more view of a view on chip: its text, and what it is; None where the method does not apply."""
     d = w.between(1, v.rank - 1)
-    form = w.pick("slice", "subscript", "select", "permute", "split", "flatten", "expand", "squeeze", "broadcast",
-                  "rearrange")
+    form = w.pick("slice", "subscript", "subscript", "subscript", "select", "permute", "split", "flatten", "expand",
+                  "squeeze", "broadcast", "rearrange")
     made = viewed(w, form, v, d, writes)
     if made is not None:
         w.note(f"view.{form}")
@@ -97,12 +97,11 @@ def subscript(w: CurrentWriter, v: Shape) -> tuple[str, Shape]:
         items.append({"all": ":", "part": f"{a}:{b}", "step": f"{a}:{b}:{step}", "ds": f"nl.ds({a}, {b - a})"}.get(form, ":"))
         size = n if items[-1] == ":" else -(-(b - a) // step)
         made = Shape((*made.sizes, size), (*made.steps, t * step))
-    if items[-1] == ":" and w.maybe(3):
+    if items[-1] == ":" and w.maybe(6):
         while len(items) > 1 and items[-1] == ":":
             items.pop()
-        if w.maybe():
-            items.append("...")
-            w.note("subscript.ellipsis")
+    elif w.maybe():
+        w.elide(items)
     if made.rank == 1:
         made = Shape((*made.sizes, 1), (*made.steps, 1))
     return f"[{', '.join(items)}]", made
