@@ -2,6 +2,7 @@
 """The memories that tensors of the beta generation are made in, and the type that ``nl.ndarray`` stands for."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -40,8 +41,14 @@ class MakesTensors:
     """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
 
     def __init__(self, function: Callable, kind: type) -> None:
+        self.kind = kind
+        self.hold(function)
+
+    def hold(self, function: Callable) -> None:
+        """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
         functools.update_wrapper(self, function)
-        self.function, self.kind = function, kind
+        self.function = function
+        self.__doc__ = f"{function.__name__}{inspect.signature(function)}\n\n{function.__doc__}"
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.function(*arguments, **keywords)

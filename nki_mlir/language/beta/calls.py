@@ -20,6 +20,7 @@ from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
 from nki_mlir.language.signatures.kinds import Kind
+from nki_mlir.scalar.dtypes import FLOAT32
 
 
 class BadParameter(KernelError, TypeError):
@@ -70,7 +71,7 @@ class Beta(Generation):
 
 
 _warned: dict[Any, Any] = {}
-BETA = Beta("beta")
+BETA = Beta("beta", {"np": np, "bool": bool, "float32": FLOAT32.numpy})
 BETA.values.tiles = (View,)
 
 
@@ -122,4 +123,4 @@ def bind_module(names: dict[str, Any], module: str, others: Iterable[str] = ()) 
         if defined or name in others:
             names[name] = bound(value, f"{module}.{name}", BETA)
         elif isinstance(value, MakesTensors):
-            value.function = value.__wrapped__ = bound(value.function, f"{module}.{name}", BETA)    # type: ignore[attr-defined]
+            value.hold(bound(value.function, f"{module}.{name}", BETA))

@@ -283,6 +283,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Any:
 
 
 BETA.values.enumerations |= {e.__name__: e for e in (_engine, _reduce_cmd, dge_mode, oob_mode)}
+BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
 bind_module(globals(), "nki.isa")
 __getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

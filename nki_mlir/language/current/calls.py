@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is around every function of the language: calls in any release's form, errors at the kernel's line.
-
-Annotations say what parameters take: ``bool``, ``int``, ``float``, ``str``, ``Sequence[int]``, ``Callable``,
-``NkiTensor`` and ``Scalar``, each with or without ``| None``; others are known by their names.
-"""
+"""What is around every function of the language: calls in any release's form, errors at the kernel's line."""
 
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -15,14 +13,13 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, warn, whole
-from nki_mlir.language.current.regions import region_value
+from nki_mlir.language.current.regions import MemoryRegion, region_value
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
-from nki_mlir.language.signatures.kinds import Kind, Scalar, dtype_value, is_number
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.language.signatures.kinds import Kind, dtype_value, is_number
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 
 
@@ -66,11 +63,13 @@ class Current(Generation):
         warn(text)
 
 
-CURRENT = Current("current")
+ENUMERATIONS = {e.__name__: e for e in (enums.engine, enums.reduce_cmd, enums.dge_mode, enums.oob_mode,
+                                        enums.dma_engine, enums.matmul_perf_mode)}
+CURRENT = Current("current", {**ENUMERATIONS, "nl": "nki_mlir.language.current.functions", "np": np, "uint8": UINT8,
+                              "float32": FLOAT32, "MemoryRegion": MemoryRegion})
 CURRENT.values.registers = (VirtualRegister,)
 CURRENT.values.region = region_value
-CURRENT.values.enumerations |= {e.__name__: e for e in (enums.engine, enums.reduce_cmd, enums.dge_mode, enums.oob_mode,
-                                                        enums.dma_engine)}
+CURRENT.values.enumerations |= ENUMERATIONS
 
 
 def shown(value: Any) -> str:
@@ -103,9 +102,9 @@ def table_name(function: Callable) -> str:
     return f"nki.{part}.{name}"
 
 
-def reported(function: Decorated) -> Decorated:
+def reported(function: Callable) -> Any:
     """The function, callable in any release's form, with errors of the core as this generation's."""
     return bound(function, table_name(function), CURRENT)
 
 
-__all__ = ["CURRENT", "Scalar", "dtype_argument", "is_number", "is_shape", "reported", "table_name"]
+__all__ = ["CURRENT", "dtype_argument", "is_number", "is_shape", "reported", "table_name"]

@@ -97,8 +97,7 @@ def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **at
 
 
 @instruction
-def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: int | None = None,
-               name: str | None = None) -> None:
+def all_reduce(srcs, dsts, replica_group, op, priority) -> None:
     """Each dst = the reduction of everyone's src."""
     check("all_reduce", srcs, dsts, priority)
     fold = folding("all_reduce", op)
@@ -112,8 +111,7 @@ def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
 
 
 @instruction
-def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None,
-               name: str | None = None) -> None:
+def all_gather(srcs, dsts, replica_group, collective_dim, priority) -> None:
     """Each dst = everyone's src, one after the other."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
@@ -122,8 +120,7 @@ def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
 
 
 @instruction
-def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, op: Any, priority: int | None = None,
-                   name: str | None = None) -> None:
+def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority) -> None:
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
@@ -133,8 +130,7 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int
 
 
 @instruction
-def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, priority: int | None = None,
-               name: str | None = None) -> None:
+def all_to_all(srcs, dsts, replica_group, collective_dim, priority) -> None:
     """Each dst = this rank's part of everyone's src, one after the other."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
@@ -144,8 +140,7 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: int, pr
 
 # -- permutations ------------------------------------------------------------------------------------------------------
 @instruction
-def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority: int | None = None,
-                       name: str | None = None) -> None:
+def collective_permute(srcs, dsts, source_target_pairs, priority) -> None:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
@@ -168,9 +163,7 @@ def plain(by_channel: Any) -> list[Any]:
 
 
 @instruction
-def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any,
-                                channel_ids: Any = [0], priority: int | None = None,     # noqa: B006
-                                name: str | None = None) -> None:
+def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group, channel_ids, priority) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
@@ -181,9 +174,8 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
 
 
 @instruction
-def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
-                                       replica_group: Any, op: Any, channel_ids: Any = [0],         # noqa: B006
-                                       priority: int | None = None, name: str | None = None) -> None:
+def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, replica_group, op,
+                                       channel_ids, priority) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
@@ -195,8 +187,8 @@ def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: 
 
 
 @reported
-def collective_permute_implicit_current_processing_rank_id(iteration_id: int, replica_group: Any, channel_id: int = 0,
-                                                           name: str | None = None) -> VirtualRegister:
+def collective_permute_implicit_current_processing_rank_id(iteration_id, replica_group, channel_id, name
+            ) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
     require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3")
@@ -206,7 +198,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: int, re
 
 
 @reported
-def rank_id(name: str | None = None) -> VirtualRegister:
+def rank_id(name) -> VirtualRegister:
     """This rank's number in a register."""
     made = VirtualRegister()
     emit(RankIdOp, {"dst": made.state})
@@ -222,8 +214,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: Any,
 
 
 @instruction
-def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
-                 has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
+def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, priority) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
@@ -232,8 +223,7 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
 
 
 @instruction
-def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: bool = False,
-                 has_rdispls: bool = False, priority: int | None = None, name: str | None = None) -> None:
+def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, priority) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,

@@ -38,7 +38,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 
 @makes(NkiTensor)
 @reported
-def ndarray(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "", address: Any = None) -> NkiTensor:
+def ndarray(shape, dtype, buffer, name, address) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(whole(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
@@ -60,37 +60,37 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Nki
 
 
 @reported
-def zeros(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def zeros(shape, dtype, buffer, name) -> NkiTensor:
     """A tensor of zeros."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 @reported
-def ones(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def ones(shape, dtype, buffer, name) -> NkiTensor:
     """A tensor of ones."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 @reported
-def full(shape: Any, fill_value: float, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def full(shape, fill_value, dtype, buffer, name) -> NkiTensor:
     """A tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
 
 @reported
-def zeros_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+def zeros_like(x, dtype, buffer, name) -> NkiTensor:
     """Zeros with the shape, and unless given dtype and buffer, of another tensor."""
     return _filled(x.shape, 0.0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+def empty_like(x, dtype, buffer, name) -> NkiTensor:
     """A tensor that is not set, with the shape, and unless given dtype and buffer, of another."""
     return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
-def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+def shared_constant(constant, dtype=None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
     require(not isinstance(constant, NkiTensor), "shared_constant takes an array of the host, not a tensor")
     if isinstance(constant, str):
@@ -108,7 +108,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def shared_identity_matrix(n: int, dtype: Any = UINT8, dst: Any = None) -> NkiTensor:
+def shared_identity_matrix(n, dtype, dst) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= 128, f"an identity matrix has 1 to 128 rows, got {n}")
@@ -120,7 +120,7 @@ def shared_identity_matrix(n: int, dtype: Any = UINT8, dst: Any = None) -> NkiTe
 
 
 @reported
-def rand(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -> NkiTensor:
+def rand(shape, dtype, buffer, name) -> NkiTensor:
     """Uniform numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
@@ -129,7 +129,7 @@ def rand(shape: Any, dtype: Any = FLOAT32, buffer: Any = sbuf, name: str = "") -
 
 
 @reported
-def random_seed(seed: Any) -> None:
+def random_seed(seed) -> None:
     """Seed the generator with a [1, 1] tile."""
     if not isinstance(seed, NkiTensor):
         invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")

@@ -75,7 +75,7 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
 
 
 @reported
-def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[VirtualRegister]:
+def dynamic_range(start, stop, step) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
@@ -85,14 +85,14 @@ def dynamic_range(start: Any, stop: Any = None, step: int = 1) -> Iterator[Virtu
 
 
 @reported
-def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
+def fori_loop(lower, upper, body_fun, step) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
 
 
 @reported
-def while_loop(init: Any, body_fun: Callable) -> None:
+def while_loop(init, body_fun) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
     builder: Any = active("nl.while_loop")

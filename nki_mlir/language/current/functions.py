@@ -10,7 +10,7 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import Scalar, dtype_argument, reported
+from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
 from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
@@ -116,7 +116,7 @@ silu, silu_dx, softplus, mish, erf, erf_dx = (
 
 # -- data movement -----------------------------------------------------------------------------------------------------
 @reported
-def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load(src, dtype) -> NkiTensor:
     """HBM to a new SBUF tile."""
     if not isinstance(src, NkiTensor):
         invalid(f"load src: expecting 'tensor', got '{type(src).__name__}'")
@@ -128,7 +128,7 @@ def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+def load_transpose2d(src, dtype) -> NkiTensor:
     """A 2-D HBM view as a transposed tile."""
     require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor")
     made = low.allocate(src.shape[::-1], result_type(dtype, src))
@@ -137,7 +137,7 @@ def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def store(dst: NkiTensor, value: NkiTensor) -> None:
+def store(dst, value) -> None:
     """SBUF tile to HBM."""
     for label, t in (("dst", dst), ("value", value)):
         if not isinstance(t, NkiTensor):
@@ -147,7 +147,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 
 @token("copy")
-def copy(x: Any, dtype: Any = None) -> NkiTensor:
+def copy(x, dtype) -> NkiTensor:
     """A new SBUF tile of the same layout."""
     source = on_chip("copy", "x", x)
     made = low.allocate(source.shape, result_type(dtype, x))
@@ -156,7 +156,7 @@ def copy(x: Any, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+def transpose(x, dtype) -> NkiTensor:
     """A 2-D tile with partition and free axis exchanged, in PSUM."""
     source = on_chip("transpose", "x", x)
     require(source.ndim == 2 and source.shape[1] <= 128,
@@ -174,14 +174,14 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+def matmul(x, y, transpose_x) -> NkiTensor:
     """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM."""
     left, right = on_chip("matmul", "x", x), on_chip("matmul", "y", y)
     return low.adopt(ops.matmul(low.core_view(left), low.core_view(right), transpose_x=transpose_x))
 
 
 @reported
-def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: Any = None) -> NkiTensor:
+def gather_flattened(data, indices, axis, dtype) -> NkiTensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     require(axis == 0, "gather_flattened has axis 0")
     source, places = low.flat_tile("gather_flattened", "data", data), low.flat_tile("gather_flattened", "indices",
@@ -191,7 +191,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: 
 
 
 @reported
-def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTensor:
+def broadcast_to(x, shape, dtype) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
     wanted, kind = tuple(whole(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
@@ -203,7 +203,7 @@ def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTe
 
 
 @reported
-def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+def expand_dims(x, axis) -> NkiTensor:
     """A view with a dimension of 1 put in."""
     return x.expand_dim(axis)
 
@@ -227,7 +227,7 @@ sum, prod, max, min = (_reduction(n, op) for n, op in (("sum", "add"), ("prod", 
 
 
 @token("logical_and")
-def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
+def all(x, axis, dtype) -> NkiTensor:
     """1 where all elements over the last free axes are not 0."""
     source = on_chip("all", "x", x)
     axes = low.free_axes("all", source, axis)
@@ -236,7 +236,7 @@ def all(x: Any, axis: Any, dtype: Any = None) -> NkiTensor:
 
 
 @token("average")
-def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def mean(x, axis, dtype, keepdims) -> NkiTensor:
     """The mean over the last free axes."""
     source = on_chip("mean", "x", x)
     axes = low.free_axes("mean", source, axis)
@@ -244,7 +244,7 @@ def mean(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTen
 
 
 @reported
-def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+def var(x, axis, dtype, keepdims) -> NkiTensor:
     """The population variance over the last free axes, which stay with size 1."""
     source = on_chip("var", "x", x)
     axes = low.free_axes("var", source, axis)
@@ -255,7 +255,7 @@ def var(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTens
 
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
-def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> NkiTensor:
+def softmax(x, axis, dtype) -> NkiTensor:
     """exp(x - max(x)) / its sum, over the last free axes."""
     source = on_chip("softmax", "x", x)
     axes = low.free_axes("softmax", source, axis)
@@ -263,8 +263,7 @@ def softmax(x: Any, axis: Any = -1, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-06, dtype: Any = None, compute_dtype: Any = None
-             ) -> NkiTensor:
+def rms_norm(x, w, axis, n, epsilon, dtype, compute_dtype) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     source, weight = on_chip("rms_norm", "x", x), on_chip("rms_norm", "w", w)
     axes = low.free_axes("rms_norm", source, axis)
@@ -274,7 +273,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-06, dtype:
 
 
 @reported
-def dropout(x: Any, rate: Scalar, dtype: Any = None) -> NkiTensor:
+def dropout(x, rate, dtype) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
     require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability")
     view = low.core_view(on_chip("dropout", "x", x))
@@ -282,7 +281,7 @@ def dropout(x: Any, rate: Scalar, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def where(condition: Any, x: Scalar, y: Scalar, dtype: Any = None) -> NkiTensor:
+def where(condition, x, y, dtype) -> NkiTensor:
     """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
@@ -293,7 +292,7 @@ def where(condition: Any, x: Scalar, y: Scalar, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+def device_print(print_prefix, tensor) -> None:
     """Print a tensor when the kernel runs off the device."""
     if not isinstance(tensor, NkiTensor):
         invalid(f"device_print: expecting 'tensor', got '{type(tensor).__name__}'")

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from nki_mlir.frontend.builder import active
@@ -11,7 +11,7 @@ from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import device, invalid, require
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.signatures.binding import bound
+from nki_mlir.language.signatures.binding import bound, with_defaults
 from nki_mlir.scalar.tokens import alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
@@ -42,18 +42,23 @@ class NkiInstruction:
 
 
 def instruction(function: Callable) -> Any:
-    """Decorator of an instruction, which is callable in any release's form."""
-    kind, place = function.__name__, [*signature(function).parameters, "name"].index("name")
+    """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
+    the function."""
+    kind, place = function.__name__, function.__code__.co_argcount
 
     @wraps(function)
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
         builder = active(f"nisa.{kind}")
-        name = arguments[place] if len(arguments) > place else keywords.get("name")
+        name = arguments[place] if len(arguments) > place else keywords.pop("name", None)
         if not writes_nothing(kind, arguments, keywords):
-            function(*arguments, **keywords)
+            function(*arguments[:place], **keywords)
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
+    with_defaults(function, table_name(function), CURRENT)
+    parameters = [*signature(function).parameters.values()]
+    name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
+    issue.__signature__ = Signature([*parameters[:place], name, *parameters[place:]])       # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)
 
 

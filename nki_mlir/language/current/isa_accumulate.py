@@ -13,7 +13,6 @@ from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import Scalar
 from nki_mlir.language.current.errors import invalid, older, require, warn
 from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
@@ -29,8 +28,7 @@ COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce"
 
 
 @instruction
-def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False, keepdims: bool = False,
-                  name: str | None = None) -> None:
+def tensor_reduce(dst, op, data, axis, negate, keepdims) -> None:
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = low.free_axes("tensor_reduce", source, axis)
@@ -47,7 +45,7 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False,
 
 
 @instruction
-def tensor_partition_reduce(dst: Any, op: Any, data: Any, name: str | None = None) -> None:
+def tensor_partition_reduce(dst, op, data) -> None:
     """dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
@@ -127,10 +125,8 @@ def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any,
 
 
 @instruction
-def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Scalar | None, reduce_op: Any, reduce_res: Any = None,
-                         reverse0: bool = False, reduce_cmd: Any = e.reduce_cmd.reset_reduce,
-                         reduce_init: Scalar | None = None, reduce_res_negate: bool = False,
-                         name: str | None = None) -> None:
+def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res, reverse0, reduce_cmd, reduce_init,
+                         reduce_res_negate) -> None:
     """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``."""
     op = "tensor_scalar_reduce"
     first, second = alu(op0, f"{op} op0"), alu(reduce_op, f"{op} reduce_op")
@@ -147,8 +143,7 @@ def tensor_scalar_reduce(dst: Any, data: Any, op0: Any, operand0: Scalar | None,
 
 
 @instruction
-def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Scalar, imm1: Scalar | None = None,
-                             reduce_cmd: Any = e.reduce_cmd.reset_reduce, name: str | None = None) -> None:
+def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1, reduce_cmd) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis."""
     op = "tensor_scalar_cumulative"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
@@ -165,9 +160,8 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Scala
 
 
 @instruction
-def activate2(dst: Any, op: Any, data: Any, imm0: Scalar | None, imm1: Scalar | None, op0: Any, op1: Any,
-              relu_param: Scalar = 0.0, reverse0: bool = False, reverse1: bool = False, reduce_op: Any = None,
-              reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
+def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param, reverse0, reverse1, reduce_op, reduce_res, reduce_cmd
+            ) -> None:
     """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``."""
     kind = "activate2"
     generation_from(4, kind)
@@ -188,8 +182,7 @@ def activate2(dst: Any, op: Any, data: Any, imm0: Scalar | None, imm1: Scalar | 
 
 
 @instruction
-def exponential(dst: Any, src: Any, max_value: Scalar = 0.0, reduce_res: Any = None,
-                reduce_cmd: Any = e.reduce_cmd.idle, reduce_init: Scalar = 0.0, name: str | None = None) -> None:
+def exponential(dst, src, max_value, reduce_res, reduce_cmd, reduce_init) -> None:
     """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
     op = "exponential"
     generation_from(4, op)
@@ -202,9 +195,8 @@ def exponential(dst: Any, src: Any, max_value: Scalar = 0.0, reduce_res: Any = N
 
 
 @instruction
-def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
-                 reduce_cmd: Any = e.reduce_cmd.reset_reduce, reduce_res: Any = None, reduce_op: Any = maximum,
-                 range_start: int = 0, on_false_value: float = FP32_MIN, name: str | None = None) -> None:
+def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd, reduce_res, reduce_op, range_start,
+                 on_false_value) -> None:
     """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
     op = "range_select"
     generation_from(3, op)
@@ -231,9 +223,7 @@ def range_select(dst: Any, on_true_tile: Any, comp_op0: Any, comp_op1: Any, boun
 
 
 @instruction
-def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Scalar, reduce_res: Any = None,
-                  reduce_cmd: Any = e.reduce_cmd.idle, reduce_op: Any = maximum, reverse_pred: bool = False,
-                  name: str | None = None) -> None:
+def select_reduce(dst, predicate, on_true, on_false, reduce_res, reduce_cmd, reduce_op, reverse_pred) -> None:
     """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum."""
     op = "select_reduce"
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
@@ -252,7 +242,7 @@ def select_reduce(dst: Any, predicate: Any, on_true: Any, on_false: Scalar, redu
 
 
 @instruction
-def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
+def bn_stats(dst, data) -> None:
     """dst [P, 6] = count, mean and variance * count of the even elements, then of the odd ones."""
     source = low.flat_tile("bn_stats", "data", data)
     require(source.shape[1] <= 512, f"bn_stats data has {source.shape[1]} elements per partition, more than 512")
@@ -261,7 +251,7 @@ def bn_stats(dst: Any, data: Any, name: str | None = None) -> None:
 
 
 @instruction
-def bn_aggr(dst: Any, data: Any, name: str | None = None) -> None:
+def bn_aggr(dst, data) -> None:
     """dst [P, 2] = mean and variance of (count, mean, variance * count) triples."""
     with low.writing(dst, "bn_aggr", flat=True) as out:
         special.bn_aggr(low.flat_tile("bn_aggr", "data", data), dst=low.flat_view(out))

@@ -28,7 +28,7 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 
 @instruction
-def core_barrier(data: Any, cores: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
+def core_barrier(data, cores, engine) -> None:
     """Wait for the other cores; what was written to ``data`` before is seen by all after.
 
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
@@ -45,8 +45,7 @@ def core_barrier(data: Any, cores: Any, engine: Any = e.engine.gpsimd, name: str
 
 
 @instruction
-def sendrecv(src: Any, dst: Any, send_to_rank: int, recv_from_rank: int, pipe_id: int,
-             dma_engine: Any = e.dma_engine.dma, name: str | None = None) -> None:
+def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine) -> None:
     """Send src to a core and receive dst from one."""
     chosen = e.member(dma_engine, e.dma_engine, "dma_engine")
     for label, t in (("src", src), ("dst", dst)):

@@ -60,9 +60,7 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 
 
 @instruction
-def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.oob_mode.error,
-             dge_mode: Any = e.dge_mode.unknown, engine: Any = e.engine.unknown, name: str | None = None, *,
-             dst_rmw_op: Any = None) -> None:
+def dma_copy(dst, src, priority, oob_mode, dge_mode, engine, *, dst_rmw_op=None) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
 
     With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
@@ -85,8 +83,7 @@ def dma_copy(dst: Any, src: Any, priority: int | None = None, oob_mode: Any = e.
 
 
 @instruction
-def dma_transpose(dst: Any, src: Any, axes: Any = None, priority: int | None = None, dge_mode: Any = e.dge_mode.unknown,
-                  oob_mode: Any = e.oob_mode.error, name: str | None = None) -> None:
+def dma_transpose(dst, src, axes, priority, dge_mode, oob_mode) -> None:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
@@ -143,8 +140,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 
 
 @instruction
-def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any = None, unique_indices: bool = True,
-                oob_mode: Any = e.oob_mode.error, name: str | None = None) -> None:
+def dma_compute(dst, srcs, reduce_op, scales, unique_indices, oob_mode) -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")

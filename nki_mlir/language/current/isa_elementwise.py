@@ -15,7 +15,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import Scalar, reported
+from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import device, invalid, older, require
 from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
 from nki_mlir.language.current.regions import machine
@@ -65,8 +65,7 @@ def check_operand(op: str, name: str, operand: Any, label: str) -> None:
 
 
 @instruction
-def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = e.engine.unknown, name: str | None = None
-                  ) -> None:
+def tensor_tensor(dst, data1, data2, op, engine) -> None:
     """dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     check_gates("tensor_tensor", token)
@@ -83,9 +82,7 @@ def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any = e.eng
 
 
 @instruction
-def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Scalar | None, reverse0: bool = False, op1: Any = None,
-                  operand1: Scalar | None = None, reverse1: bool = False, engine: Any = e.engine.unknown,
-                  name: str | None = None) -> None:
+def tensor_scalar(dst, data, op0, operand0, reverse0, op1, operand1, reverse1, engine) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     first = alu(op0, "tensor_scalar op0")
     second = None if op1 is None else alu(op1, "tensor_scalar op1")
@@ -108,9 +105,7 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Scalar | None, revers
 
 
 @instruction
-def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Scalar | None, op1: Any, operand1: Any,
-                         reverse0: bool = False, reverse1: bool = False, name: str | None = None, *,
-                         dtype: Any = None) -> None:
+def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0, reverse1, *, dtype=None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     first, second = alu(op0, "scalar_tensor_tensor op0"), alu(op1, "scalar_tensor_tensor op1")
     check_gates("scalar_tensor_tensor", first, second)
@@ -143,8 +138,7 @@ def bias_and_scale(op: str, fn: str, bias: Any, scale: Any, beside: View) -> tup
 
 
 @instruction
-def activation(dst: Any, op: Any, data: Any, bias: Scalar | None = None, scale: Scalar = 1.0, reduce_op: Any = None,
-               reduce_res: Any = None, reduce_cmd: Any = e.reduce_cmd.idle, name: str | None = None) -> None:
+def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     from nki_mlir.language.current.isa_accumulate import accumulate_activation, command_of
     fn = activation_name(op, "activation op")
@@ -161,8 +155,7 @@ def activation(dst: Any, op: Any, data: Any, bias: Scalar | None = None, scale: 
 
 
 @instruction
-def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Scalar | None = None,
-                      scale: Scalar = 1.0, name: str | None = None) -> None:
+def activation_reduce(dst, op, data, reduce_op, reduce_res, bias, scale) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     from nki_mlir.language.current.isa_accumulate import accumulate_activation
     fn = activation_name(op, "activation_reduce op")
@@ -182,7 +175,7 @@ def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: 
 
 
 @instruction
-def reciprocal(dst: Any, data: Any, name: str | None = None) -> None:
+def reciprocal(dst, data) -> None:
     """dst = 1 / data."""
     with low.writing(dst, "reciprocal") as out:
         target, source = low.paired("reciprocal", dst=out, data=data)
@@ -190,8 +183,7 @@ def reciprocal(dst: Any, data: Any, name: str | None = None) -> None:
 
 
 @instruction
-def tensor_copy(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None, *, dtype: Any = None
-                ) -> None:
+def tensor_copy(dst, src, engine, *, dtype=None) -> None:
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     if e.engine_name(engine) == "scalar":
@@ -212,22 +204,21 @@ def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
 
 
 @reported
-def tensor_copy_dynamic_src(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
+def tensor_copy_dynamic_src(dst, src, engine, name) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @reported
-def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any = e.engine.unknown, name: str | None = None) -> Any:
+def tensor_copy_dynamic_dst(dst, src, engine, name) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @instruction
-def tensor_copy_predicated(dst: Any, src: Scalar, predicate: Any, reverse_pred: bool = False,
-                           name: str | None = None) -> None:
+def tensor_copy_predicated(dst, src, predicate, reverse_pred) -> None:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
     require(isinstance(predicate, NkiTensor) and predicate.dtype in (UINT8, UINT16, UINT32),
@@ -245,7 +236,7 @@ def tensor_copy_predicated(dst: Any, src: Scalar, predicate: Any, reverse_pred: 
 
 
 @instruction
-def memset(dst: Any, value: float, engine: Any = e.engine.unknown, name: str | None = None) -> None:
+def memset(dst, value, engine) -> None:
     """dst = value, which an integer tile rounds to the nearest even integer."""
     from nki_mlir.dialects.nisa import movement
     target = low.is_tensor(dst, "memset", "dst")
@@ -260,7 +251,7 @@ def memset(dst: Any, value: float, engine: Any = e.engine.unknown, name: str | N
 
 
 @instruction
-def dropout(dst: Any, data: Any, prob: Scalar, name: str | None = None) -> None:
+def dropout(dst, data, prob) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
     from nki_mlir.language import special
     require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
@@ -272,8 +263,7 @@ def dropout(dst: Any, data: Any, prob: Scalar, name: str | None = None) -> None:
 
 
 @instruction
-def tensor_tensor_scan(dst: Any, data0: Any, data1: Any, initial: Scalar, op0: Any, op1: Any, reverse0: bool = False,
-                       reverse1: bool = False, name: str | None = None) -> None:
+def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0, reverse1) -> None:
     """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the free axis; dst[-1] is ``initial``."""
     from nki_mlir.language import special
     op = "tensor_tensor_scan"

@@ -17,7 +17,6 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
-from nki_mlir.language.current.calls import Scalar
 from nki_mlir.language.current.errors import require, whole
 from nki_mlir.language.current.functions import equal
 from nki_mlir.language.current.instruction import alu, generation_from, instruction
@@ -58,7 +57,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 
 
 @instruction
-def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, name: str | None = None) -> None:
+def iota(dst, pattern, offset, channel_multiplier) -> None:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
@@ -79,8 +78,7 @@ def iota(dst: Any, pattern: Any, offset: Any = 0, channel_multiplier: int = 0, n
 
 
 @instruction
-def affine_select(dst: Any, pattern: Any, channel_multiplier: int, on_true_tile: Any, on_false_value: float,
-                  cmp_op: Any = equal, offset: Any = 0, name: str | None = None) -> None:
+def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op, offset) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
@@ -123,7 +121,7 @@ def check_length(op: str, label: str, view: View) -> None:
 
 
 @instruction
-def max8(dst: Any, src: Any, name: str | None = None) -> None:
+def max8(dst, src) -> None:
     """dst [P, 8] = the largest values of each partition, largest first."""
     source = low.flat_tile("max8", "src", src)
     check_length("max8", "src", source)
@@ -136,7 +134,7 @@ def check_places(op: str, label: str, tensor: Any) -> None:
 
 
 @instruction
-def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> None:
+def nc_find_index8(dst, data, vals) -> None:
     """dst [P, 8] = where each of 8 values occurs in data; all ones where it does not."""
     op = "nc_find_index8"
     check_places(op, "dst", dst)
@@ -148,7 +146,7 @@ def nc_find_index8(dst: Any, data: Any, vals: Any, name: str | None = None) -> N
 
 
 @instruction
-def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any = None, name: str | None = None) -> None:
+def nc_match_replace8(dst, data, vals, imm, dst_idx) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
@@ -172,7 +170,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: float, dst_idx: Any =
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
-def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any, name: str | None = None) -> None:
+def nc_stream_shuffle(dst, src, shuffle_mask) -> None:
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
@@ -202,8 +200,7 @@ def check_starts(op: str, **views: View) -> None:
 
 
 @instruction
-def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 1, num_valid_indices: int | None = None,
-                 name: str | None = None) -> None:
+def local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices) -> None:
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
@@ -226,7 +223,7 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
 
 
 @instruction
-def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> None:
+def nc_n_gather(dst, data, indices) -> None:
     """dst[p, j] = data[p], flattened, at indices[p, j]."""
     op = "nc_n_gather"
     low.in_sbuf(op, dst=dst, data=data, indices=indices)
@@ -239,7 +236,7 @@ def nc_n_gather(dst: Any, data: Any, indices: Any, name: str | None = None) -> N
 
 
 @instruction
-def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None:
+def sequence_bounds(dst, segment_ids) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
@@ -254,8 +251,7 @@ def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> None
 
 
 @instruction
-def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: int = -1,
-                       name: str | None = None) -> None:
+def nonzero_with_count(dst, src, index_offset, padding_val) -> None:
     """In partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end."""
     op = "nonzero_with_count"
     generation_from(3, op)
@@ -267,7 +263,7 @@ def nonzero_with_count(dst: Any, src: Any, index_offset: int = 0, padding_val: i
 
 
 @instruction
-def topk(val_dst: Any, idx_dst: Any, src: Any, n: int, name: str | None = None) -> None:
+def topk(val_dst, idx_dst, src, n) -> None:
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
     generation_from(3, op)
@@ -286,7 +282,7 @@ def generator(engine: str) -> View:
 
 
 @instruction
-def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> None:
+def rng(dst, engine) -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     if chosen == "gpsimd":
@@ -299,7 +295,7 @@ def rng(dst: Any, engine: Any = e.engine.vector, name: str | None = None) -> Non
 
 
 @instruction
-def rand2(dst: Any, min: Scalar, max: Scalar, name: str | None = None) -> None:
+def rand2(dst, min, max) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     generation_from(4, "rand2")
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
@@ -317,7 +313,7 @@ def rand2(dst: Any, min: Scalar, max: Scalar, name: str | None = None) -> None:
 
 
 @instruction
-def set_rng_seed(src_seeds: Any, name: str | None = None) -> None:
+def set_rng_seed(src_seeds) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
     require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
@@ -335,7 +331,7 @@ def _state_words(op: str, tensor: Any, engine: str) -> View:
 
 
 @instruction
-def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
+def rand_set_state(src_seeds, engine) -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", src_seeds, chosen)
@@ -343,7 +339,7 @@ def rand_set_state(src_seeds: Any, engine: Any = e.engine.gpsimd, name: str | No
 
 
 @instruction
-def rand_get_state(dst: Any, engine: Any = e.engine.gpsimd, name: str | None = None) -> None:
+def rand_get_state(dst, engine) -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:

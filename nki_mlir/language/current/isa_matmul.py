@@ -65,10 +65,8 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 
 
 @instruction
-def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: bool = False,
-              is_moving_onezero: bool = False, is_transpose: bool = False, accumulate: bool | None = None,
-              tile_position: tuple = (), tile_size: tuple = (), perf_mode: Any = e.matmul_perf_mode.none,
-              name: str | None = None) -> None:
+def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero, is_transpose, accumulate,
+              tile_position, tile_size, perf_mode) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
     mode = e.member(perf_mode, e.matmul_perf_mode, "perf_mode")
@@ -214,9 +212,7 @@ def part_of(view: View, box: list[tuple[int, int]]) -> View:
 
 
 @instruction
-def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any,
-                 tile_position: tuple | None = None, tile_size: tuple | None = None, accumulate: bool | None = None,
-                 name: str | None = None) -> None:
+def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position, tile_size, accumulate) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
     generation_from(4, op)
@@ -256,7 +252,7 @@ def element_of(op: str, label: str, tensor: Any) -> str:
 
 
 @instruction
-def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> None:
+def quantize_mx(dst, src, dst_scale) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     generation_from(4, op)
@@ -270,7 +266,7 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any, name: str | None = None) -> 
 
 
 @instruction
-def nc_transpose(dst: Any, data: Any, engine: Any = e.engine.unknown, name: str | None = None) -> None:
+def nc_transpose(dst, data, engine) -> None:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
     source = low.flat_tile(op, "data", data)

@@ -44,7 +44,7 @@ def put(state: Any, value: Any, what: str) -> None:
 
 
 @reported
-def register_alloc(x: Any = None) -> VirtualRegister:
+def register_alloc(x) -> VirtualRegister:
     """A new register, with a value where one is given."""
     made = VirtualRegister()
     if isinstance(x, NkiTensor):
@@ -57,7 +57,7 @@ def register_alloc(x: Any = None) -> VirtualRegister:
 
 
 @instruction
-def register_move(dst: Any, src: Any) -> None:
+def register_move(dst, src) -> None:
     """dst = a number or another register."""
     state = writable(dst, "register_move")
     if isinstance(src, VirtualRegister):
@@ -67,7 +67,7 @@ def register_move(dst: Any, src: Any) -> None:
 
 
 @instruction
-def register_load(dst: Any, src: Any) -> None:
+def register_load(dst, src) -> None:
     """dst = the element of a tensor of one element."""
     state = writable(dst, "register_load")
     tensor = _one("register_load", "src", src)
@@ -78,7 +78,7 @@ def register_load(dst: Any, src: Any) -> None:
 
 
 @instruction
-def register_store(dst: Any, src: Any) -> None:
+def register_store(dst, src) -> None:
     """The one element of a tensor = a register."""
     tensor = _one("register_store", "dst", dst)
     require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'")

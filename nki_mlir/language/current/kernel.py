@@ -223,7 +223,7 @@ def cpu_simulate(kernel: Any) -> Simulation:
 
 
 @reported
-def program_id(axis: int = 0) -> int:
+def program_id(axis) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = current.get()
     require(builder is not None, "nl.program_id was called outside of a kernel")
@@ -234,7 +234,7 @@ def program_id(axis: int = 0) -> int:
 
 
 @reported
-def num_programs(axes: Any = 0) -> int:
+def num_programs(axes) -> int:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
     builder = current.get()
     require(builder is not None, "nl.num_programs was called outside of a kernel")

@@ -163,13 +163,13 @@ def _span(name: str, start: Any, stop: Any, step: Any) -> range:
 
 
 @reported
-def affine_range(start: Any, stop: Any = None, step: Any = 1) -> range:
+def affine_range(start, stop, step) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("affine_range", start, stop, step)
 
 
 @reported
-def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
+def sequential_range(start, stop, step) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
     from nki_mlir.language.current.register import VirtualRegister
     if isinstance(start, VirtualRegister) or isinstance(stop, VirtualRegister):
@@ -178,13 +178,13 @@ def sequential_range(start: Any, stop: Any = None, step: Any = 1) -> Any:
 
 
 @reported
-def static_range(start: Any, stop: Any = None, step: Any = 1) -> range:
+def static_range(start, stop, step) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("static_range", start, stop, step)
 
 
 @reported
-def par_dim(x: int) -> int:
+def par_dim(x) -> int:
     """The number itself: dimension 0 is the partition."""
     older("par_dim is deprecated")
     return x

@@ -4,24 +4,28 @@
 A call is tried against the signatures of its generation, newest first: the first that its arguments bind to, and whose
 parameters take their values, is meant. Then the other generation's are tried. What is ambiguous is thus the newest's.
 What binding does for a number of positional arguments and a set of keywords is worked out once.
+
+Functions are written with the names of their newest signature and without its defaults, which are the table's.
 """
 
+import ast
+import importlib
 import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
-from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from functools import reduce, update_wrapper
+from typing import Any, NamedTuple
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.language.signatures import in_use
-from nki_mlir.language.signatures.kinds import ANNOTATED, KINDS, OF_FUNCTION, REFUSED, TENSOR, TILE, Kind, Take, Values
+from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
+from nki_mlir.language.signatures import in_use, kinds
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Kind, Take, Values, or_none
 from nki_mlir.language.signatures.table import (
     BETA,
     CURRENT,
     Parameter,
     Signature,
+    own_kinds,
     parsed,
     releases_of_keyword,
     signatures,
@@ -29,13 +33,24 @@ from nki_mlir.language.signatures.table import (
 )
 
 STRICT = "NKI_MLIR_STRICT"
+PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 class Generation(ABC):
     """What differs between the two packages: what values are, and how errors read."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.values = name, Values()
+    def __init__(self, name: str, names: dict[str, Any]) -> None:
+        """``names``: what defaults of the table name; a string is a module's name."""
+        self.name, self.names, self.values = name, names, Values()
+
+    def default(self, text: str) -> Any:
+        """The value of a default as the table writes it."""
+        try:
+            return ast.literal_eval(text)
+        except ValueError:
+            first, *rest = text.split(".")
+            held = self.names[first]
+            return reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str) else held)
 
     @abstractmethod
     def word(self, kind: Kind) -> str:
@@ -96,6 +111,7 @@ class Function:
     def __init__(self, function: Callable, name: str, generation: Generation, bound_first: bool = False) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
+        self.own_kinds = own_kinds(name, generation.name)
         self.signature = inspect.signature(function)
         self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
@@ -116,12 +132,24 @@ class Function:
         return documented[0] if documented else self.own
 
     def shown(self) -> inspect.Signature:
-        """The newest signature with the defaults that the function has, for ``help()`` and editors."""
-        newest, takes_all = self.newest, inspect.Parameter.VAR_POSITIONAL
-        known, required = {*newest.names}, {p.name for p in newest.parameters if p.default is None}
-        kept = [plainly(p, n in required) for n, p in self.signature.parameters.items()
-                if n in known or n not in self.parameters or p.kind is takes_all]
-        return inspect.Signature(kept)
+        """The newest signature, for ``help()`` and editors."""
+        empty, newest, first = inspect.Parameter.empty, self.newest, [*self.signature.parameters.values()][:self.skip]
+        shown = [p.replace(annotation=empty) for p in first]
+        for p in newest.parameters:
+            own = self.parameters.get(p.name)
+            value = empty if p.default is None else self.generation.default(p.default) if own is None else own.default
+            shown.append(inspect.Parameter(p.name, KEYWORD_ONLY if p.keyword_only else PLACED, default=value))
+        shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
+        if newest.takes_all:
+            shown.insert(self.skip, inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL))
+        return inspect.Signature(shown)
+
+    def description(self) -> str:
+        """The function's documentation: what it does, what its parameters take, and the releases that have it."""
+        takes = [f"    {p.name}: {kind.what}" for p in self.newest.parameters
+                 if (kind := self.kind(p.name)) is not None and kind.what]
+        text = inspect.cleandoc(self.function.__doc__ or "")
+        return "\n".join([text, "", *takes]) if takes else text
 
     def candidates(self) -> list[tuple[Signature, bool]]:
         """The signatures that a call may follow, with whether they are the other generation's; best first."""
@@ -132,12 +160,10 @@ class Function:
 
     # -- binding -------------------------------------------------------------------------------------------------------
     def kind(self, parameter: str) -> Kind | None:
-        """What a parameter takes: as the current generation's functions are annotated, else by its name."""
-        own = self.parameters.get(parameter)
-        found = annotated(own.annotation) if own is not None and self.generation.name == CURRENT else None
-        if found is None and not self.skip:
-            found = OF_FUNCTION.get(f"{self.title} {parameter}") or KINDS.get(parameter)
-        return found
+        """What a parameter takes: as the function's entry says, else by its name. Methods have names of their own."""
+        if parameter in self.own_kinds:
+            return getattr(kinds, self.own_kinds[parameter])
+        return None if self.skip else KINDS.get(parameter)
 
     def given(self, at: int | str, parameter: Parameter | None, target: str) -> Given:
         """An argument for a parameter of a signature, which is the function's ``target``."""
@@ -148,11 +174,8 @@ class Function:
             return Given(at, target, None, None)
         own = self.parameters.get(target)
         default = own.default if own is not None else None
-        optional = own is not None and type(None) in get_args(own.annotation)
-        if parameter.default is not None:
-            optional |= kind.holds_none or parameter.default == "None" or default is None
         take = kind.make(self.generation.values)
-        if optional:
+        if parameter.default is not None and (kind.holds_none or parameter.default == "None" or default is None):
             take = or_none(take, None if default is inspect.Parameter.empty else default)
         return Given(at, target, take, kind)
 
@@ -237,7 +260,7 @@ class Function:
         _, given, _ = self.resolve(plan, (), keywords)
         return self.function(**given)
 
-    def description(self, form: Form) -> str:
+    def departure(self, form: Form) -> str:
         """What a call is that is not in the newest form."""
         newest = f"the newest is {self.title}{self.newest.text}"
         if form.signature.release and form.signature is not self.newest:
@@ -302,26 +325,26 @@ def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
             {g.parameter: v for g, v in zip(form.given, values) if isinstance(g.at, str) and g.parameter})
 
 
-def annotated(annotation: Any) -> Kind | None:
-    """The kind that an annotation says, with or without its ``None``."""
-    if get_origin(annotation) in (Union, UnionType):
-        kinds = [a for a in get_args(annotation) if a is not type(None)]
-        annotation = kinds[0] if len(kinds) == 1 else None
-    if getattr(annotation, "__name__", "") == "NkiTensor":
-        return TENSOR
-    try:
-        return ANNOTATED.get(annotation)
-    except TypeError:
-        return None
-
-
-def or_none(take: Take, default: Any) -> Take:
-    """None stands for the default."""
-    return lambda value: default if value is None else take(value)
+def with_defaults(function: Callable, name: str, generation: Generation) -> None:
+    """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
+    newest = signatures(name, generation.name)[:1]
+    defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
+    table = {n: generation.default(text) for n, text in (in_use.LEFT_OUT.get(name, {}) | defaults).items()}
+    code = function.__code__
+    names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+    placed, named = names[:code.co_argcount], names[code.co_argcount:]
+    own = dict(zip(reversed(placed), reversed(function.__defaults__ or ()))) | (function.__kwdefaults__ or {})
+    if differ := [n for n in own if n in table and own[n] != table[n]]:
+        raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not those of the table")
+    every = table | own
+    function.__defaults__ = tuple(every[n] for n in placed if n in every)
+    function.__kwdefaults__ = {n: every[n] for n in named if n in every}
 
 
 def bound(function: Callable, table_name: str, generation: Generation) -> Any:
     """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
+    if not hasattr(function, "__wrapped__"):
+        with_defaults(function, table_name, generation)
     record = Function(function, table_name, generation, bound_first=is_method(function))
     plans, skip = record.plans, record.skip
 
@@ -352,7 +375,7 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
             given, keywords, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
                 if os.environ.get(STRICT):
-                    generation.report(record.description(form))
+                    generation.report(record.departure(form))
                 if form.crosses:
                     return generation.cross(record, form, keywords)
             return function(*own, *given, **keywords)
@@ -362,16 +385,9 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
                 raise
             raise translated from error
     update_wrapper(call, function)
+    call.__name__, call.__doc__ = record.title, record.description()
     call.record, call.__signature__ = record, record.shown()            # type: ignore[attr-defined]
     return call
-
-
-def plainly(parameter: inspect.Parameter, required: bool) -> inspect.Parameter:
-    """The parameter without its annotation, and without its default where it is required."""
-    empty = parameter.empty
-    if parameter.annotation is empty and (parameter.default is empty or not required):
-        return parameter
-    return parameter.replace(annotation=empty, default=empty if required else parameter.default)
 
 
 def is_method(function: Any) -> bool:

@@ -28,6 +28,10 @@ FOLLOWED: dict[str, tuple[tuple[str, str], ...]] = {
     "nki.language.matmul": (("2.27", "(x, y, transpose_x=False)"),),
 }
 
+# Function -> parameters that every release asks for and calls in use leave out, with what is meant.
+LEFT_OUT: dict[str, dict[str, str]] = {f"nki.language.{name}": {"dtype": "float32"}
+                                       for name in ("ndarray", "zeros", "ones", "full", "rand")}
+
 # Labels and hints for a scheduler, which change no value: everywhere, and of single functions.
 HINTS = ("name", "lazy_initialization", "max_free_vec_size", "directives", "precise_schedule")
 IGNORED: dict[str, tuple[str, ...]] = {

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What parameters take: one test and normal form for each kind of parameter, for the functions of both generations.
 
-Parameters of one name take the same kind of value in all functions; ``OF_FUNCTION`` has the few that do not. A kind
-gives the value as functions take it, or ``REFUSED``: then the call may be one of another release.
+Parameters of one name take the same kind of value in all functions; entries of the table say it of the few that do not.
+A kind gives the value as functions take it, or ``REFUSED``: then the call may be one of another release.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,6 @@ class Refused(enum.Enum):
 
 REFUSED = Refused.REFUSED
 Take: TypeAlias = Callable[[Any], Any]
-Scalar = Annotated[Any, "a number, or a tile of one element for each partition"]
 
 
 @dataclass
@@ -119,6 +118,11 @@ def scalars(values: Values) -> Take:
     kinds = (*values.tiles, *values.registers)
     return lambda value: value if isinstance(value, kinds) or hasattr(value, "as_sum") or hasattr(
         value, "buffer") else number_value(value)
+
+
+def or_none(take: Take, default: Any) -> Take:
+    """None stands for the default."""
+    return lambda value: default if value is None else take(value)
 
 
 def seeds(values: Values) -> Take:
@@ -239,6 +243,8 @@ INDICES = Kind("a loop variable or a tuple of them", where(lambda value: all(
 TILE = Kind("a tile", tiles, is_tile=True, only_tells=True)
 TENSOR = Kind("a tile", tiles, "'tensor'", is_tile=True)
 SCALAR = Kind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
+MAYBE = Kind("a number, a tile or None", lambda values: or_none(scalars(values), None), "'number' or 'tensor'",
+             is_tile=True)
 DTYPE = Kind("a dtype", dtypes, "a dtype", holds_none=True)
 SHAPE = Kind("a tuple of integers", shapes)
 EXTENTS = Kind("a tuple of integers", sequences, "'sequence' of integers")
@@ -260,9 +266,11 @@ ANY = Kind("", lambda values: lambda value: value, only_tells=True)
 
 _GROUPS: list[tuple[Kind, str]] = [
     (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "
-           "is_transpose parallel_reduce asynchronous accumulate unique_indices"),
+           "is_transpose parallel_reduce asynchronous accumulate unique_indices reduce_res_negate recv_counts_known "
+           "has_rdispls"),
     (NUMBER, "fill_value imm on_false_value epsilon range_start"),
-    (INTEGER, "num_elem_per_idx base_addr base_bank base_partition priority channel_multiplier"),
+    (INTEGER, "num_elem_per_idx base_addr base_bank base_partition priority channel_multiplier collective_dim "
+              "iteration_id channel_id index_offset padding_val send_to_rank recv_from_rank pipe_id"),
     (COUNT, "num_valid_indices"),
     (INTEGERS, "shuffle_mask"),
     (PAIR, "tile_position tile_size"),
@@ -270,7 +278,8 @@ _GROUPS: list[tuple[Kind, str]] = [
     (AXES, "axis axes program_axes"),
     (TILE, "data data0 data1 data2 src dst src_buffer index indices predicate on_true on_true_tile reduce_res bound0 "
            "bound1 vals dst_idx stationary moving segment_ids tensor stationary_scale moving_scale dst_scale"),
-    (SCALAR, "operand0 operand1 initial scale bias rate prob imm0 imm1 on_false reduce_init relu_param max_value"),
+    (SCALAR, "operand0 operand1 initial scale bias rate prob imm0 imm1 on_false reduce_init relu_param max_value "
+             "min max"),
     (SEED, "seed"),
     (DTYPE, "dtype compute_dtype"),
     (SHAPE, "shape"),
@@ -286,16 +295,3 @@ _GROUPS: list[tuple[Kind, str]] = [
     (member_of("dge_mode", "none swdge hwdge unknown"), "dge_mode"),
     (member_of("dma_engine", "dma gpsimd_dma"), "dma_engine")]
 KINDS: dict[str, Kind] = {name: kind for kind, names in _GROUPS for name in names.split()}
-_OF_FUNCTION: list[tuple[Kind, str]] = [
-    (NUMBER, "memset value"), (TILE_SHAPE, "memset shape"), (DIVISOR, "rms_norm n"),
-    (COUNT, "shared_identity_matrix n"), (INTEGER, "program_id axis"),
-    (INDEX, "iota expr, ds size"), (START, "ds start"),
-    (INDICES, "loop_reduce loop_indices"), (TILE, "loop_reduce x, empty_like a, zeros_like a"),
-    (SCALAR, "where condition, where x, where y, tensor_copy_predicated src, atomic_rmw value"),
-    (TILE, "scalar_tensor_tensor operand1"), (EXTENTS, "view shape"),
-    (ARRAY, "shared_constant constant, static_cast arr, static_cast input_data"),
-    (ANY, "dma_transpose axes, register_move src, register_move dst, register_move imm, register_load dst, "
-          "register_store src, all_reduce srcs")]
-OF_FUNCTION: dict[str, Kind] = {name: kind for kind, names in _OF_FUNCTION for name in names.split(", ")}
-ANNOTATED: dict[Any, Kind] = {bool: FLAG, int: INTEGER, float: NUMBER, str: NAME, Sequence[int]: EXTENTS,
-                              Callable: FUNCTION, Scalar: SCALAR}

@@ -14,6 +14,7 @@ VirtualRegister
     2.29   class(NKIObject)
     2.30   class(NKIObject) init(state=None, frozen=False)
 activate2
+    kinds  MAYBE imm0 imm1
     2.30   (dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None,
             reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None)
 activation
@@ -71,6 +72,7 @@ dma_engine
     2.27   constant = engine.dma
     2.29   enum {dma=1, gpsimd_dma=2}
 dma_transpose
+    kinds  ANY axes
     2.21   (src, *, mask=None, dtype=None, **kwargs)
     2.26   (src, *, axes=None, mask=None, dtype=None, **kwargs) + dge_mode
     2.27   (dst, src, axes=None, dge_mode=dge_mode.unknown, name=None)
@@ -98,11 +100,13 @@ gpsimd_engine
     2.20   constant
     2.27   constant = engine.gpsimd
 iota
+    kinds  INDEX expr
     2.20   (expr, dtype, mask=None, **kwargs)
     2.21   (expr, dtype, *, mask=None, **kwargs)
     2.27   (dst, pattern, offset, channel_multiplier=0, name=None)
     2.29   (dst, pattern, offset=0, channel_multiplier=0, name=None)
 local_gather
+    current INTEGER num_valid_indices
     2.20   (src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, mask=None)
     2.21   (src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, *, mask=None)
     2.27   (dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None)
@@ -112,6 +116,7 @@ max8
     2.22   (*, src, mask=None, dtype=None, **kwargs)
     2.27   (dst, src, name=None)
 memset
+    kinds  NUMBER value, TILE_SHAPE shape
     2.20   (shape, value, dtype, mask=None, **kwargs)
     2.21   (shape, value, dtype, *, mask=None, engine=0, **kwargs)
     2.23   (shape, value, dtype, *, mask=None, engine=engine.unknown, **kwargs)
@@ -167,6 +172,7 @@ rand_set_state
     2.27   (src_seeds, engine=engine.unknown, name=None)
     2.31   (src_seeds, engine=engine.gpsimd, name=None)
 range_select
+    current INTEGER range_start
     2.23   (*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None,
             reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None, **kwargs)
     2.27   (dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None,
@@ -186,8 +192,10 @@ reduce_cmd
 register_alloc
     2.27   (x=None)
 register_load register_store
+    kinds  ANY dst src
     2.27   (dst, src)
 register_move
+    kinds  ANY dst src imm
     2.27   (dst, imm)
     2.29   (dst, src)
 rng
@@ -197,6 +205,8 @@ scalar_engine
     2.20   constant
     2.27   constant = engine.scalar
 scalar_tensor_tensor
+    kinds  TILE operand1
+    current MAYBE operand0
     2.21   (*, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, dtype=None, mask=None, **kwargs)
     2.27   (dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None)
 select_reduce
@@ -231,6 +241,7 @@ tensor_copy_dynamic_src
     2.29   page
     2.29.1 -
 tensor_copy_predicated
+    kinds  SCALAR src
     2.22   (*, src, dst, predicate, mask=None, dtype=None, **kwargs)
     2.23   (*, src, dst, predicate, mask=None, dtype=None, reverse_pred=False, **kwargs)
     2.26   (*, src, dst, predicate, reverse_pred=False, mask=None, dtype=None, **kwargs)
@@ -246,6 +257,7 @@ tensor_reduce
     2.21   (op, data, axis, *, mask=None, dtype=None, negate=False, keepdims=False, **kwargs)
     2.27   (dst, op, data, axis, negate=False, keepdims=False, name=None)
 tensor_scalar
+    current MAYBE operand0
     2.20   (data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, dtype=None, mask=None,
             **kwargs)
     2.21   (data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, *, dtype=None, mask=None,
@@ -258,6 +270,7 @@ tensor_scalar_cumulative
     2.27   (dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce)
     2.29   (dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None)
 tensor_scalar_reduce
+    current MAYBE operand0
     2.21   (*, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None, **kwargs)
     2.27   (dst, data, op0, operand0, reduce_op, reduce_res, reverse0=False, name=None)
     2.30   (dst, data, op0, operand0, reduce_op, reduce_res, reverse0=False, reduce_cmd=reduce_cmd.reset_reduce,
@@ -275,6 +288,7 @@ tensor_tensor_scan
     2.21   (data0, data1, initial, op0, op1, reverse0=False, reverse1=False, *, dtype=None, mask=None, **kwargs)
     2.27   (dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None)
 topk
+    kinds  INTEGER n
     2.32   (val_dst, idx_dst, src, n, name=None)
 unknown_engine
     2.20   constant

@@ -49,6 +49,7 @@ arctan erf erf_dx exp gelu gelu_apprx_tanh gelu_dx log mish relu sigmoid sign si
     2.27   token
     2.29   (x, dtype=None)
 atomic_rmw
+    kinds  SCALAR value
     2.20   (dst, value, op, mask=None, **kwargs)
     2.21   (dst, value, op, *, mask=None, **kwargs)
     2.27   -
@@ -64,6 +65,7 @@ bool_
     2.20   constant = np.bool_
     2.27   constant = 'bool'
 broadcast_to
+    current TENSOR x, EXTENTS shape
     2.22   (src, *, shape, **kwargs)
     2.27   -
     2.29   (x, shape, dtype=None)
@@ -80,6 +82,7 @@ copy
     2.27   token
     2.29   (x, dtype=None)
 device_print
+    current NAME print_prefix, TENSOR tensor
     2.20   (prefix, x, mask=None, **kwargs)
     2.21   (prefix, x, *, mask=None, **kwargs)
     2.27   (print_prefix, tensor)
@@ -89,10 +92,14 @@ dropout
     2.27   -
     2.29   (x, rate, dtype=None)
 ds
+    kinds  START start, INDEX size
     2.21   (start, size)
 dynamic_range
+    kinds  INTEGER step
     2.29   (start, stop=None, step=1)
 empty_like
+    kinds  TILE a
+    current TENSOR x
     2.22   (a, dtype=None, *, buffer=None, name='', **kwargs)
     2.27   -
     2.29   (x, dtype=None, buffer=None, name='')
@@ -102,6 +109,7 @@ equal greater greater_equal less less_equal logical_and logical_or logical_xor n
     2.27   (x, y, dtype=bool)
     2.29   (x, y, dtype=None)
 expand_dims
+    current TENSOR x, INTEGER axis
     2.20   (data, axis)
     2.27   -
     2.29   (x, axis)
@@ -147,6 +155,7 @@ full
     2.27   -
     2.29   (shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='')
 gather_flattened
+    current TENSOR data indices, INTEGER axis
     2.25   (data, indices, *, mask=None, dtype=None, **kwargs)
     2.27   -
     2.29   (data, indices, axis=0, dtype=None)
@@ -177,6 +186,7 @@ left_shift right_shift
     2.21   (x, y, *, dtype=None, mask=None, **kwargs)
     2.27   (x, y, dtype=None)
 load load_transpose2d
+    current TENSOR src
     2.20   (src, mask=None, dtype=None, **kwargs)
     2.21   (src, *, mask=None, dtype=None, **kwargs)
     2.27   -
@@ -187,10 +197,12 @@ logical_not
     2.27   (x, dtype=bool)
     2.29   (x, dtype=None)
 loop_reduce
+    kinds  TILE x, INDICES loop_indices
     2.20   (x, op, loop_indices, dtype=None, mask=None, **kwargs)
     2.21   (x, op, loop_indices, *, dtype=None, mask=None, **kwargs)
     2.27   -
 matmul
+    current TENSOR x y
     2.20   (x, y, transpose_x=False, mask=None, **kwargs)
     2.21   (x, y, *, transpose_x=False, mask=None, **kwargs)
     2.27   -
@@ -226,6 +238,7 @@ private_hbm
     2.27   constant = 'private_hbm'
     2.29   constant = MemoryRegion.private_hbm
 program_id
+    kinds  INTEGER axis
     2.20   (axis)
     2.29   (axis=0)
 program_ndim
@@ -247,6 +260,8 @@ reciprocal
     2.22   (x, *, dtype=None, mask=None, **kwargs)
     2.27   (x, dtype=None)
 rms_norm
+    beta   DIVISOR n
+    current NUMBER n
     2.20   (x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None, mask=None, **kwargs)
     2.21   (x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, mask=None, **kwargs)
     2.27   -
@@ -261,6 +276,7 @@ sequential_range
     2.27   (start, stop, step)
     2.29   (start, stop=None, step=1)
 shared_constant
+    kinds  ARRAY constant
     2.20   (constant, dtype=None, **kwargs)
     2.27   (constant, dtype=None)
     2.29   (constant)
@@ -271,6 +287,8 @@ shared_hbm
     2.27   constant = 'shared_hbm'
     2.29   constant = MemoryRegion.shared_hbm
 shared_identity_matrix
+    beta   COUNT n
+    current INTEGER n
     2.21   (n, dtype=np.uint8, **kwargs)
     2.27   (n, dtype='uint8')
     2.29   (n, dtype='uint8', dst=None)
@@ -285,6 +303,7 @@ softmax
     2.27   -
     2.29   (x, axis=-1, dtype=None)
 static_cast
+    kinds  ARRAY arr input_data
     2.20   (arr, dtype)
     2.26   (input_data, dtype)
     2.27   -
@@ -292,6 +311,7 @@ static_range
     2.20   (*args)
     2.27   (start, stop=None, step=1)
 store
+    current TENSOR dst value
     2.20   (dst, value, mask=None, **kwargs)
     2.21   (dst, value, *, mask=None, **kwargs)
     2.27   -
@@ -337,6 +357,7 @@ var
     2.27   -
     2.29   (x, axis, dtype=None, keepdims=False)
 where
+    kinds  SCALAR condition x y
     2.20   (condition, x, y, dtype=None, mask=None, **kwargs)
     2.21   (condition, x, y, *, dtype=None, mask=None, **kwargs)
     2.27   -
@@ -349,6 +370,8 @@ zeros
     2.27   (shape, dtype, buffer=None, name='')
     2.29   (shape, dtype, buffer=MemoryRegion.sbuf, name='')
 zeros_like
+    kinds  TILE a
+    current TENSOR x
     2.20   (a, dtype=None, buffer=None, name='', **kwargs)
     2.21   (a, dtype=None, *, buffer=None, name='', **kwargs)
     2.27   -

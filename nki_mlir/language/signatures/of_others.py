@@ -85,6 +85,7 @@ all_gather_v
     2.32   (srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None,
             name=None)
 all_reduce
+    kinds  ANY srcs
     2.28   (srcs, dsts, replica_group, op)
     2.30   (srcs, dsts, replica_group, op, priority=None)
     2.31   (srcs, dsts, replica_group, op, priority=None, name=None)
@@ -135,17 +136,22 @@ __getitem__
 __setitem__
     2.32   (key, value)
 ap
+    kinds  INTEGER offset indirect_dim
     2.30   (pattern, offset=0, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None)
     2.31   (pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None)
 broadcast
+    kinds  INTEGER dim size
     2.31   (dim, size)
 expand_dim squeeze_dim
+    kinds  INTEGER dim
     2.31   (dim)
 flatten_dims
+    kinds  INTEGER start_dim end_dim
     2.31   (start_dim, end_dim)
 get_pattern
     2.30   ()
 indirect
+    kinds  INTEGER num_elem
     2.31   (index, num_elem=None)
 is_contiguous is_indirect
     2.31   ()
@@ -153,6 +159,7 @@ is_identity
     2.30   ()
     2.31   -
 permute
+    kinds  EXTENTS dims
     2.31   (dims)
 rearrange
     2.31   (src_pattern, dst_pattern, fixed_sizes=None)
@@ -160,12 +167,16 @@ reshape
     2.30   (new_shape=None, shape=None)
     2.31   (shape)
 reshape_dim
+    kinds  INTEGER dim, EXTENTS shape
     2.31   (dim, shape)
 select
+    kinds  INTEGER dim
     2.31   (dim, index)
 slice
+    kinds  INTEGER dim start end step
     2.31   (dim, start, end, step=1)
 vector_select
+    kinds  INTEGER dim
     2.31   (dim, vector_offset)
 view
     2.30   (dtype)

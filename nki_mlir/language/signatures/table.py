@@ -9,7 +9,12 @@ A text has modules in brackets, lines of names that share a history, and an entr
         2.29   (x, y) + name            back; the description has a keyword that the signature does not have
 
 ``token``: a value for ``op=`` in that release, not said to be callable. Names are those of the package ``nki``; entries
-before 2.27 are of ``neuronxcc.nki``, the beta generation.
+before 2.27 are of ``neuronxcc.nki``, the beta generation. In front of them stand the kinds (``kinds.py``) of parameters
+that do not take what their names say, in both generations or in one::
+
+    rms_norm
+        beta     DIVISOR n
+        current  NUMBER n
 """
 
 import re
@@ -23,7 +28,7 @@ RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2
 FIRST_OF_CURRENT = RELEASES.index("2.27")
 BETA, CURRENT = "beta", "current"
 GONE = "-"
-ENTRY = re.compile(r"    (\d+(?:\.\d+)+) +(.+)")
+ENTRY = re.compile(r"    (\d+(?:\.\d+)+|kinds|beta|current) +(.+)")
 COMMAS = re.compile(r",\s*(?![^(\[]*[)\]])")
 
 
@@ -58,8 +63,8 @@ def generation_of(release: str) -> str:
 
 
 @cache
-def histories() -> dict[str, tuple[tuple[str, str], ...]]:
-    """``nki.language.add`` -> the entries (release, text), oldest first."""
+def texts() -> dict[str, tuple[tuple[str, str], ...]]:
+    """``nki.language.add`` -> the lines of its entry, each with its first word apart."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for text in (of_language.HISTORY, of_isa.HISTORY, of_others.HISTORY):
         joined = re.sub(r"\n {12}", " ", text)
@@ -79,6 +84,19 @@ def histories() -> dict[str, tuple[tuple[str, str], ...]]:
     return found
 
 
+@cache
+def histories() -> dict[str, tuple[tuple[str, str], ...]]:
+    """``nki.language.add`` -> the entries (release, text), oldest first."""
+    return {name: tuple(line for line in lines if line[0] in RELEASES) for name, lines in texts().items()}
+
+
+def own_kinds(name: str, generation: str) -> dict[str, str]:
+    """Parameter -> the name of its kind, for those of a function that its entry says."""
+    lines = [text for word, text in texts().get(name, ()) if word in ("kinds", generation)]
+    return {parameter: kind for line in lines for part in line.split(", ") for kind, *parameters in [part.split()]
+            for parameter in parameters}
+
+
 def parsed(release: str, text: str) -> Signature:
     """The signature that an entry writes."""
     inside, _, described = text.rpartition(")")
@@ -96,10 +114,13 @@ def parsed(release: str, text: str) -> Signature:
 @cache
 def signatures(name: str, generation: str) -> tuple[Signature, ...]:
     """The distinct signatures of a generation's function, newest first."""
-    entries = [(r, t) for r, t in histories().get(name, ()) if t.startswith("(") and generation_of(r) == generation]
-    first: dict[str, str] = {}
+    entries, first = histories().get(name, ()), {}      # type: ignore[var-annotated]
+    if generation == CURRENT:                           # a form that the beta generation ended with goes on
+        last = [(RELEASES[FIRST_OF_CURRENT], t) for r, t in entries if generation_of(r) == BETA][-1:]
+        entries = (*last, *entries) if RELEASES[FIRST_OF_CURRENT] not in dict(entries) else entries
     for release, text in entries:
-        first.setdefault(text, release)
+        if text.startswith("(") and generation_of(release) == generation:
+            first.setdefault(text, release)
     return tuple(parsed(release, text) for text, release in reversed(first.items()))
 
 
