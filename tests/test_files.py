@@ -165,7 +165,7 @@ def test_failure__leaves_the_old_file(tmp_path, monkeypatch):
 def test_file_that_may_not_be_written__is_not_replaced(tmp_path):
     (tmp_path / "file").write_text("old")
     (tmp_path / "file").chmod(0o444)
-    with pytest.raises(PermissionError):
+    with pytest.raises(PermissionError, match="Permission denied"):
         write_file(tmp_path / "file", TEXT)
     assert (tmp_path / "file").read_text() == "old"
 

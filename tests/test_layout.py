@@ -57,6 +57,46 @@ def test_module__holds_no_stub(file: Path) -> None:
     assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
 
 
+# -- what tests assert -------------------------------------------------------------------------------------------------
+TESTS = [f for f in PYTHON if f.is_relative_to(ROOT / "tests")]
+# Of an error that was caught, these tell where it was and of which class, not what it says.
+NO_TEXT = {"at", "lineno", "filename", "category", "__traceback__", "__cause__"}
+
+
+def looks_at_text(use: ast.Name, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether this use of what was caught does something with its text, or hands it on to who may."""
+    node, names = use, set()
+    while isinstance(parents[node], (ast.Attribute, ast.Subscript)):
+        node = parents[node]
+        names.add(getattr(node, "attr", ""))
+    user = parents[node]
+    is_message = isinstance(user, ast.Assert) and user.msg is node
+    asks_class = isinstance(user, ast.Call) and ast.unparse(user.func) in ("isinstance", "type", "len")
+    return not (names & NO_TEXT or is_message or asks_class)
+
+
+def text_is_compared(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> bool:
+    if any(k.arg == "match" for k in call.keywords):
+        return True
+    scope = item = parents[call]
+    if not (isinstance(item, ast.withitem) and isinstance(item.optional_vars, ast.Name)):
+        return False
+    while not isinstance(scope, (ast.FunctionDef, ast.Module)):
+        scope = parents[scope]
+    return any(looks_at_text(use, parents) for use in ast.walk(scope)
+               if isinstance(use, ast.Name) and use.id == item.optional_vars.id and isinstance(use.ctx, ast.Load))
+
+
+@pytest.mark.parametrize("file", TESTS, ids=name)
+def test_expected_errors__have_their_text_compared(file: Path) -> None:
+    """``raises`` and ``warns`` have a ``match``, or the test looks at the text of what it caught."""
+    tree = ast.parse(file.read_text())
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    blind = [call.lineno for call in ast.walk(tree) if isinstance(call, ast.Call)
+             and ast.unparse(call.func) in ("pytest.raises", "pytest.warns") and not text_is_compared(call, parents)]
+    assert not blind, f"give match=, or compare the text, in lines {blind}"
+
+
 # Absolute places of one machine, and folders beside the checkout, which only the acceptance tests may look for.
 OUTSIDE = re.compile("/" + r"work\b|\.\./" + "shared")
 ACCEPTANCE = "tests/acceptance"

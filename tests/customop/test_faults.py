@@ -197,7 +197,7 @@ def test_leak_of_one_core__names_it(many, x):
 
 
 def test_function_that_writes_the_output_on_all_cores__overlaps(many, x):
-    with pytest.warns(faults.Overlapping) as caught:
+    with pytest.warns(faults.Overlapping, match="512 elements of the output are written by more than one") as caught:
         many.cores(x, 7)
     assert caught[0].lineno == marked("faults.cpp", "overlap (fill)")
 
@@ -209,12 +209,17 @@ def test_cores__without_fault_have_no_finding(many, x):
 
 
 # -- shape functions ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("which, mark", [(0, "shape-data"), (1, "tcm-in-shape"), (2, "dst-in-shape"), (3, "check"),
-                                         (4, "shape-data (exp)")])
-def test_shape_function__fails_before_anything_runs(one, x, which, mark):
+@pytest.mark.parametrize("which, mark, text", [
+    (0, "shape-data", "a shape function uses the elements of a tensor"),
+    (1, "tcm-in-shape", "tightly coupled memory is used outside of a kernel"),
+    (2, "dst-in-shape", "get_dst_tensor() is called outside of a kernel"),
+    (3, "check", "three rows, please"),
+    (4, "shape-data (exp)", "a shape function uses the elements of a tensor")])
+def test_shape_function__fails_before_anything_runs(one, x, which, mark, text):
     with pytest.raises(Fault) as raised:
         one.bad_shape(x, which)
     assert type(raised.value) is FoundError.classes[mark.partition(" (")[0]]
+    assert raised.value.headline == text
     assert place(raised.value) == ("faults_shape.cpp", marked("faults_shape.cpp", mark))
 
 
@@ -223,9 +228,10 @@ def test_fast_build__keeps_what_costs_nothing(build, x):
     fast = build("faults", checked=False)
     assert not fast.checked
     before = x.copy()
+    texts = {name: text for name, _, text in RAISED}
     for name in ("accessor_type", "accessor_rank", "stream_end", "coherence", "result", "operand_shapes", "check",
                  "writes_input", "writes_input_transfer", "writes_input_stream", "writes_input_out", "no_return"):
-        with pytest.raises(Fault):
+        with pytest.raises(Fault, match=re.escape(texts[name])):
             misuse(fast, x, name)
     assert np.array_equal(x, before)
     with warnings.catch_warnings():
@@ -238,7 +244,7 @@ def test_fast_build__keeps_what_costs_nothing(build, x):
 def test_division_by_zero__ends_one_core_and_no_process(build, x, checked):
     library = build("faults", checked=checked)
     for name in ("divided", "remainder", "lowest"):
-        with pytest.raises(faults.DivisionByZero) as raised:
+        with pytest.raises(faults.DivisionByZero, match=DIVIDED) as raised:
             misuse(library, x, name)
         assert place(raised.value)[0] == "faults.cpp"
     many = build("faults", multicore=True, checked=checked)

@@ -78,6 +78,6 @@ def test_cores__but_the_first_have_no_output(build):
 
 
 def test_printf_before_a_fault__is_shown(build):
-    with customop.captured_printf() as printed, pytest.raises(customop.Fault):
+    with customop.captured_printf() as printed, pytest.raises(customop.Fault, match="there are no -1 lines"):
         build("api").speak(X, -1)
     assert printed.getvalue() == said(0)

@@ -95,10 +95,13 @@ def test_prints__where_the_kernel_does():
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("config", ["", "no base64!", base64.b64encode(b"not JSON").decode(),
-                                    base64.b64encode(b"{}").decode(), base64.b64encode(b"[]").decode()])
-def test_read__refuses_what_is_no_config(config):
-    with pytest.raises(BadConfig):
+@pytest.mark.parametrize("config, says", [
+    ("", "it is not base64 of JSON"), ("no base64!", "it is not base64 of JSON"),
+    (base64.b64encode(b"not JSON").decode(), "it is not base64 of JSON"),
+    (base64.b64encode(b"{}").decode(), "it has no 'nki_mlir'"),
+    (base64.b64encode(b"[]").decode(), "one of its fields is malformed")])
+def test_read__refuses_what_is_no_config(config, says):
+    with pytest.raises(BadConfig, match=f"the custom call's config cannot be used: {says}"):
         read_record(config)
 
 
@@ -133,17 +136,18 @@ def test_read__refuses_an_operand_that_would_be_overwritten():
         read_record(changed(record(kernels.put_rows, X, X[:8]).config, hide))
 
 
-@pytest.mark.parametrize("text, error", [
-    ('func.func private @f(memref<4x4xf32, "hbm">)', UnsafeInput),
-    ('func.func @f(%x: memref<4x4xf32, "hbm">) { llvm.inline_asm "nop", "" : () -> ()\n return }', IllegalAtLevel),
-    ("func.func @f( {", BadConfig)])
-def test_read__takes_tile_operations_only(text, error):
+@pytest.mark.parametrize("text, error, says", [
+    ('func.func private @f(memref<4x4xf32, "hbm">)', UnsafeInput, "function @f has no body"),
+    ('func.func @f(%x: memref<4x4xf32, "hbm">) { llvm.inline_asm "nop", "" : () -> ()\n return }',
+     IllegalAtLevel, "'llvm.inline_asm' is not legal at the nki level"),
+    ("func.func @f( {", BadConfig, "its module does not parse")])
+def test_read__takes_tile_operations_only(text, error, says):
     import hashlib
 
     def replace(fields):
         fields["nki_mlir"]["modules"] = [{"fixed": [], "text": text}]
         fields["nki_mlir"]["key"] = hashlib.sha256(b"()" + text.encode()).hexdigest()
-    with pytest.raises(error):
+    with pytest.raises(error, match=says):
         read_record(changed(record(kernels.scaled, X, 2.0).config, replace))
 
 

@@ -69,7 +69,7 @@ def test_jax__lowering_that_fails_writes_nothing(run_directory):
 
     def fails(a):
         return jax.lax.psum(kernels.scaled(a, 5.0), "no such axis")
-    with pytest.raises(NameError):
+    with pytest.raises(NameError, match="no such axis"):
         jax.jit(fails)(A)
     assert not list(run_directory.iterdir())
 

@@ -143,5 +143,5 @@ def test_error__dtype_that_kernels_do_not_have():
 
 
 def test_error__config_of_another_tool():
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, match="it has no 'nki_mlir'"):
         read_config(b"e30=")

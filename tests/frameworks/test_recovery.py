@@ -111,19 +111,22 @@ def test_error__arguments_that_do_not_fit(arguments):
         kernel(*arguments)
 
 
-@pytest.mark.parametrize("module, error", [
-    ("module {", BadModule), (b"ML\xefRgarbage", BadModule), (b"\xff" * 20, BadConfig), (b"\x1a\x7f", BadConfig),
+@pytest.mark.parametrize("module, error, says", [
+    ("module {", BadModule, "it does not parse"),
+    (b"ML\xefRgarbage", BadModule, "it is bytecode of another version of MLIR"),
+    (b"\xff" * 20, BadConfig, "the HLO module is no protobuf"),
+    (b"\x1a\x7f", BadConfig, "the HLO module ends in the middle of a field"),
     ('HloModule m\n%c = f32[] custom-call(), custom_call_target="AwsNeuronCustomNativeKernel", backend_config=""',
-     BadConfig)])
-def test_error__modules_that_cannot_be_read(module, error):
-    with pytest.raises(error):
+     BadConfig, "it has no kernel in its backend_config")])
+def test_error__modules_that_cannot_be_read(module, error, says):
+    with pytest.raises(error, match=says):
         kernels_in(module)
 
 
 def test_error__kernel_that_was_changed():
     text = forms()["hlo text for neuron"]
     at = text.index('backend_config="') + 3000
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, match="it is not base64 of JSON"):
         kernels_in(text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1:])
 
 

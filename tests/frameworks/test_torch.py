@@ -260,7 +260,7 @@ def test_gradient__of_integers_there_is_none():
 
 
 def test_gradient__of_functional_transformations():
-    with pytest.raises(NoDerivative):
+    with pytest.raises(NoDerivative, match="a tensor that requires grad, and a kernel has no derivative"):
         torch.func.grad(lambda x: kernels.add[2](x, B).sum())(A)
 
 
@@ -328,13 +328,13 @@ def test_error__in_the_kernel_has_its_line():
 
 def test_error__while_running_has_the_kernels_line(executor):
     for _ in range(2):
-        with pytest.raises(IndirectOutOfBounds) as error:
+        with pytest.raises(IndirectOutOfBounds, match="index 100 is out of bounds for axis 0 with size 80") as error:
             kernels.takes_rows(torch.full((8, 10), 10.0))
         assert error.value.at.file == kernels.__file__
 
 
 def test_error__operator_with_an_unknown_kernel():
-    with pytest.raises(UnknownCallee):
+    with pytest.raises(UnknownCallee, match="names a kernel that this process does not know"):
         torch.ops.nki.call([A], "0" * 64)
 
 
@@ -350,7 +350,7 @@ def test_gradient__in_simulation_of_the_current_generation():
         return out
     a = A.clone().requires_grad_()
     for kernel in (current_nki.simulate(copied), copied):
-        with pytest.raises(NoDerivative):
+        with pytest.raises(NoDerivative, match="a tensor that requires grad, and a kernel has no derivative"):
             kernel(a)
         with torch.no_grad():
             equal(kernel(a), A)

@@ -68,9 +68,9 @@ def on(request):
 
 def test_all_checks_of_a_text_that_is_run(on, recwarn):
     np.testing.assert_array_equal(made(HEAD + SUM).on(on)(X), EXPECTED)
-    with pytest.raises(OutOfScope):
+    with pytest.raises(OutOfScope, match="tensor tile was created inside a loop or branch that has ended"):
         made(HEAD + OUTSIDE).on(on)(X)
-    with pytest.raises(AnnotationMismatch):
+    with pytest.raises(AnnotationMismatch, match=r"says \(1, 2\), the value has shape \(16, 8\)"):
         made(HEAD + ANNOTATED).on(on)(X)
     assert not [w for w in recwarn if w.category is NoSourceWarning]
 
@@ -113,7 +113,7 @@ def kernel(x):
 @pytest.mark.parametrize("run", [ran, compiled, of_a_literal], ids=lambda f: f.__name__)
 def test_ways_to_run_a_text(run):
     indented = textwrap.indent(HEAD + OUTSIDE, "    ") if run is ran else HEAD + OUTSIDE
-    with pytest.raises(OutOfScope):
+    with pytest.raises(OutOfScope, match="tensor tile was created inside a loop or branch that has ended"):
         run(indented).on("jit")(X)
 
 
@@ -122,7 +122,7 @@ def test_text_in_linecache():
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     names = {}
     exec(compile(text, name, "exec"), names)
-    with pytest.raises(OutOfScope):
+    with pytest.raises(OutOfScope, match="tensor tile was created inside a loop or branch that has ended"):
         names["kernel"].on("jit")(X)
 
 

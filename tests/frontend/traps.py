@@ -21,6 +21,7 @@ class Probe:
     kernel: Callable
     loops: int | None = None
     raises: type[KernelError] | None = None
+    says: str = ""                      # of the error: a regular expression
     because: str = ""                   # part of the reason that must be recorded for unrolling
     grid: tuple[int, ...] = ()
     attempts: int = 9

@@ -16,7 +16,8 @@ def million_iterations(x, o):
         copy_rows(o, x, 0)
 
 
-@probe(raises=UnrollLimit, limit=1000, runs=False)
+@probe(raises=UnrollLimit, says="must be unrolled because .*: n, and passes the limit of 1000 iterations", limit=1000,
+       runs=False)
 def unroll_limit(x, o):
     n = 0
     for i in nl.sequential_range(1_000_000):
@@ -25,7 +26,7 @@ def unroll_limit(x, o):
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
-@probe(raises=OutOfScope)
+@probe(raises=OutOfScope, says="tensor t was created inside a loop or branch that has ended")
 def tensor_of_a_branch_used_after(x, o):
     for i in nl.affine_range(4):
         if i < 2:
@@ -35,25 +36,25 @@ def tensor_of_a_branch_used_after(x, o):
         nl.store(rows(o, i), t)
 
 
-@probe(raises=OutOfBounds)
+@probe(raises=OutOfBounds, says=r"tensor `x` on dimension 0: index range \[(0|512), 639\] exceed dimension size of 512")
 def index_past_the_end(x, o):
     for i in nl.affine_range(5):
         copy_rows(o, x, i)
 
 
-@probe(raises=AnnotationMismatch)
+@probe(raises=AnnotationMismatch, says=r"the annotation says \(128, 32\), the value has shape \(128, 64\)")
 def wrong_annotation(x, o):
     tile: tensor[128, 32] = nl.load(rows(x, 0))
     nl.store(rows(o, 0), tile)
 
 
-@probe(raises=ArangeInCondition)
+@probe(raises=ArangeInCondition, says=r"depends on nl\.arange or nl\.mgrid, which has 128 values at once")
 def arange_in_if(x, o):
     if nl.arange(128)[:, None] < 64:
         copy_rows(o, x, 0)
 
 
-@probe(raises=OutOfBounds)
+@probe(raises=OutOfBounds, says=r"tensor `t0` on dimension 0: index range \[64, 127\] exceed dimension size of 64")
 def view_of_a_view_past_its_end(x, o):
     part = nl.load(rows(x, 0))[0:64, :]
     nl.store(o[0:64, :], part[64:128, :])       # inside the buffer, outside the view
@@ -85,14 +86,15 @@ def mask_beyond_the_analysis(x, o):
             nl.store(o[i * 120 + p, f], nl.load(x[i * 120 + p, f], mask=inside), mask=inside)
 
 
-@probe(raises=OutOfBounds)
+@probe(raises=OutOfBounds, says="an index is 8 elements outside its dimension, and neither mask nor if excludes it")
 def mask_too_weak(x, o):
     p, f = nl.arange(120)[:, None], nl.arange(COLUMNS)[None, :]
     for i in nl.affine_range(5):
         nl.store(o[i * 120 + p, f], nl.load(x[0:120, :]), mask=i * 120 + p < ROWS + 8)
 
 
-@probe(raises=OutOfBounds)              # the flat offset stays inside: only the dimension's own bound shows it
+# The flat offset stays inside: only the dimension's own bound shows it.
+@probe(raises=OutOfBounds, says="an index is 36 elements outside its dimension, and neither mask nor if excludes it")
 def one_dimension_overrun(x, o):
     p, f = nl.arange(64)[:, None], nl.arange(COLUMNS)[None, :]
     for i in nl.affine_range(2):

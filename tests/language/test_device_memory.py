@@ -168,7 +168,7 @@ def test_tiles_without_addresses_beside_one_that_has_some(on):
 
 def test_an_error_of_that_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "error")
-    with pytest.raises(HeldAtOnce):
+    with pytest.raises(HeldAtOnce, match="5 tiles that are held at once take 320000 bytes of each partition"):
         run(on, nki.jit(held(4)), np.ones((128, 16000), np.float32))
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")
     assert not shown_by(on, held(4), np.ones((128, 16000), np.float32))

@@ -297,7 +297,8 @@ def test_catalogue_is_complete():
 
 
 def test_api_outside_of_a_kernel():
-    with pytest.raises(errors.err_nki_api_outside_of_nki_kernel) as caught:
+    with pytest.raises(errors.err_nki_api_outside_of_nki_kernel,
+                       match="a tensor creation was called outside of a kernel") as caught:
         nl.zeros((128, 512), nl.float32)
     assert caught.value.at.file == __file__
 
@@ -327,19 +328,21 @@ def test_a_parameter_may_be_read_and_written(on):
 
 
 # -- kernels that allocate directly ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("hidden, name", [
-    (lambda t: nl.exp(t), "err_bias_tensor_must_be_specified_in_allocation"),
-    (lambda t: nl.tanh(t), "err_bias_tensor_must_be_specified_in_allocation"),
-    (lambda t: nl.matmul(t[:, 0:128], t), "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel"),
-    (lambda t: nl.transpose(t[:, 0:128]), "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel")])
-def test_tiles_that_have_no_address(on, hidden, name):
+@pytest.mark.parametrize("hidden, name, says", [
+    (lambda t: nl.exp(t), "err_bias_tensor_must_be_specified_in_allocation", "'exp' has no bias"),
+    (lambda t: nl.tanh(t), "err_bias_tensor_must_be_specified_in_allocation", "'tanh' has no bias"),
+    (lambda t: nl.matmul(t[:, 0:128], t), "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
+     "'matmul' transposes on the Tensor engine"),
+    (lambda t: nl.transpose(t[:, 0:128]), "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel",
+     "'transpose' transposes on the Tensor engine")])
+def test_tiles_that_have_no_address(on, hidden, name, says):
     def kernel(x):
         out, tile = output(), in_sbuf((128, 512))
         tile[...] = nl.load(x)
         hidden(tile)
         nl.store(out, tile)
         return out
-    with pytest.raises(getattr(errors, name)) as caught:
+    with pytest.raises(getattr(errors, name), match=says) as caught:
         run(on, nki.jit(kernel), X)
     assert caught.value.at.file == __file__
     np.testing.assert_array_equal(run(on, ncc.force_auto_alloc(nki.jit(kernel)), X), X)

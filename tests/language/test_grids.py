@@ -185,7 +185,7 @@ def test_axis_beyond_the_grid(on):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         nl.store(out[nl.program_id(1)], nl.load(x[0]))
         return out
-    with pytest.raises(BadGridAxis) as caught:
+    with pytest.raises(BadGridAxis, match="axis 1 of a launch grid of 1 dimensions") as caught:
         run(on, kernel, numbers(2, 4, 8), grid=2)
     assert caught.value.at.file == __file__
 

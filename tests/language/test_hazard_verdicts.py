@@ -6,6 +6,7 @@ come to the verdict that the sets give; the places and numbers of a race have to
 """
 
 import itertools
+import re
 import warnings
 from dataclasses import dataclass, replace
 
@@ -140,7 +141,7 @@ def verdicts(kernel, grid=None):
         try:
             spec = chosen.specialize(bound)
         except UnexpectedOutputDependencies as error:
-            with pytest.raises(UnexpectedOutputDependencies):
+            with pytest.raises(UnexpectedOutputDependencies, match=re.escape(error.headline)):
                 run("eager", chosen, X)
             return error, None
     assert not spec.captured.verdict.undecided
@@ -284,7 +285,7 @@ def test_a_race_is_a_warning_or_an_error(on, function, grid, kind, text, monkeyp
     assert [w.lineno for w in shown] == [line]
     assert str(shown[0].message) == f"{text} [{kind.code}]; {kind.fix}"
     monkeypatch.setenv("NKI_MLIR_STRICT", "1")
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=re.escape(text)):
         run(on, kernel, X, grid=grid)
     monkeypatch.setenv("NKI_MLIR_RACES", "error")
     with pytest.raises(kind) as caught:

@@ -212,7 +212,7 @@ def test_output_that_is_read_before_it_is_written(on):
 
 
 def test_report__is_at_the_reading_line():
-    with pytest.warns(UnwrittenRead) as found:
+    with pytest.warns(UnwrittenRead, match=r"element \[0, 0\] of kept is read, and nothing has written it") as found:
         run("interpreter", written_behind, X)
     assert (found[0].filename, found[0].lineno) == (__file__, written_behind.__code__.co_firstlineno + 3)
 

@@ -35,7 +35,7 @@ def test_names_without_an_import(on):
     """They are the kernel's, and gone when it has run."""
     np.testing.assert_array_equal(run(on, on_bare_names, X), X)
     assert not {"sbuf", "psum", "hbm"} & globals().keys()
-    with pytest.raises(NameError):
+    with pytest.raises(NameError, match="name 'sbuf' is not defined"):
         copied(X)
 
 

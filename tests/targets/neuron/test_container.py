@@ -102,7 +102,7 @@ def test_damage__gives_an_error_or_another_program_but_never_a_crash(draw):
 @pytest.mark.fuzz
 @given(st.binary(max_size=200))
 def test_noise__gives_an_error(data):
-    with pytest.raises(NkiMlirError):
+    with pytest.raises(NkiMlirError, match="the binary is not valid: "):
         disassemble(data)
 
 

@@ -88,7 +88,7 @@ def test_registers__wrap_at_32_bits_and_drive_addresses():
 def test_error__address_that_a_register_drives_out_of_memory():
     text = (".stream dve\ndve 0000: MOVE dst=r0 value=300000\n"
             "dve 0001: MEMSET value=1.0 dst=fp32@0x0+4*r0[1][2] channels=4  // k.py:12\n")
-    with pytest.raises(OutOfBounds) as caught:
+    with pytest.raises(OutOfBounds, match=r"`dst` on dimension 1 \(free\): index range \[300000, 300001\]") as caught:
         run(text)
     assert caught.value.at == ("k.py", 12, 0, None)
 
