@@ -11,10 +11,11 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 ALONE = threading.RLock()
 os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
@@ -29,17 +30,17 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-class made_alone(Generic[R]):
+class made_alone(Generic[T, R]):
     """A property that is computed once, alone: a cached property has a lock of its own until Python 3.12."""
 
-    def __init__(self, make: Callable[[Any], R]) -> None:
+    def __init__(self, make: Callable[[T], R]) -> None:
         self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__
 
-    def __get__(self, instance: Any, owner: type | None = None) -> R:
+    def __get__(self, instance: T, owner: type | None = None) -> R:
         if instance is None:
             return self             # type: ignore[return-value]
         with ALONE:
-            kept = vars(instance)
+            kept: dict[str, R] = vars(instance)
             if self.name not in kept:
                 kept[self.name] = self.make(instance)
             return kept[self.name]

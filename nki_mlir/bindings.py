@@ -8,7 +8,7 @@ is installed. Importing this module costs the import of the bindings (about 0.1 
 import importlib
 import importlib.util
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 
 def _package() -> str:
@@ -30,5 +30,18 @@ def load(module: str) -> ModuleType:
     return importlib.import_module(f"{PACKAGE}.{module}")
 
 
-ir: Any = load("ir")
-ext: Any = load("dialects.ext")
+if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of what is used
+    from torch_mlir import ir as ir
+    from torch_mlir.dialects import ext as ext
+else:
+    ir, ext = load("ir"), load("dialects.ext")
+
+# What handles are declared as; where IR is not handled at run time, imported for type checking only.
+Attribute = ir.Attribute
+Block = ir.Block
+Context = ir.Context
+Module = ir.Module
+Operation = ir.Operation            # also what a dialect's own class wraps
+Region = ir.Region
+Type = ir.Type
+Value = ir.Value

@@ -13,7 +13,7 @@ class Variable:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.key = os.environ.encodekey(name)       # type: ignore[attr-defined]
+        self.key = os.environ.encodekey(name)
 
     def text(self) -> str:
         """Its value; nothing where it is not set."""
@@ -21,5 +21,5 @@ class Variable:
         try:
             found = environ._data.get(self.key)
         except AttributeError:                      # something else stands for it
-            return environ.get(self.name, "")
-        return environ.decodevalue(found) if found else ""
+            return os.environ.get(self.name, "")
+        return os.environ.decodevalue(found) if found else ""

@@ -53,7 +53,7 @@ def sign(function: Any, inputs: int, outputs: int) -> None:
     block = function.regions[0].blocks[0]
     text, number = ir.StringAttr.get, ir.IntegerType.get_signless(64)
     with function.context:
-        marks = [{"nki.name": text(f"arg{k}")} for k in range(inputs)]
+        marks: list[dict[str, ir.Attribute]] = [{"nki.name": text(f"arg{k}")} for k in range(inputs)]
         marks += [{"nki.name": text(f"result{n}"), "nki.shared": ir.IntegerAttr.get(number, n)} for n in range(outputs)]
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(

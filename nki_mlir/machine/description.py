@@ -91,4 +91,5 @@ def machine_named(name: str) -> Machine:
     """The machine for a target name or alias; raises ``UnknownTarget``."""
     if name not in _FILES:
         raise UnknownTarget(name=name)
-    return importlib.import_module(f"nki_mlir.machine.{_FILES[name]}").MACHINE
+    machine: Machine = importlib.import_module(f"nki_mlir.machine.{_FILES[name]}").MACHINE
+    return machine

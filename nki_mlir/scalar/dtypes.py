@@ -52,7 +52,7 @@ class DType:
         """What NumPy takes it for wherever it wants a dtype."""
         return self.numpy
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         """Equal to the NumPy dtype, scalar type or name of the same element type, as kernels compare them."""
         if isinstance(other, DType):
             return self is other
@@ -69,7 +69,7 @@ class DType:
 
     __str__ = __repr__
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple[object, ...]:
         """Copies and pickles of an element type are the type itself."""
         return dtype_of, (self.name,)
 

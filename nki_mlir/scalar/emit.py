@@ -8,15 +8,14 @@ point and location.
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Attribute, Type, Value, ir, load
 
 arith = load("dialects.arith")
 math = load("dialects.math")
 
-Value = Any                 # ir.Value
-Operand = Any               # ir.Value or a number
+Operand = Value | float
+Binary = Callable[[Value, Value], Value]
 
 _FLOAT_PREDICATES = {
     name: code for code, name in enumerate(
@@ -25,12 +24,12 @@ _FLOAT_PREDICATES = {
 _INTEGER_PREDICATES = {
     name: code for code, name in enumerate(("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"))
 }
-_ELEMENTS: dict[str, Callable[[], Any]] = {
+_ELEMENTS: dict[str, Callable[[], Type]] = {
     "f16": ir.F16Type.get, "bf16": ir.BF16Type.get, "f32": ir.F32Type.get, "f64": ir.F64Type.get,
 }
 
 
-def element(value: Value) -> Any:
+def element(value: Value) -> Type:
     """The element type of a vector, the type of a scalar."""
     return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
 
@@ -40,18 +39,18 @@ class Emitter:
 
     # -- types and constants
 
-    def type_like(self, like: Value, name: str) -> Any:
+    def type_like(self, like: Value, name: str) -> Type:
         """The element type ``name`` ("f32", "i8", ...) in the shape of ``like``."""
         kind = _ELEMENTS[name]() if name in _ELEMENTS else ir.IntegerType.get_signless(int(name[1:]))
         return ir.VectorType.get(like.type.shape, kind) if isinstance(like.type, ir.VectorType) else kind
 
-    def constant(self, type_: Any, number: float) -> Value:
+    def constant(self, type_: Type, number: float) -> Value:
         """``number`` in each element of ``type_``; an integer is taken modulo its width."""
         kind = type_.element_type if isinstance(type_, ir.VectorType) else type_
         if isinstance(kind, ir.IntegerType):
             number = int(number) % (1 << kind.width)
             signed = number - (1 << kind.width) if kind.width > 1 and number >> (kind.width - 1) else number
-            attribute = ir.IntegerAttr.get(kind, signed)
+            attribute: Attribute = ir.IntegerAttr.get(kind, signed)
         else:
             attribute = ir.FloatAttr.get(kind, float(number))
         if isinstance(type_, ir.VectorType):
@@ -70,7 +69,7 @@ class Emitter:
         like = next(o for o in operands if not isinstance(o, int | float))
         return [self.const(like, o) if isinstance(o, int | float) else o for o in operands]
 
-    def _either(self, floats: Callable, integers: Callable, a: Operand, b: Operand) -> Value:
+    def _either(self, floats: Binary, integers: Binary, a: Operand, b: Operand) -> Value:
         a, b = self._values(a, b)
         return (floats if isinstance(element(a), ir.FloatType) else integers)(a, b)
 
@@ -107,8 +106,9 @@ class Emitter:
 
     def horner(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """The polynomial whose coefficients are given from the constant term up."""
-        result: Operand = coefficients[-1]
-        for coefficient in coefficients[-2::-1]:
+        *rest, last = coefficients
+        result = self.const(x, last)
+        for coefficient in reversed(rest):
             result = self.fma(result, x, coefficient)
         return result
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The dtype of the result of a binary operation that names none."""
 
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from nki_mlir.scalar.dtypes import (
 _SIGNED = (INT8, INT16, INT32, INT64)
 
 
-def operand_dtype(operand: Any) -> DType:
+def operand_dtype(operand: object) -> DType:
     """The dtype that an operand brings: its own, or for a Python number the widest of its kind.
 
     >>> operand_dtype(INT8), operand_dtype(2), operand_dtype(np.float16(2))
@@ -47,7 +46,7 @@ def operand_dtype(operand: Any) -> DType:
     raise TypeError(f"{operand!r} is neither a dtype nor a number")
 
 
-def promote(a: Any, b: Any) -> DType:
+def promote(a: object, b: object) -> DType:
     """The dtype of the result for operands of dtypes, or numbers, ``a`` and ``b``; it does not depend on their order.
 
     >>> promote(INT8, 2), promote(BFLOAT16, 2), promote(BFLOAT16, 1.0)
@@ -55,14 +54,14 @@ def promote(a: Any, b: Any) -> DType:
     """
     if a is b and type(a) is DType and a is not BOOL:       # the usual case, quickly
         return a
-    a, b = (UINT8 if d is BOOL else d for d in (operand_dtype(a), operand_dtype(b)))
-    if a is b:
-        return a
-    if a.is_float and b.is_float:
-        return _promote_floats(a, b)
-    if a.is_float or b.is_float:
-        return a if a.is_float else b
-    return _promote_integers(a, b)
+    first, second = (UINT8 if d is BOOL else d for d in (operand_dtype(a), operand_dtype(b)))
+    if first is second:
+        return first
+    if first.is_float and second.is_float:
+        return _promote_floats(first, second)
+    if first.is_float or second.is_float:
+        return first if first.is_float else second
+    return _promote_integers(first, second)
 
 
 def _promote_floats(a: DType, b: DType) -> DType:

@@ -4,7 +4,7 @@
 Accepted are names, the language's own functions (they carry their name as ``nki_token``) and NumPy's functions.
 """
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ ALIASES = {
 }
 
 
-def token_name(token: Any) -> str | None:
+def token_name(token: object) -> str | None:
     """The operator's name in ``token``, or None where it is no token."""
     if isinstance(token, (AluOp, Activation)):
         return token.name
@@ -43,14 +43,14 @@ def token_name(token: Any) -> str | None:
     return ALIASES.get(name, name) if isinstance(name, str) else None
 
 
-def _entry(token: Any, table: dict[str, _Entry], what: str) -> _Entry:
+def _entry(token: object, table: dict[str, _Entry], what: str) -> _Entry:
     name = token_name(token)
-    if name in table:
+    if name is not None and name in table:
         return table[name]
     raise UnknownOperator(token=repr(token), what=what, names=", ".join(table))
 
 
-def alu_token(token: Any) -> AluOp:
+def alu_token(token: object) -> AluOp:
     """The ALU operator that ``token`` means.
 
     >>> alu_token(np.amax), alu_token("add")
@@ -59,7 +59,7 @@ def alu_token(token: Any) -> AluOp:
     return _entry(token, ALU, "an ALU operator")
 
 
-def activation_token(token: Any) -> Activation:
+def activation_token(token: object) -> Activation:
     """The activation function that ``token`` means.
 
     >>> activation_token(np.tanh)

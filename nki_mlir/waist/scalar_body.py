@@ -28,13 +28,13 @@ class ScalarBody:
         dtype, number = self.compute, constant_value(value, self.compute)
         if dtype.kind is not Kind.UNSIGNED:
             kind = self.make.type(dtype)
-            attribute = ir.FloatAttr.get(kind, number) if dtype.is_float else ir.IntegerAttr.get(kind, number)
+            attribute = ir.FloatAttr.get(kind, number) if dtype.is_float else ir.IntegerAttr.get(kind, int(number))
             return self._value("arith.constant", [], kind, {"value": attribute})
         # arith has constants of signless integers only, which here are the signed ones.
         if number >= 1 << 63:
             return self.alu("invert", self.constant((1 << 64) - 1 - int(number)))
         wide = self.make.type(INT64)
-        held = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, number)})
+        held = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, int(number))})
         return self.convert(held, INT64, dtype)
 
     def alu(self, name: str, *values: Any) -> Any:

@@ -3,9 +3,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
+    from nki_mlir.scalar.emit import Emitter
+
+Numpy = Callable[[np.ndarray], np.ndarray]
 
 ACTIVATIONS: dict[str, "Activation"] = {}
 
@@ -29,8 +35,8 @@ class Activation:
     """
 
     name: str
-    numpy: Callable[[np.ndarray], np.ndarray]
-    expand: Callable[[Any, Any], Any]
+    numpy: Numpy
+    expand: "Callable[[Emitter, Value], Value]"
     ulp: float
     absolute: float = 0.0
     valid_range: tuple[float, float] = (-INFINITY, INFINITY)
@@ -57,7 +63,7 @@ class Activation:
         return self.name
 
 
-def in_float64(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+def in_float64(function: Numpy) -> Numpy:
     """``function`` computed in float64 and rounded to float32 once.
 
     In blocks: the intermediate arrays of a whole tile would be mapped anew for each operation, at five times the cost.

@@ -5,7 +5,7 @@ The NumPy forms clip their argument where the result no longer changes in float3
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from nki_mlir.scalar.activation.entry import Activation, in_float64
 from nki_mlir.scalar.activation.exponential import FLOOR, Scaled, exp, exp_scaled, exp_scaled_double, log1p, scale
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import Emitter
 
 SIGMOID_GELU = 1.702
@@ -68,12 +69,12 @@ def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
 
 # -- expansions
 
-def _expand_sigmoid(e: "Emitter", x: Any) -> Any:
+def _expand_sigmoid(e: "Emitter", x: "Value") -> "Value":
     small = exp(e, e.neg(e.abs(x)))
     return e.div(e.select(e.cmp("olt", x, 0.0), small, 1.0), e.add(small, 1.0))
 
 
-def _expand_tanh(e: "Emitter", x: Any) -> Any:
+def _expand_tanh(e: "Emitter", x: "Value") -> "Value":
     magnitude = e.abs(x)
     far = e.sub(1.0, e.div(2.0, e.add(exp(e, e.mul(magnitude, 2.0)), 1.0)))
     square = e.mul(x, x)
@@ -81,7 +82,7 @@ def _expand_tanh(e: "Emitter", x: Any) -> Any:
     return e.copysign(e.select(e.cmp("olt", magnitude, 0.625), near, far), x)
 
 
-def _times_logistic(e: "Emitter", x: Any, decay: Scaled) -> Any:
+def _times_logistic(e: "Emitter", x: "Value", decay: Scaled) -> "Value":
     """x s(v) for a v with the sign of x, from ``decay`` = exp(-|v|)."""
     x = e.clamp(x, FLOOR, None)
     small = scale(e, *decay)
@@ -90,23 +91,23 @@ def _times_logistic(e: "Emitter", x: Any, decay: Scaled) -> Any:
     return e.select(e.cmp("olt", x, 0.0), below, e.div(x, total))
 
 
-def _expand_silu(e: "Emitter", x: Any) -> Any:
+def _expand_silu(e: "Emitter", x: "Value") -> "Value":
     return _times_logistic(e, x, exp_scaled(e, e.neg(e.abs(x))))
 
 
-def _expand_gelu_sigmoid(e: "Emitter", x: Any) -> Any:
+def _expand_gelu_sigmoid(e: "Emitter", x: "Value") -> "Value":
     argument = e.mul(e.abs(e.extf(x, "f64")), -SIGMOID_GELU)
     return _times_logistic(e, x, exp_scaled_double(e, argument))
 
 
-def _expand_gelu_tanh(e: "Emitter", x: Any) -> Any:
+def _expand_gelu_tanh(e: "Emitter", x: "Value") -> "Value":
     linear, cubic = TANH_GELU
     magnitude = e.abs(e.extf(x, "f64"))
     argument = e.mul(magnitude, e.fma(e.mul(magnitude, magnitude), -2.0 * cubic, -2.0 * linear))
     return _times_logistic(e, x, exp_scaled_double(e, argument))
 
 
-def _expand_silu_dx(e: "Emitter", x: Any) -> Any:
+def _expand_silu_dx(e: "Emitter", x: "Value") -> "Value":
     x = e.clamp(x, FLOOR, -FLOOR)
     small = exp(e, e.neg(e.abs(x)))
     total = e.add(small, 1.0)
@@ -116,11 +117,11 @@ def _expand_silu_dx(e: "Emitter", x: Any) -> Any:
     return e.mul(s, e.fma(x, rest, 1.0))
 
 
-def _expand_softplus(e: "Emitter", x: Any) -> Any:
+def _expand_softplus(e: "Emitter", x: "Value") -> "Value":
     return e.add(e.clamp(x, 0.0, None), log1p(e, exp(e, e.neg(e.abs(x)))))
 
 
-def _expand_mish(e: "Emitter", x: Any) -> Any:
+def _expand_mish(e: "Emitter", x: "Value") -> "Value":
     # With d = exp(-|x|): (1 + 2 d) / (1 + 2 d + 2 d^2) above 0, d (d + 2) / (d (d + 2) + 2) below.
     x = e.clamp(x, FLOOR, None)
     decay = exp_scaled(e, e.neg(e.abs(x)))

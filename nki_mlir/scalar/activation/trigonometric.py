@@ -6,7 +6,7 @@ the step between float32 values is far greater than a period, the C library is c
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from nki_mlir.scalar.activation.entry import Activation
 from nki_mlir.scalar.activation.exponential import nearest_double
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import Emitter
 
 _HALF_PI = math.pi / 2
@@ -29,7 +30,7 @@ _ATAN = (-0.333333, 0.19998549, -0.14264241, 0.10952185, -0.08403448, 0.05795755
          -0.001793616)
 
 
-def _sine_and_cosine(e: "Emitter", x: Any) -> tuple[Any, Any, Any]:
+def _sine_and_cosine(e: "Emitter", x: "Value") -> "tuple[Value, Value, Value]":
     """Sine and cosine of what x is above a multiple of pi/2, and that multiple."""
     double = e.extf(x, "f64")
     n, quadrant = nearest_double(e, double, 1.0 / _HALF_PI)
@@ -41,11 +42,11 @@ def _sine_and_cosine(e: "Emitter", x: Any) -> tuple[Any, Any, Any]:
     return sine, cosine, quadrant
 
 
-def _or_libm(e: "Emitter", name: str, x: Any, value: Any) -> Any:
+def _or_libm(e: "Emitter", name: str, x: "Value", value: "Value") -> "Value":
     return e.select_rare(e.cmp("oge", e.abs(x), _LARGE), value, lambda: e.libm(name, x))
 
 
-def _expand_wave(e: "Emitter", name: str, x: Any, quarters: int) -> Any:
+def _expand_wave(e: "Emitter", name: str, x: "Value", quarters: int) -> "Value":
     """The sine of x + quarters pi/2."""
     sine, cosine, quadrant = _sine_and_cosine(e, x)
     if quarters:
@@ -55,13 +56,13 @@ def _expand_wave(e: "Emitter", name: str, x: Any, quarters: int) -> Any:
     return _or_libm(e, name, x, e.bitcast(e.xor(e.bitcast(value, "i32"), sign), "f32"))
 
 
-def _expand_tan(e: "Emitter", x: Any) -> Any:
+def _expand_tan(e: "Emitter", x: "Value") -> "Value":
     sine, cosine, quadrant = _sine_and_cosine(e, x)
     odd = e.nonzero(e.and_(quadrant, 1))
     return _or_libm(e, "tan", x, e.div(e.select(odd, e.neg(cosine), sine), e.select(odd, sine, cosine)))
 
 
-def _expand_arctan(e: "Emitter", x: Any) -> Any:
+def _expand_arctan(e: "Emitter", x: "Value") -> "Value":
     magnitude = e.abs(x)
     steep = e.cmp("ogt", magnitude, 1.0)
     y = e.div(e.select(steep, 1.0, magnitude), e.select(steep, magnitude, 1.0))

@@ -6,7 +6,7 @@ do not depend on the order of the elements.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from nki_mlir.scalar.alu.op import AluOp, Axes, flatten, fold, highest, lowest
 from nki_mlir.scalar.dtypes import DType, Kind
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import Emitter
 
 
@@ -39,7 +40,7 @@ AluOp("average", 2, "arithmetic", lambda a, b: (a + b) * np.float32(0.5),
 
 # -- one operand
 
-def _abs(e: "Emitter", d: DType, a: Any) -> Any:
+def _abs(e: "Emitter", d: DType, a: "Value") -> "Value":
     return a if d.kind is Kind.UNSIGNED else e.abs(a)
 
 
@@ -64,22 +65,22 @@ def _fold_extremum(extremum: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarra
     return lambda array, axes: _one_zero(folded(array, axes))
 
 
-def _expand_extremum(e: "Emitter", d: DType, a: Any, b: Any, above: str, integer: str) -> Any:
+def _expand_extremum(e: "Emitter", d: DType, a: "Value", b: "Value", above: str, integer: str) -> "Value":
     if d.is_integer:
         return getattr(e, f"{integer}{'si' if d.kind is Kind.SIGNED else 'ui'}")(a, b)
     larger = e.select(e.cmp(above, a, b), a, b)             # b where either is NaN
     return e.add(e.select(e.cmp("uno", a, a), a, larger), 0.0)
 
 
-def _expand_maximum(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+def _expand_maximum(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
     return _expand_extremum(e, d, a, b, "ogt", "max")
 
 
-def _expand_minimum(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+def _expand_minimum(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
     return _expand_extremum(e, d, a, b, "olt", "min")
 
 
-def _expand_relu(e: "Emitter", d: DType, a: Any) -> Any:
+def _expand_relu(e: "Emitter", d: DType, a: "Value") -> "Value":
     return a if d.kind is Kind.UNSIGNED else _expand_maximum(e, d, a, e.const(a, 0))
 
 
@@ -98,7 +99,7 @@ def _magnitude(array: np.ndarray) -> np.ndarray:
     return magnitude.view(f"u{array.itemsize}") if array.dtype.kind == "i" else magnitude
 
 
-def _by_magnitude(beats: np.ufunc) -> Any:
+def _by_magnitude(beats: np.ufunc) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         first = beats(_magnitude(a), _magnitude(b))
         if a.dtype.kind == "f":
@@ -107,14 +108,14 @@ def _by_magnitude(beats: np.ufunc) -> Any:
     return choose
 
 
-def _reduce_by_magnitude(arg: Any) -> Any:
+def _reduce_by_magnitude(arg: Callable[..., np.ndarray]) -> Callable[[np.ndarray, Axes], np.ndarray]:
     def choose(array: np.ndarray, axes: Axes) -> np.ndarray:
         flat = flatten(array, axes)[..., ::-1]              # of equal magnitudes the last element wins
         return np.take_along_axis(flat, arg(_magnitude(flat), axis=-1, keepdims=True), axis=-1)[..., 0]
     return choose
 
 
-def _expand_by_magnitude(e: "Emitter", d: DType, a: Any, b: Any, beats: str) -> Any:
+def _expand_by_magnitude(e: "Emitter", d: DType, a: "Value", b: "Value", beats: str) -> "Value":
     if d.is_integer:
         return e.select(e.cmp(beats, _abs(e, d, a), _abs(e, d, b)), a, b)
     first = e.cmp("o" + beats[1:], e.abs(a), e.abs(b))
@@ -135,7 +136,7 @@ AluOp("abs_min", 2, "arithmetic", _by_magnitude(np.less),
 
 # -- remainders and powers. An integer remainder by zero is zero.
 
-def _expand_fmod(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+def _expand_fmod(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
     if d.is_float:
         return e.remf(a, b)
     zero = e.cmp("eq", b, 0)
@@ -146,7 +147,7 @@ def _expand_fmod(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
     return e.select(trivial, e.const(a, 0), e.remsi(a, e.select(trivial, e.const(b, 1), b)))
 
 
-def _expand_mod(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+def _expand_mod(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
     remainder = _expand_fmod(e, d, a, b)
     if d.is_float:
         opposite = e.cmp("one", e.copysign(1.0, remainder), e.copysign(1.0, b))

@@ -5,7 +5,7 @@ A shift amount is read as unsigned. At or beyond the width nothing of the value 
 in every bit for the arithmetic shift.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from nki_mlir.scalar.alu.op import AluOp, fold
 from nki_mlir.scalar.dtypes import BOOL, DType, Kind
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import Emitter
 
 
@@ -37,7 +38,7 @@ def _left_shift(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.left_shift(a.view(unsigned), b.view(unsigned)).view(a.dtype)
 
 
-def _expand_logical_shift(e: "Emitter", d: DType, a: Any, b: Any, shift: str) -> Any:
+def _expand_logical_shift(e: "Emitter", d: DType, a: "Value", b: "Value", shift: str) -> "Value":
     inside = e.cmp("ult", b, d.bits)
     return e.select(inside, getattr(e, shift)(a, e.select(inside, b, e.const(b, 0))), e.const(a, 0))
 

@@ -2,7 +2,7 @@
 """Comparisons and logical operators: 1 or 0 in the compute dtype. NaN is not equal to anything, and is true."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from nki_mlir.scalar.alu.op import AluOp, fold_truth
 from nki_mlir.scalar.dtypes import DType, Kind
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
     from nki_mlir.scalar.emit import Emitter
 
 
@@ -17,9 +18,9 @@ def _truth(predicate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     return lambda *arrays: predicate(*arrays).astype(arrays[0].dtype)
 
 
-def _comparison(predicate: str) -> Callable[..., Any]:
+def _comparison(predicate: str) -> "Callable[[Emitter, DType, Value, Value], Value]":
     """``predicate`` is gt, ge, lt, le, eq or ne."""
-    def expand(e: "Emitter", d: DType, a: Any, b: Any) -> Any:
+    def expand(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
         if d.is_float:
             prefix = "u" if predicate == "ne" else "o"
         elif predicate in ("eq", "ne"):

@@ -3,11 +3,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.scalar.dtypes import DType
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
 
 Axes = tuple[int, ...]
 Identity = Callable[[DType], int | float]
@@ -31,7 +34,7 @@ class AluOp:
     arity: int
     group: str                                      # arithmetic, comparison, logical, bitwise, shift, selection
     numpy: Callable[..., np.ndarray]
-    expand: Callable[..., Any]
+    expand: "Callable[..., Value]"
     asm: str = ""                                   # the profiler's name; ``name`` where it says nothing
     floats: bool = True                             # defined for float32
     integers: bool = True                           # defined for integer compute dtypes
