@@ -23,6 +23,7 @@ FLOATS = tuple(d for d in DTYPES if d.is_float)
 WIDE = tuple(d for d in FLOATS if d.bits > 8)
 INTEGERS = tuple(d for d in DTYPES if d.is_integer)
 ROWS, COLUMNS = 192, 192                # of the input arrays
+WIDEST = COLUMNS - 12                   # elements of a partition that a tile loaded from them can have
 EXACT_BITS = 2.0 ** 23
 
 
@@ -194,7 +195,7 @@ class Writer:
         """A new tile with values from an input."""
         kind = kind or self.pick("small", "small", "fraction", "wild")
         source, facts = self.array(dtype, kind)
-        row, column = self.between(0, 40), self.between(0, 12)
+        row, column = self.between(0, 40), self.between(0, COLUMNS - WIDEST)
         text = self.loaded(source, row, column, shape)
         tile = Tile(self.name(), shape, dtype, facts)
         self.emit(f"{tile.text} = {text}")
@@ -215,7 +216,7 @@ class Writer:
         """A tile that fits, whole or as a view of one that is there, or a new one."""
         found = []
         for t in self.tiles():
-            if t.dtype not in dtypes or not fits(t) or not t.facts.bound >= 0:
+            if t.dtype not in dtypes or not fits(t) or not t.facts.bound >= 0 or t.free > WIDEST:
                 continue
             if shape is None or t.shape == shape:
                 found.append(t)
