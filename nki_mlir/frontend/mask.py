@@ -121,9 +121,44 @@ class Mask:
         """The same condition on tiles of that shape."""
         return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)
 
+    def anywhere_along(self, axis: int) -> "Mask":
+        """The conjunction that holds where this one does at some position on the axis, by Fourier-Motzkin elimination.
+
+        That is exact for integers where one of two coefficients that are combined is 1; ``UnsupportedMask`` elsewhere.
+        """
+        bound = [_reduced(e, equal, axis) for e, equal in self.terms if e.axes[axis]]
+        if not bound:
+            return self
+        made = [(e, equal) for e, equal in self.terms if not e.axes[axis]]
+        first = bound[0][1] * 0
+        last = first + self.shape[axis] - 1
+        solved = next(((c, rest) for c, rest, equal in bound if equal and abs(c) == 1), None)
+        lower = [(1, first), *((c, rest) for c, rest, _ in bound if c > 0)]
+        upper = [(1, last), *((-c, rest) for c, rest, _ in bound if c < 0)]
+        if solved is not None:
+            position = -solved[1] * solved[0]
+            made += [(position, False), (last - position, False)]
+            made += [(position * c + rest, equal) for c, rest, equal in bound]
+        elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
+            raise UnsupportedMask(what="which results nothing goes into is no conjunction of comparisons")
+        else:
+            made += [(low * b + high * a, False) for a, low in lower for b, high in upper]
+        return Mask(tuple((e, equal) for e, equal in made if not Mask(((e, equal),)).known()))
+
     def constraints(self, place: dict[Symbol, int]) -> tuple[Constraint, ...]:
         """Its terms over an operation's symbols and the axes they have."""
         return tuple(Constraint(e.linear(place), equal) for e, equal in self.terms)
+
+
+def _reduced(index: "Index", equal: bool, axis: int) -> tuple[int, "Index", bool]:
+    """``(c, rest, equal)`` of ``c * position + rest``, with c 1 or -1 where the others are multiples of it."""
+    c = index.axes[axis]
+    rest, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
+    if any(k % by for k in (*rest.symbols.values(), *rest.axes)):
+        return c, rest, equal
+    if equal and rest.const % by:                   # holds nowhere
+        return 1, rest * 0 - index.shape[axis], False
+    return c // by, rest // by, equal
 
 
 def placed(index: "Index", shape: Sequence[int]) -> "Index":

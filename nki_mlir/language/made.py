@@ -32,7 +32,7 @@ class Made:
                 or any(v is not None and v.mask is not None for v in self.views.values()))
 
     def where_written(self) -> Any:
-        """The mask on the axes of ``operand``; what it says about axes that are reduced is left out."""
+        """The mask on the axes of ``operand``: it leaves out the results that nothing goes into."""
         mask = plain_mask(self.mask)
         if self.op is None or mask is False or (mask is not None and mask.negated) or not self.is_masked:
             return mask
@@ -44,6 +44,9 @@ class Made:
                 terms += [(lift(e), equal) for e, equal in view.mask.terms]
         own = iteration.axes["dst"]
         kept = {k for k, n in zip(own, self.operand.shape) if k not in iteration.reduced or n == iteration.extents[k]}
-        terms = [(e.with_axes(tuple(e.axes[k] for k in own), self.operand.shape), equal) for e, equal in terms
-                 if all(c == 0 or k in kept for k, c in enumerate(e.axes))]
+        written = Mask(tuple(terms))
+        for axis in range(len(iteration.extents)):
+            if axis not in kept and written.terms:
+                written = written.anywhere_along(axis)
+        terms = [(e.with_axes(tuple(e.axes[k] for k in own), self.operand.shape), equal) for e, equal in written.terms]
         return Mask(tuple(terms)) if terms else None

@@ -277,3 +277,24 @@ def test_masks_are_joined_by_conjunctions_only():
             function()
     assert (p < 3) & None is not None and ((p < 3) & False) is False and ((p < 3) | True) is True
     assert isinstance((p < 3) & np.True_, Mask)
+
+
+@given(st.lists(st.tuples(forms(), st.booleans()), min_size=1, max_size=4), st.integers(0, 1))
+@COUNTED
+def test_anywhere_along(terms, axis):
+    """It holds where the mask does at some position of the axis, or is refused; coefficients of 1 are not."""
+    i, j = variables()
+    mask = Mask(tuple(((P * c[0] + F * c[1] + i * c[2] + j * c[3] + c[4]).spread(EXTENTS), equal)
+                      for (c, _), equal in terms))
+    try:
+        found = mask.anywhere_along(axis)
+    except UnsupportedMask:
+        assert any(abs(c[axis]) > 1 for (c, _), _ in terms)
+        return
+    assert not any(e.axes[axis] for e, _ in found.terms)
+
+    def holds(mask, at):
+        return all(value_of(e, *at) == 0 if equal else value_of(e, *at) >= 0 for e, equal in mask.terms)
+    for at in points():
+        along = [(*at[:axis], k, *at[axis + 1:]) for k in range(EXTENTS[axis])]
+        assert holds(found, at) == any(holds(mask, a) for a in along)

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -193,3 +194,35 @@ def test_copy_from_an_offset_known_at_run_time(on):
         kept[p, f] = nisa.tensor_copy_dynamic_src(nl.load(x)[p, at[0, 0] + f], mask=(p < 10) & (f >= 2))
     x = floats(16, 40)
     check(on, filled(body, (16, 8)), np.where(INSIDE, x[:, 5:13], np.float32(7)), x, np.array([[5]], np.int32))
+
+
+@pytest.mark.parametrize("name, inside", {
+    "no column": (lambda p, f: (f >= 5) & (f < 3)),
+    "a column that there is not": (lambda p, f: (f < 8) & (f == p - 3)),
+    "triangle": (lambda p, f: (p >= f) & (f >= 4)),
+    "scaled": (lambda p, f: (p + f * 2 <= 20) & (f >= 6)),
+    "even columns of none": (lambda p, f: f * 2 == 5),
+}.items())
+@pytest.mark.parametrize("operation", [nl.max, nl.mean])
+def test_rows_that_nothing_goes_into(on, operation, name, inside):
+    """They stay: what the mask says about the columns that are reduced decides for each row, too."""
+    @nki.jit
+    def kernel(x):
+        kept = nl.full((16, 1), 7, nl.float32)
+        kept[...] = operation(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16,
+                              mask=inside(nl.arange(16)[:, None], nl.arange(8)[None, :]))
+        out = nl.ndarray(kept.shape, kept.dtype, buffer=nl.shared_hbm)
+        nl.store(out, kept)
+        return out
+    held = np.broadcast_to(inside(PARTITION, FREE), X.shape)
+    masked = np.ma.array(X.astype(np.float64), mask=~held)
+    made = masked.max(1, keepdims=True) if operation is nl.max else masked.mean(1, keepdims=True)
+    check(on, kernel, np.where(held.any(1, keepdims=True), rounded(made.filled(0)), np.float32(7)), X)
+
+
+def test_rows_that_nothing_goes_into__no_conjunction():
+    def body(kept, x):
+        p, f = nl.mgrid[0:16, 0:8]
+        kept[...] = nl.max(nl.load(x), axis=1, keepdims=True, dtype=nl.bfloat16, mask=(f * 2 >= p) & (f * 2 <= p + 1))
+    with pytest.raises(UnsupportedMask, match="which results nothing goes into is no conjunction of comparisons"):
+        filled(body, (16, 1)).on("eager")(X)

@@ -157,8 +157,8 @@ def assigned(w: BetaWriter):
         (a.shape, f"nl.{w.pick('add', 'multiply', 'subtract')}({a.text}, {b.text}"),
         (a.shape, f"nl.copy({a.text}"),
         (a.shape, f"nl.where({a.text}, {b.text}, {w.pick(0.5, 2)}"),
-        ((w.P, 1), f"nl.max({a.text}, axis=1, keepdims=True"))
-    mask = w.mask(a.shape, often=not w.maybe(4)) if shape == a.shape else w.rows_mask(w.P)
+        ((w.P, 1), f"nl.{w.pick('max', 'min')}({a.text}, axis=1, keepdims=True"))
+    mask = w.mask(a.shape, often=not w.maybe(4), fold=shape != a.shape)
     asked = "" if w.maybe(3) else f", dtype={kind(w.pick(*(d for d in (FLOAT32, BFLOAT16, FLOAT16) if d is not dtype)))}"
     w.emit(f"{t} = nl.full({shape}, 1, {kind(dtype)})")
     w.emit(f"{t}[...] = {result}{asked}{mask})")

@@ -72,7 +72,7 @@ def tensor_reduce(w: BetaWriter):
     negate = ALU[op].group == "arithmetic" and w.maybe(3)
     facts_op = "add" if sums else "logical_and" if ALU[op].group == "logical" else op
     return _reduction(w, a, axes, facts_op, lambda more: f"nisa.tensor_reduce({token(op)}, {a.text}, axis={list(axes)}, "
-                      f"negate={negate}, keepdims=True{more})", UINT8 if a.dtype is BOOL else a.dtype)
+                      f"negate={negate}, keepdims=True{more})", a.dtype)
 
 
 @rule()
