@@ -8,13 +8,11 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import Program
 from nki_mlir.frameworks.registry import Callee, PlainResults, callee_of
-from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.locations import raised_at, user_location
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import Bound, map_leaves
-from nki_mlir.language.eager_run import until_shared
+from nki_mlir.language.eager_run import executed
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.results import Traced, check_written
+from nki_mlir.language.results import check_written
 from nki_mlir.language.specialization import Specialization
 
 
@@ -46,21 +44,7 @@ def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program
     kept.is_tensor, kept.call = lambda value: value is _Place, bound.call     # type: ignore[method-assign, assignment]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        until_shared(kernel.grid, list(inputs), lambda results: run_once(inputs, shared, results))
-
-    def run_once(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray], results: set[tuple]) -> None:
-        programs: list[Traced] = []
-        outputs: list[np.ndarray] = []          # in the order in which the kernel makes them
-        for point in np.ndindex(*kernel.grid):
-            builder = EagerBuilder(kernel.grid, point, outputs, kernel.platform, results=results)
-            parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, kept.specs)]
-            token = current.set(builder)
-            try:
-                programs.append(kernel.trace(builder, kernel.func, kept, parameters))
-            except NkiMlirError as error:
-                raise error.located(raised_at(error.__traceback__)) from None
-            finally:
-                current.reset(token)
+        programs = executed(kernel, kept, list(inputs), kernel.eager_program(), lambda doubts, programs: None)
         check_written(programs, kernel.location, kernel.must_write)
         for result, buffer in zip(spec.results, programs[-1].buffers):
             if result.shared is not None:

@@ -40,18 +40,19 @@ CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whethe
 
 
 class EagerBuilder(Builder):
-    """One program of a grid. ``shared`` keeps the outputs that all programs write, in order of creation.
+    """One program of a grid. ``shared`` keeps the outputs that all programs write, by order of creation.
 
     ``fill`` gives what fresh memory of a dtype holds, ``doubts`` keep what capture might refuse, ``results`` are the
     places of tensors in private HBM that are outputs.
     """
 
-    def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), shared: list[np.ndarray] | None = None,
-                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0,
-                 doubts: Doubts | None = None, results: Container[tuple] = ()) -> None:
+    def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (),
+                 shared: dict[Hashable, np.ndarray] | None = None, target: str = "trn2",
+                 fill: Callable[[DType], float] = lambda dtype: 0.0, doubts: Doubts | None = None,
+                 results: Container[tuple] = ()) -> None:
         super().__init__(grid, target)
         self.results = results
-        self.point, self.shared, self.taken = point, shared if shared is not None else [], 0
+        self.point, self.shared, self.taken = point, shared if shared is not None else {}, 0
         self.fill = fill
         self.doubts = doubts if doubts is not None else Doubts()
         self.scopes = Scopes(self.doubts, self)
@@ -83,17 +84,21 @@ class EagerBuilder(Builder):
                   name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
                         scope=self.scopes.innermost(), role="output" if shared else "local", turn=self.touches.turn)
-        # Programs of one grid meet in the shared buffers: the n-th one of each is the same memory.
-        if shared and self.taken < len(self.shared):
-            buffer.handle = self.shared[self.taken]
+        key = self.shared_key(name)
+        if shared and key in self.shared:
+            buffer.handle = self.shared[key]
         else:
             buffer.handle = self.fresh(buffer.physical_shape, dtype)
             if space == HBM:
                 buffer.handle = tracked(buffer.handle, buffer.name)
             if shared:
-                self.shared.append(buffer.handle)
+                self.shared[key] = buffer.handle
         self.taken += shared
         return buffer
+
+    def shared_key(self, name: str) -> Hashable:
+        """By what the next shared tensor is known to all programs: the n-th one of each is the same memory."""
+        return self.taken
 
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
@@ -126,6 +131,10 @@ class EagerBuilder(Builder):
                 self.doubts.found = True
             finally:
                 self.considering = False
+
+    def end(self) -> None:
+        """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
+        self.doubts.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
     def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
         """Run an operation, which ``act`` does.

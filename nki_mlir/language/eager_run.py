@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Eager execution of a kernel: its own Python on concrete numbers, one program of the grid after the other.
 
-What numbers cannot show, because an iteration stands for others when the kernel is compiled, is asked of capture, where
-the run raises a doubt: a kernel that is refused there for it is refused here, with the same error.
+Calls on arrays, in both generations, programs of frameworks and runs that look for races alone all come here. What
+numbers cannot show, because an iteration stands for others when the kernel is compiled, is asked of capture, where the
+run raises a doubt: a kernel that is refused there for it is refused here, with the same error.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,50 +14,48 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.doubts import REFUSALS, Doubts
 from nki_mlir.frontend.eager import CHECKING, EagerBuilder, PrivateResult, verdict_on
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, Verdict, report
-from nki_mlir.frontend.wrapping import wrap
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, report
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, assemble, check_written, report_missing, structure_of_updates
+from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
+from nki_mlir.targets.mesh import run_programs
+
+Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and the memory of all programs
+Judge = Callable[[Doubts, Sequence[EagerBuilder]], None]        # of what the programs did
 
 
-def run_eager(kernel: Any, bound: Bound, inputs: list[np.ndarray]) -> Any:
+def run_eager(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> Any:
     """What the kernel returns for these arrays, which are those of the bound arguments, contiguous."""
-    return until_shared(kernel.grid, inputs, lambda results: run_once(kernel, bound, inputs, results))
+    judge = partial(ask_capture, kernel, bound)
+    structure, values = results(kernel, bound, arrays, kernel.eager_program(), judge)
+    given = {id(array): tensor for array, tensor in zip(arrays, bound.tensors)}
+    return assemble(structure, [updated(given[id(v)], v) if id(v) in given else np.asarray(v) for v in values])
 
 
-def until_shared(grid: tuple[int, ...], inputs: list[np.ndarray], run: Callable[[set[tuple]], Any]) -> Any:
-    """What ``run(results)`` gives once ``results`` has the places of the tensors in private HBM that are returned."""
-    results: set[tuple] = set()
-    before = [a.copy() for a in inputs] if prod(grid) > 1 else []
-    while True:
-        try:
-            return run(results)
-        except PrivateResult as found:
-            results.add(found.place)
-            for array, held in zip(inputs, before):
-                if array.flags.writeable:
-                    array[...] = held
+def results(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
+            ) -> tuple[str | None, list[np.ndarray]]:
+    """The structure of what a run returns, and its arrays; None, and the inputs it wrote, where it returns nothing."""
+    programs = executed(kernel, bound, arrays, program, judge)
+    buffers, structure = programs[0].buffers, programs[0].structure
+    check_written(programs, kernel.location, kernel.must_write)
+    report_missing([(b.handle, b.name, b.place or kernel.location) for b in buffers if b.role == "output"])
+    if structure is not None:
+        return structure, [b.handle for b in buffers]
+    written = {id(b.handle) for p in programs for b in p.buffers}
+    return None, list({id(a): a for a in arrays if id(a) in written}.values())
 
 
-def check_run(kernel: Any, bound: Bound, inputs: list[np.ndarray]) -> None:
-    """Report the races of a run with these arrays, which stay as they are."""
-    copies = [array.copy() for array in inputs]
+def check_run(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> None:
+    """Report the races of a run with these arrays, which stay as they are.
 
-    def judge(doubts: Doubts, verdict: Verdict) -> None:
-        report(verdict.races)
-    checking(lambda: until_shared(kernel.grid, copies, lambda found: executed(kernel, bound, copies, found, judge)))
-
-
-def checking(run: Callable[[], Any]) -> None:
-    """A run for the sake of its races: it prints nothing, and what else goes wrong is left to the one that follows."""
+    It prints nothing, and what else goes wrong is left to the run that follows.
+    """
     token = CHECKING.set(True)
     try:
-        run()
+        executed(kernel, bound, [array.copy() for array in arrays], kernel.eager_program(), report_races)
     except (IterationsMeet, ProgramsMeet, UnknownLevel, RaceWarning):
         raise
     except Exception:
@@ -65,57 +64,57 @@ def checking(run: Callable[[], Any]) -> None:
         CHECKING.reset(token)
 
 
-def run_once(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Container[tuple]) -> Any:
-    programs = executed(kernel, bound, inputs, results, partial(ask_capture, kernel, bound))
-    check_written(programs, kernel.location)
-    report_missing([(b.handle, b.name, b.place or kernel.location) for b in programs[0].buffers if b.role == "output"])
-    places = {id(array): k for k, array in enumerate(inputs)}
-    handles, structure = [b.handle for b in programs[0].buffers], programs[0].structure
-    if structure is None:
-        written = {places[id(b.handle)] for p in programs for b in p.buffers}
-        handles = [inputs[k] for k in sorted(written)]
-        structure = structure_of_updates(len(handles))
-    return assemble(structure, [given(bound, places, h) for h in handles])
+def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
+    """What each program of the grid gave back. Those that return a tensor in private HBM run again, and share it."""
+    returned: set[tuple] = set()                # the places of such tensors
+    before = [a.copy() for a in arrays] if prod(kernel.grid) > 1 else []
+    while True:
+        try:
+            return attempt(kernel, bound, arrays, partial(program, results=returned), judge)
+        except PrivateResult as found:
+            returned.add(found.place)
+            for array, held in zip(arrays, before):
+                if array.flags.writeable:
+                    array[...] = held
 
 
-def executed(kernel: Any, bound: Bound, inputs: list[np.ndarray], results: Container[tuple],
-             judge: Callable[[Doubts, Verdict], None]) -> list[Traced]:
-    """All programs; ``judge`` gets what their run says of scopes, iterations and programs."""
-    from nki_mlir.frontend.tracing import Runtime
-    from nki_mlir.targets.mesh import run_programs
-    shared: list[np.ndarray] = []
-    doubts = Doubts()
-    function = wrap(kernel.func, True, Runtime) if kernel.rolls else kernel.func
-    points = list(np.ndindex(*kernel.grid))
-    builders: dict[int, EagerBuilder] = {}
+def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
+    shared: dict[Any, np.ndarray] = {}
+    doubts, function = Doubts(), kernel.python
+    builders = [program(kernel.grid, point, shared, doubts=doubts) for point in np.ndindex(*kernel.grid)]
 
-    def program(number: int) -> Traced:
-        builder = builders[number] = EagerBuilder(kernel.grid, points[number], shared, kernel.platform, doubts=doubts,
-                                                  results=results)
-        parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(inputs, bound.specs)]
+    def run(number: int) -> Traced:
+        builder = builders[number]
         token = current.set(builder)
         try:
+            parameters = [builder.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
             traced = kernel.trace(builder, function, bound, parameters)
-            doubts.found |= builder.rules is not DeviceRules.OFF and any(True for _ in builder.memory.findings())
+            builder.end()
             return traced
         except NkiMlirError as error:
-            raise error.located(raised_at(error.__traceback__)) from None
+            raise kernel.reported(error).located(raised_at(error.__traceback__)) from None
         finally:
             current.reset(token)
     try:
-        programs = run_programs(program, len(points))
+        programs = run_programs(run, len(builders))
     except NkiMlirError:
-        judge(doubts, Verdict())
+        judge(doubts, ())
         raise
-    judge(doubts, verdict_on([builders[number] for number in range(len(points))]))
+    judge(doubts, builders)
     return programs
 
 
-def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, verdict: Verdict) -> None:
+# -- judges ------------------------------------------------------------------------------------------------------------
+def report_races(doubts: Doubts, programs: Sequence[EagerBuilder]) -> None:
+    report(verdict_on(programs).races)
+
+
+def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, programs: Sequence[EagerBuilder]) -> None:
     """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
 
-    It reports races, too; what it does not see, because it cannot take the kernel, is the ``verdict`` on the run.
+    It reports races, too; what it does not see, because it cannot take the kernel, is the verdict on the run.
     """
+    verdict = verdict_on(programs)
     if not (doubts.found or verdict.races or verdict.undecided):
         return
     try:
@@ -126,13 +125,3 @@ def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, verdict: Verdict) -> 
     except Exception:           # what else keeps the kernel from being compiled is no matter of this run
         pass
     report(verdict.races)
-
-
-def given(bound: Bound, places: dict[int, int], used: np.ndarray) -> np.ndarray:
-    """The caller's array where an input was updated."""
-    if id(used) not in places:
-        return np.asarray(used)
-    array = bound.tensors[places[id(used)]]
-    if array is not used:
-        array[...] = used.reshape(array.shape)
-    return array

@@ -42,6 +42,7 @@ from nki_mlir.language.results import (
     report_missing,
     structure_of_updates,
     traced,
+    updated,
 )
 from nki_mlir.language.specialization import EXECUTORS, Result, Specialization, UnknownExecutor
 from nki_mlir.language.surroundings import Surroundings
@@ -83,6 +84,7 @@ class Kernel:
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
 
     describe = staticmethod(describe_array)     # shape and dtype of an array argument
+    reported = staticmethod(lambda error: error)            # an error of the core as the generation's own
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
@@ -252,7 +254,8 @@ class Kernel:
             return run_eager(self, bound, inputs)
         spec = self.specialize(bound)
         if on != "jit" and spec.captured.verdict.undecided and checked():
-            self.check_run(bound, inputs)
+            from nki_mlir.language.eager_run import check_run
+            check_run(self, bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         if on == "jit":
             spec.program(on)(inputs, shared)
@@ -263,21 +266,23 @@ class Kernel:
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, seen)
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
-        return assemble(spec.structure, [self._take(r, bound, inputs, shared) for r in spec.results])
+        return assemble(spec.structure, [
+            shared[r.shared] if r.shared is not None
+            else updated(bound.tensors[r.input], inputs[r.input])           # type: ignore[index]
+            for r in spec.results])
 
-    def check_run(self, bound: Bound, inputs: list[np.ndarray]) -> None:
-        """Report races that only a run can tell, before there is one."""
-        from nki_mlir.language.eager_run import check_run
-        check_run(self, bound, inputs)
+    def eager_program(self) -> Callable[..., Any]:
+        """What a program of an eager run runs on, which is given its place in the grid."""
+        from nki_mlir.frontend.eager import EagerBuilder
+        return functools.partial(EagerBuilder, target=self.platform)
 
-    def _take(self, result: Result, bound: Bound, inputs: list[np.ndarray], shared: list[np.ndarray]) -> np.ndarray:
-        if result.shared is not None:
-            return shared[result.shared]
-        assert result.input is not None
-        given, used = bound.tensors[result.input], inputs[result.input]
-        if given is not used:
-            given[...] = used.reshape(given.shape)
-        return given
+    @property
+    def python(self) -> Callable:
+        """Its function as builders run it."""
+        if not self.rolls:
+            return self.func
+        from nki_mlir.frontend.tracing import Runtime
+        return wrap(self.func, True, Runtime)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
@@ -286,13 +291,9 @@ class Kernel:
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:
             raise NestedGrid(name=self.__name__).located(user_location())
-        function = self.func
-        if self.rolls:
-            from nki_mlir.frontend.tracing import Runtime
-            function = wrap(function, True, Runtime)
         builder.inlined += 1
         try:
-            return function(*arguments, **keywords)
+            return self.python(*arguments, **keywords)
         finally:
             builder.inlined -= 1
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
 from nki_mlir.frontend.index import Index
@@ -38,7 +38,8 @@ class Traced:
 
     buffers: list[Buffer]
     structure: str | None
-    unwritten: dict[str, Any] = field(default_factory=dict)     # outputs that it does not write, with their place
+    unwritten: set[int] = field(default_factory=set)                # places of the buffers that it does not write
+    idle_loops: Sequence[Location] = ()                             # which may be why
 
 
 def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
@@ -54,8 +55,8 @@ def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: I
             raise MutableNotReturned(name=parameter.name).located(builder.written[parameter])
         if parameter.name not in mutable and immutable:
             raise ImmutableParameter(name=parameter.name).located(builder.written[parameter])
-    made = [b for b in buffers if b.role != "input" and b not in builder.written]
-    return Traced(buffers, structure, {b.name: b.place or at for b in made})
+    unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.written}
+    return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []))
 
 
 def _structure(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> str:
@@ -126,20 +127,23 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
     """
     if must_write and not any(p.buffers for p in programs):
         raise OutputNotWritten(what="the kernel returns no tensor and writes none of its parameters").located(at)
-    never = set.intersection(*(set(p.unwritten) for p in programs))
-    for name in sorted(never):
-        error: KernelError = OutputNotWritten(what=f"the output {name} is never written")
-        raise error.located(programs[0].unwritten.get(name))
+    never = sorted(set.intersection(*(p.unwritten for p in programs)))
+    if never:
+        output = programs[0].buffers[never[0]]
+        reason = next((f": {idle(loop)}" for p in programs for loop in p.idle_loops), "")
+        error: KernelError = OutputNotWritten(what=f"the output {output.name} is never written{reason}")
+        raise error.located(output.place or at)
 
 
 _shown: dict[Any, Any] = {}
 
 
-def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: str = "0 here"
+def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: float = 0.0
                   ) -> None:
-    """Elements of an output were not written; the same is said once a kernel."""
+    """Elements of an output were not written, and hold that value; the same is said once a kernel."""
     where = at or Location("<unknown>", 0, 0)
-    text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {held}"
+    here = f"{held:g} here" + ", 0 where the kernel is compiled" * (held != 0)
+    text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {here}"
     warnings.warn_explicit(text, ElementsLeftOut, where.file, where.line, registry=_shown)
 
 
@@ -148,7 +152,14 @@ def report_missing(outputs: Sequence[tuple[Any, str, Location | None]]) -> None:
     for memory, name, at in outputs:
         if (missing := memory.first_unwritten()) is not None:
             count, first = missing
-            warn_left_out(name, memory.size, count, first, at)
+            warn_left_out(name, memory.size, count, first, at, float(memory[tuple(first)]))
+
+
+def updated(given: Any, used: Any) -> Any:
+    """The caller's array, with what is in the one that was used for it."""
+    if given is not used:
+        given[...] = used.reshape(given.shape)
+    return given
 
 
 def structure_of_updates(count: int) -> str:
@@ -156,8 +167,10 @@ def structure_of_updates(count: int) -> str:
     return {0: "None", 1: "one"}.get(count, "tuple")
 
 
-def assemble(structure: str, values: Sequence[Any]) -> Any:
-    """The results in the structure in which the kernel returned them."""
+def assemble(structure: str | None, values: Sequence[Any]) -> Any:
+    """The results in the structure in which the kernel returned them; None: they are the parameters that it wrote."""
+    if structure is None:
+        structure = structure_of_updates(len(values))
     if structure == "one":
         return values[0]
     return tuple(values) if structure == "tuple" else _put(ast.literal_eval(structure), values)

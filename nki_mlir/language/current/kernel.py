@@ -5,12 +5,13 @@ import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
@@ -24,7 +25,6 @@ from nki_mlir.language.current.errors import NkiTypeError, of_core, require, use
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.eager_run import checking
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import capturing
@@ -75,9 +75,8 @@ class Kernel(CoreKernel):
                     return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().__call__(*arguments, **keywords)
 
-    def check_run(self, bound: Bound, inputs: list[np.ndarray]) -> None:
-        positional, keywords = bound.with_tensors([array.copy() for array in inputs])
-        checking(lambda: simulator.simulate(self, tuple(positional), keywords, self.simulation_target))
+    def eager_program(self) -> Callable[..., Builder]:
+        return partial(simulator.Core, target=self.platform)
 
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         if on == "eager":
@@ -92,6 +91,10 @@ class Kernel(CoreKernel):
                 f"kernel {self.__name__} is called in a kernel with a grid of its own")
         with bare_names(self.func):
             return self.func(*arguments, **keywords)
+
+    @staticmethod
+    def reported(error: NkiMlirError) -> NkiMlirError:
+        return of_core(error) if isinstance(error, TargetRule) else error
 
     @staticmethod
     def describe(value: Any) -> tuple[tuple[int, ...], DType]:

@@ -6,32 +6,27 @@ launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
-from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.target_rules import TargetRule
-from nki_mlir.frontend.builder import Operands, current
-from nki_mlir.frontend.eager import CHECKING, EagerBuilder, verdict_on
+from nki_mlir.frontend.builder import Operands
+from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import report
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.language.arguments import Bound, map_leaves, with_arrays
-from nki_mlir.language.current.errors import invalid, of_core, warn
+from nki_mlir.language.arguments import map_leaves, with_arrays
+from nki_mlir.language.current.errors import invalid
 from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
-from nki_mlir.language.eager_run import until_shared
+from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.gradients import records, refuse_gradient
-from nki_mlir.language.results import Traced, assemble, structure_of_updates, warn_left_out
+from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
-from nki_mlir.targets.mesh import Mesh, run_programs
+from nki_mlir.targets.mesh import Mesh
 
 
 def sentinel(dtype: DType) -> float:
@@ -40,26 +35,20 @@ def sentinel(dtype: DType) -> float:
 
 
 class Core(EagerBuilder):
-    """One core of a launch. Tensors in shared HBM are the same memory on all: by name, or by the order they are made
-    in."""
+    """One core of a launch. Tensors in shared HBM are the same memory on all by name, where they have one."""
 
-    def __init__(self, grid: tuple[int, ...], point: tuple[int, ...], target: str, common: dict[Any, np.ndarray],
-                 results: Container[tuple] = ()) -> None:
-        super().__init__(grid, point, target=target, fill=sentinel, results=results)
-        self.common = common
+    def shared_key(self, name: str) -> Hashable:
+        return name or super().shared_key(name)
 
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
-        key = name or self.taken
-        made = super().allocated(shape, dtype, space, False, partition_dim, name)
-        if shared:
-            made.role = "output"
-            self.taken += 1
-            held = self.common.setdefault(key, made.handle)
-            if held.shape != made.handle.shape or held.dtype != made.handle.dtype:
-                invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
-            made.handle = held
+        made = super().allocated(shape, dtype, space, shared, partition_dim, name)
+        if (made.handle.shape, made.handle.dtype) != (made.physical_shape, dtype.numpy):
+            invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
         return made
+
+    def end(self) -> None:
+        self.check_memory()
 
 
 class UnroundedCore(Core):
@@ -122,7 +111,6 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
 
     A kernel that returns nothing gives those with ``updates``, else None.
     """
-    grid = kernel.grid
     bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
     given = bound.tensors                       # in the order of the parameters
     if records([g for g in given if framework(g) == "torch"]):
@@ -134,66 +122,16 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     if not rounds():
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())
-    traced, values = until_shared(grid, used, lambda results: run_cores(kernel, bound, used, partial(
-        core, grid, target=target, results=results), updates))
+    structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
     for array, mine in zip(arrays, used):
         if array is not mine and array.flags.writeable:
             array[...] = mine
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
-    return assemble(traced, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
-
-
-def run_cores(kernel: Any, bound: Bound, arrays: Sequence[np.ndarray], core: Callable[..., Core],
-              updates: bool) -> tuple[str, list[np.ndarray]]:
-    """The structure of the results, and their arrays; those of inputs are the ones of ``arrays``."""
-    common: dict[Any, np.ndarray] = {}
-    cores = [core(point=point, common=common) for point in np.ndindex(*kernel.grid)]
-    programs = run_programs(lambda number: _run(kernel, cores[number], bound, arrays), len(cores))
-    if not CHECKING.get():
-        check_written(programs[0].buffers, cores, kernel.location)
-    report(verdict_on(cores).races)
-    structure, buffers = programs[0].structure, programs[0].buffers
-    if structure is not None:
-        return structure, [b.handle for b in buffers]
-    written = {id(b.handle) for p in programs for b in p.buffers}
-    values = [a for a in arrays if id(a) in written] if updates else []
-    return structure_of_updates(len(values)), values
-
-
-def check_written(results: Sequence[Buffer], cores: Sequence[Core], at: Location | None) -> None:
-    """Some core has written each tensor that is returned; ``at`` is the kernel. A warning where some elements are not.
-    """
-    written = {id(buffer.handle) for core in cores for buffer in core.written}
-    for buffer in results:
-        if buffer.role != "output":
-            continue
-        if id(buffer.handle) not in written:
-            loops = [loop for core in cores for loop in core.properties.get("idle_loops", ())]
-            reason = f": {idle(loops[0])}" if loops else ""
-            raise OutputNotWritten(what=f"the output {buffer.name} is never written{reason}").located(
-                buffer.place or at)
-        if (missing := buffer.handle.first_unwritten()) is not None:
-            left, first = missing
-            held = f"{sentinel(buffer.dtype):g} here, 0 where the kernel is compiled"
-            warn_left_out(buffer.name, buffer.handle.size, left, first, buffer.place or at, held)
-
-
-def _run(kernel: Any, core: Core, bound: Bound, arrays: Sequence[np.ndarray]) -> Traced:
-    """One core's run."""
-    token = current.set(core)
-    try:
-        parameters = [core.parameter(a, s.dtype, s.name) for a, s in zip(arrays, bound.specs)]
-        traced = kernel.trace(core, kernel.func, bound, parameters)
-        core.check_memory()
-        return traced
-    except TargetRule as error:
-        raise of_core(error) from error
-    except NkiMlirError as error:
-        raise error.located(raised_at(error.__traceback__)) from None
-    finally:
-        current.reset(token)
+    if structure is None and not updates:
+        return None
+    return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
 
 
 def simulate_ranks(kernel: Any, arguments: Sequence[tuple], target: str | None = None, executor: str = "eager"
