@@ -4,7 +4,7 @@
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
 from nki_mlir.language.signatures.kinds import Kind
+from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -116,11 +117,11 @@ def of_class(function: Callable) -> Any:
     return bound(function, f"nki.compiler.{function.__qualname__}", BETA)
 
 
-def bind_module(names: dict[str, Any], module: str, others: Iterable[str] = ()) -> None:
-    """Make the functions that a module defines, and these that it has from others, callable in every release's form."""
+def bind_module(names: dict[str, Any], module: str) -> None:
+    """Make the functions that a module has, and that any release had, callable in every release's form."""
+    known = {name.rpartition(".")[2] for name in histories() if name.rpartition(".")[0] == module}
     for name, value in names.items():
-        defined = inspect.isfunction(value) and value.__module__ == names["__name__"] and not name.startswith("_")
-        if defined or name in others:
+        if name in known and inspect.isfunction(value):
             names[name] = bound(value, f"{module}.{name}", BETA)
         elif isinstance(value, MakesTensors):
             value.hold(bound(value.function, f"{module}.{name}", BETA))

@@ -322,6 +322,5 @@ all.nki_token = "logical_and"                                   # type: ignore[a
 
 
 range = range                   # of older code: Python's
-bind_module(globals(), "nki.language", ("arange", "ds", "mean", "num_programs", "program_id", "program_ndim",
-                                        "rms_norm", "shared_constant", "softmax", "static_cast", "var"))
+bind_module(globals(), "nki.language")
 __getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

@@ -133,15 +133,13 @@ class Function:
 
     def shown(self) -> inspect.Signature:
         """The newest signature, for ``help()`` and editors."""
-        empty, newest, first = inspect.Parameter.empty, self.newest, [*self.signature.parameters.values()][:self.skip]
-        shown = [p.replace(annotation=empty) for p in first]
-        for p in newest.parameters:
-            own = self.parameters.get(p.name)
-            value = empty if p.default is None else self.generation.default(p.default) if own is None else own.default
-            shown.append(inspect.Parameter(p.name, KEYWORD_ONLY if p.keyword_only else PLACED, default=value))
-        shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
+        kinds, empty, newest = inspect.Parameter, inspect.Parameter.empty, self.newest
+        shown = [p.replace(annotation=empty) for p in list(self.signature.parameters.values())[:self.skip]]
         if newest.takes_all:
-            shown.insert(self.skip, inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL))
+            shown.append(kinds("args", kinds.VAR_POSITIONAL))
+        shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
+                  if newest is self.own else signature_of(newest, self.generation).parameters.values())
+        shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
         return inspect.Signature(shown)
 
     def description(self) -> str:
@@ -325,6 +323,14 @@ def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
             {g.parameter: v for g, v in zip(form.given, values) if isinstance(g.at, str) and g.parameter})
 
 
+def signature_of(newest: Signature, generation: Generation, without: str = "") -> inspect.Signature:
+    """A signature of the table as Python's, without a parameter that is not the function's."""
+    return inspect.Signature([inspect.Parameter(
+        p.name, KEYWORD_ONLY if p.keyword_only else PLACED,
+        default=inspect.Parameter.empty if p.default is None else generation.default(p.default))
+        for p in newest.parameters if p.name != without])
+
+
 def with_defaults(function: Callable, name: str, generation: Generation) -> None:
     """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
     newest = signatures(name, generation.name)[:1]
@@ -343,7 +349,7 @@ def with_defaults(function: Callable, name: str, generation: Generation) -> None
 
 def bound(function: Callable, table_name: str, generation: Generation) -> Any:
     """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
-    if not hasattr(function, "__wrapped__"):
+    if not hasattr(function, "__signature__"):
         with_defaults(function, table_name, generation)
     record = Function(function, table_name, generation, bound_first=is_method(function))
     plans, skip = record.plans, record.skip

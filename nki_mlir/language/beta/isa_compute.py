@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Computing and moving instructions of the beta generation: functions that make their result tile.
+
+Scalars may be numbers or [P, 1] tiles. Instructions that are no more than their operation are in ``isa.py``.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.nisa import elementwise, movement, permutation, reduction, selection
+from nki_mlir.dialects.nisa import matmul as products
+from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.dialects.target_rules import NotOnTarget
+from nki_mlir.dialects.verifier import PartitionMismatch
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import UnsupportedMask
+from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import assignment, creation, indirect
+from nki_mlir.language import operations as ops
+from nki_mlir.language.allocation import HiddenTranspose, refuse_hidden
+from nki_mlir.language.beta import language
+from nki_mlir.language.creation import emit
+from nki_mlir.language.instructions import (
+    activation_operands,
+    check_destination,
+    command_name,
+    engine_name,
+    operand,
+    over_row,
+    refuse_hidden_bias,
+    registers,
+    rows_like,
+)
+from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.tokens import activation_token, alu_token
+
+
+class UnpairedOperand(KernelError, TypeError):
+    code = "NKI-OPERAND"
+    message = "the second operation of tensor_scalar has no {missing}"
+    fix = "give both op1 and operand1, or neither"
+
+
+def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> Any:
+    """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
+    left, right = creation.as_operand(data1), creation.as_operand(data2)
+    shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
+    name = alu_token(op).name
+    kind = ops.result_dtype(name, left, right, dtype, False)
+    if left.shape[0] != right.shape[0]:
+        tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
+        raise PartitionMismatch(tiles=tiles, op="tensor_tensor").located(user_location())
+    return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
+                       explicit_dtype=dtype is not None, op=name, engine=engine_name(engine))
+
+
+def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dtype, mask, engine) -> Any:
+    """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
+    source = creation.as_operand(data)
+    if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
+        raise UnpairedOperand(missing="op1" if op1 is None else "operand1").located(user_location())
+    first, second = alu_token(op0).name, "bypass" if op1 is None else alu_token(op1).name
+    tile0, imm0 = operand(operand0, first)
+    tile1, imm1 = operand(0.0 if operand1 is None else operand1, second)
+    return ops.compute(elementwise.TensorScalarOp, source.shape, dtype or data.dtype,
+                       {"src": source, "operand0": tile0, "operand1": tile1}, mask,
+                       explicit_dtype=dtype is not None, op0=first, imm0=imm0, reverse0=bool(reverse0), op1=second,
+                       imm1=imm1, reverse1=bool(reverse1), engine=engine_name(engine))
+
+
+def activation_source(op: Any, data: Any, bias: Any, scale: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """An activation's tile, its bias and scale as operands of that shape, and its attributes."""
+    source = creation.as_operand(data)
+    refuse_hidden_bias(op, bias, source)
+    bias, tile, number = activation_operands(op, bias, scale, source.shape[0])
+    return source, {"src": source, "bias": over_row(bias, source.shape), "scale": over_row(tile, source.shape)}, {
+        "fn": activation_token(op).name, "imm": number}
+
+
+def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtype, mask, buffer=None) -> Any:
+    """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
+    kind = data.dtype if dtype is None else dtype
+    dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
+    source, views, attributes = activation_source(op, data, bias, scale)
+    cls, command = elementwise.ActivationOp, command_name(reduce_cmd)       # type: ignore[var-annotated]
+    if command != "idle" or reduce_res is not None:
+        cls = selection.ActivationAccumulateOp                              # type: ignore[assignment]
+        views |= {"accumulator": registers("scalar", source.shape[0]), "reduce_res": reduce_res}
+        attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
+    return ops.compute(cls, source.shape, kind, views, mask, destination=dst, explicit_dtype=dtype is not None,
+                       **attributes)
+
+
+def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, mask) -> Any:
+    """op(data * scale + bias), and its sum over the free axes into reduce_res."""
+    source, views, attributes = activation_source(op, data, bias, scale)
+    return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
+                       {"reduce_res": rows_like(reduce_res, source), **views}, mask,
+                       explicit_dtype=dtype is not None, reduce_op=alu_token(reduce_op).name, **attributes)
+
+
+def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0, dtype, mask) -> Any:
+    """data op0 operand0, and its reduction over the free axes into reduce_res."""
+    source = creation.as_operand(data)
+    tile0, imm0 = operand(operand0)
+    return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
+                       {"reduce_res": rows_like(reduce_res, source), "src": source,
+                        "operand0": over_row(tile0, source.shape)}, mask,
+                       explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
+                       reduce_op=alu_token(reduce_op).name)
+
+
+def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> Any:
+    """data reduced over free axes, times -1 with ``negate``."""
+    source = creation.as_operand(data)
+    axes = ops.free_axes(source, axis)
+    result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), dtype or data.dtype,
+                         {"src": source}, mask, explicit_dtype=dtype is not None, op=alu_token(op).name, axes=axes,
+                         negate=bool(negate))
+    return ops.drop_axes(result, axes, keepdims)
+
+
+def tensor_partition_reduce(op, data, *, mask, dtype) -> Any:
+    """data reduced over its partitions: [1, F...]."""
+    source = creation.as_operand(data)
+    return ops.compute(reduction.TensorPartitionReduceOp, (1, *source.shape[1:]), dtype or data.dtype, {"src": source},
+                       mask, explicit_dtype=dtype is not None, op=alu_token(op).name)
+
+
+def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) -> Any:
+    """dst = src where the predicate is not 0."""
+    check_destination("tensor_copy_predicated", dst, dtype)
+    source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
+    emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
+         reverse_pred=bool(reverse_pred))
+    return dst
+
+
+def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> Any:
+    """on_true_tile where one affine comparison holds, else the value."""
+    source = creation.as_operand(on_true_tile)
+    if isinstance(pred, (bool, np.bool_)):
+        pred = Mask(((Index(0 if pred else -1), False),))
+    if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
+        raise UnsupportedMask(what="affine_select takes one affine comparison").located(user_location())
+    (expression, equal), = pred.terms
+    if pred.negated:
+        raise UnsupportedMask(what="affine_select has no != comparison").located(user_location())
+    return ops.compute(elementwise.AffineSelectOp, source.shape, dtype or on_true_tile.dtype, {"src": source}, mask,
+                       explicit_dtype=dtype is not None, predicate=expression.spread(source.shape), equal=equal,
+                       value=float(on_false_value))
+
+
+def memset(shape, value, dtype, *, mask, engine) -> Any:
+    """A constant tile; dimension 0 is the partition."""
+    extents, _ = creation.plain_shape(shape)
+    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=True, value=float(value),
+                       engine=engine_name(engine))
+
+
+def iota(expr, dtype, *, mask) -> Any:
+    """The values of an affine index expression as a tile."""
+    spread = ops.tile_index(expr)
+    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
+
+
+def check_descriptors(op: str, mode: Any) -> None:
+    """Descriptors made by the hardware came with generation 3."""
+    machine = active(op).machine
+    if getattr(mode, "name", mode) == "hwdge" and machine.generation < 3:
+        active().report(NotOnTarget(what=f"{op} with dge_mode hwdge", needs=3, target=machine.name,
+                                    has=machine.generation, instead="leave dge_mode to the compiler"), contested=False)
+
+
+class BadPosition(KernelError, ValueError):
+    code = "NKI-TILE-POSITION"
+    message = "nc_matmul with tile_position {position} and tile_size {size}: {rule}"
+    fix = "give neither, or (row, column) and (rows, columns) of a part of the 128 x 128 array"
+
+
+def check_position(position: Any, size: Any, stationary: View) -> None:
+    """The part of the array that a product runs on changes no value; it is checked by its documented rules."""
+    if not len(position) and not len(size):
+        return
+    start, extent = [n if isinstance(n, Index) else int(n) for n in position], [int(n) for n in size]
+    if len(start) != 2 or len(extent) != 2:
+        rule = "both are given, with two integers each"
+    else:
+        (rows, columns), smallest = extent, 32 if active("nc_matmul").machine.generation > 2 else 64
+        sizes = [n for n in (32, 64, 128) if n >= smallest]
+        rule = "" if rows in sizes and columns in sizes else f"rows and columns are of {sizes}"
+        if not rule and any(isinstance(n, int) and (n % e or not 0 <= n < 128) for n, e in zip(start, extent)):
+            rule = "the position is no multiple of the size"
+        if not rule and (stationary.shape[0] > rows or int(np.prod(stationary.shape[1:])) > columns):
+            rule = f"stationary is {list(stationary.shape)}"
+    if rule:
+        raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
+
+
+def nc_matmul(stationary, moving, *, is_stationary_onezero, is_moving_onezero, is_transpose, tile_position, tile_size,
+              mask, perf_mode=None) -> Any:
+    """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
+
+    With ``is_transpose`` moving is an identity: elements are moved.
+    """
+    check_position(tile_position, tile_size, stationary)
+    if getattr(perf_mode, "name", perf_mode) not in (None, "none"):
+        return double_row_matmul(stationary, moving, perf_mode, mask)
+    return product(stationary, moving, mask, is_transpose)
+
+
+def product(stationary: Any, moving: Any, mask: Any, is_transpose: bool = False) -> Any:
+    """stationary.T @ moving in PSUM."""
+    left, right = (ops.to_sbuf(t) if t.buffer.movable else t
+                   for t in (creation.as_operand(stationary), creation.as_operand(moving)))
+    for label, tile in (("stationary", left), ("moving", right)):
+        ops.require_space("nc_matmul", label, tile, SBUF)
+    shape = ops.product_shape("nc_matmul", left, right)
+    if is_transpose:
+        return ops.compute(permutation.MatmulTransposeOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask,
+                           space=PSUM)
+    return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
+                       accumulate=False)
+
+
+class BadPerfMode(KernelError):
+    code = "NKI-PERF-MODE"
+    message = "nc_matmul with perf_mode {mode}: {what}"
+    fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
+
+
+def double_row_matmul(stationary: Any, moving: Any, mode: Any, mask: Any) -> Any:
+    """The product over the partitions and axis 1, which is 2 in both operands."""
+    name = getattr(mode, "name", str(mode))
+    machine, wrong = active("nisa.nc_matmul").machine, ""
+    if name not in ("double_row", "double_row_gen3"):
+        wrong = "there is no such mode here"
+    elif machine.generation < 3:
+        wrong = f"{machine.name} does not have it"
+    for label, tile in (("stationary", stationary), ("moving", moving)):
+        if tile.ndim != 3 or tile.shape[1] != 2 or tile.itemsize != 1 or not tile.dtype.is_float:
+            wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
+    if wrong:
+        raise BadPerfMode(mode=name, what=wrong).located(user_location())
+    first, second = (product(stationary[:, row, :], moving[:, row, :], mask) for row in range(2))
+    return assignment.accumulate(first, second)
+
+
+class BadTransposeEngine(KernelError, ValueError):
+    code = "NKI-ENGINE"
+    message = "nc_transpose does not run on the {found} engine"
+    fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
+
+
+def nc_transpose(data, *, mask, dtype, engine) -> Any:
+    """data with partition and free axis exchanged; extra free axes are collapsed."""
+    source = creation.as_operand(data)
+    if len(source.shape) > 2:
+        source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
+    name = engine_name(engine)
+    if name not in ("unknown", "tensor", "vector"):
+        raise BadTransposeEngine(found=name).located(user_location())
+    small = max(source.shape) <= 32
+    on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
+    if not on_vector:
+        refuse_hidden(HiddenTranspose, "nc_transpose", source)
+    made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
+                       space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor")
+    made.buffer.movable = name == "unknown"
+    if dtype is None:
+        return made
+    return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
+
+
+def dma_copy(*, dst, src, mask, dst_rmw_op, oob_mode, dge_mode) -> None:
+    """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
+    check_descriptors("dma_copy", dge_mode)
+    if isinstance(src, indirect.ADDRESSED):
+        if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
+            indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
+            return
+        if indirect.mode_name(oob_mode) == "skip":
+            raise IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").located(
+                user_location())
+        src = indirect.gather(src, mask=mask)
+    if isinstance(dst, indirect.ADDRESSED):
+        rmw = "bypass" if dst_rmw_op is None else alu_token(dst_rmw_op).name
+        indirect.scatter(dst, src, mask=mask, mode=oob_mode, rmw=rmw)
+    elif dst_rmw_op is not None:
+        combine(dst, src, dst_rmw_op, mask)
+    else:
+        move(dst, src, mask)
+
+
+def move(dst: Any, src: Any, mask: Any) -> None:
+    """dst = src between HBM and SBUF, either way."""
+    target, source = creation.as_operand(dst), creation.as_operand(src)
+    ops.require_space("dma_copy", "dst", target, HBM, SBUF)
+    ops.require_space("dma_copy", "src", source, HBM, SBUF)
+    emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
+
+
+def combine(dst: Any, src: Any, op: Any, mask: Any) -> None:
+    """dst = dst (op) src with dst in HBM: read to SBUF, combined, written back."""
+    before = ops.load(dst, mask=mask) if dst.buffer.space == HBM else dst
+    value = src if src.buffer.on_chip else ops.load(src, mask=mask)
+    move(dst, ops.binary(op, before, value, mask=mask, dtype=dst.dtype), mask)
