@@ -104,11 +104,15 @@ class RuleOfTarget(TargetRule):
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that an instruction breaks. ``contested``: documents disagree on it, or code that ran on devices breaks
-    it."""
+    """A rule that an instruction breaks.
+
+    ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: those of the current
+    generation do not, so that its kernels have to keep it.
+    """
 
     error: KernelError
     contested: bool = False
+    settled: bool = False
 
 
 class TargetCheck:
@@ -118,19 +122,19 @@ class TargetCheck:
         self.op, self.machine = op, machine
         self.found: list[Finding] = []
 
-    def broken(self, error: KernelError, contested: bool = False) -> None:
-        self.found.append(Finding(error, contested))
+    def broken(self, error: KernelError, contested: bool = False, settled: bool = False) -> None:
+        self.found.append(Finding(error, contested or settled, settled))
 
-    def need(self, generation: int, what: str, instead: str, contested: bool = False) -> None:
+    def need(self, generation: int, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """What a generation came with."""
         if self.machine.generation < generation:
             self.broken(NotOnTarget(what=what, needs=generation, target=self.machine.name,
-                                    has=self.machine.generation, instead=instead), contested)
+                                    has=self.machine.generation, instead=instead), contested, settled)
 
-    def rule(self, holds: bool, what: str, instead: str, contested: bool = False) -> None:
+    def rule(self, holds: bool, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """A rule of this operation alone."""
         if not holds:
-            self.broken(RuleOfTarget(op=self.op.name, what=what, instead=instead), contested)
+            self.broken(RuleOfTarget(op=self.op.name, what=what, instead=instead), contested, settled)
 
     def dtypes(self, label: str, *allowed: DType, contested: bool = False) -> None:
         tile: Tile | None = getattr(self.op, label)
@@ -152,12 +156,12 @@ class TargetCheck:
             self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
                       "divide by multiplying with nisa.reciprocal; compute others from those of the table",
                       contested=True)
-            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators",
-                      contested=True)
+            self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators", settled=True)
             if engine not in (has := engines_of(name)):
                 contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
                 self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,
-                                        engines=" or ".join(e.value for e in has)), contested)
+                                        engines=" or ".join(e.value for e in has)), contested,
+                            settled=contested and engine is Engine.GPSIMD and chosen)
 
     def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:
         op = self.op

@@ -50,6 +50,7 @@ class Builder:
 
     symbolic = False
     considering = False             # the operation that is emitted is to be checked only
+    settles = False                 # rules that only older documents contest are the kernel's
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = "trn2") -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
@@ -241,7 +242,7 @@ class Builder:
         if found is None:
             found = known[key] = findings(op, self.machine)
         for finding in found:
-            self.report(finding.error, finding.contested)
+            self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
     def made(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:

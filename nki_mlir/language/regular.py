@@ -9,53 +9,53 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.dialects.nisa import elementwise, lists, movement, scan, search, statistics
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.catalogue import load
+from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.language.instructions import engine_name
-from nki_mlir.language.signatures.binding import Generation, signature_of
+from nki_mlir.language.signatures.generation import Generation, signature_of
 from nki_mlir.language.signatures.table import signatures
 
 
 @dataclass(frozen=True)
 class Regular:
-    """An instruction. Its tiles have one shape, which is the result's, unless it takes ``rows`` of any lengths."""
+    """An instruction of its operation's name. Its tiles have one shape, which is the result's, unless it makes ``rows``
+    of a length of their own."""
 
     does: str
-    cls: type[Op]
     tiles: dict[str, str]                                               # parameter -> tile
     scalars: dict[str, tuple[str, str]] = field(default_factory=dict)   # parameter -> tile, attribute of a number
     named: dict[str, str] = field(default_factory=dict)                 # parameter -> attribute of another name
-    rows: int = 0                                                       # the length of a new result's
+    rows: int = 0
 
 
 REGULAR = {
-    "reciprocal": Regular("1 / data.", elementwise.ReciprocalOp, {"data": "src"}),
-    "tensor_copy": Regular("src, on chip.", movement.TensorCopyOp, {"src": "src"}),
+    "reciprocal": Regular("1 / data.", {"data": "src"}),
+    "tensor_copy": Regular("src, on chip.", {"src": "src"}),
     "scalar_tensor_tensor": Regular(
         "(data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.",
-        elementwise.ScalarTensorTensorOp, {"data": "src", "operand1": "rhs"}, {"operand0": ("operand0", "imm0")}),
+        {"data": "src", "operand1": "rhs"}, {"operand0": ("operand0", "imm0")}),
     "tensor_tensor_scan": Regular(
         "r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.",
-        scan.TensorTensorScanOp, {"data0": "data0", "data1": "data1"}, {"initial": ("initial", "imm")}),
+        {"data0": "data0", "data1": "data1"}, {"initial": ("initial", "imm")}),
     "bn_stats": Regular("[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.",
-                        statistics.BnStatsOp, {"data": "src"}, rows=6),
+                        {"data": "src"}, rows=6),
     "bn_aggr": Regular("[P, 2]: mean and variance of groups given as (count, mean, variance * count).",
-                       statistics.BnAggrOp, {"data": "src"}, rows=2),
-    "max8": Regular("[P, 8]: the largest values of each partition, largest first.", search.Max8Op, {"src": "src"},
-                    rows=8),
+                       {"data": "src"}, rows=2),
+    "max8": Regular("[P, 8]: the largest values of each partition, largest first.", {"src": "src"}, rows=8),
     "nc_find_index8": Regular("[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.",
-                              search.FindIndex8Op, {"data": "data", "vals": "vals"}, rows=8),
+                              {"data": "data", "vals": "vals"}, rows=8),
     "nonzero_with_count": Regular(
         "in partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end.",
-        lists.NonzeroWithCountOp, {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, rows=1),
+        {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, rows=1),
 }
+load()
 
 
 def functions(generation: Generation, operator: Callable[[Any, str], str], run: Callable[..., Any], there: Any,
               not_given: str = "") -> dict[str, Callable]:
     """The functions of a generation for the entries that are not ``there``.
 
-    ``operator`` gives the name of an operator, ``run(name, entry, given, attributes)`` does what a call asks.
+    ``operator`` gives the name of an operator, ``run(class, entry, given, attributes)`` does what a call asks.
     """
     return {name: _function(name, entry, generation, operator, run, not_given) for name, entry in REGULAR.items()
             if name not in there and signatures(f"nki.isa.{name}", generation.name)}
@@ -65,10 +65,10 @@ def _function(name: str, entry: Regular, generation: Generation, operator: Calla
               run: Callable[..., Any], not_given: str) -> Callable:
     signature = signature_of(signatures(f"nki.isa.{name}", generation.name)[0], generation, without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
+    cls = REGISTRY[f"nisa.{name}"]
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
-    kinds = entry.cls.attributes
-    attributes = [(n, made, kinds[made]) for n in signature.parameters if (made := entry.named.get(n, n)) in kinds
-                  and n not in entry.scalars]
+    attributes = [(n, made, cls.attributes[made]) for n in signature.parameters
+                  if (made := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
 
     def function(*values: Any, **named: Any) -> Any:
         given = {**defaults, **dict(zip(names, values)), **named}
@@ -77,7 +77,7 @@ def _function(name: str, entry: Regular, generation: Generation, operator: Calla
             value = given[parameter]
             made[attribute] = kind(value) if kind is not str else engine_name(value) if attribute == "engine" else (
                 operator(value, f"{name} {parameter}"))
-        return run(name, entry, given, made)
+        return run(cls, entry, given, made)
     function.__name__ = function.__qualname__ = name
     function.__doc__, function.__signature__ = entry.does, signature        # type: ignore[attr-defined]
     return function

@@ -54,6 +54,8 @@ class Machine:
     stationary_free_max: int = 128
     moving_free_max: int = 512
     psum_free_max: int = 512                # float32 elements of a bank
+    product_banks: int = 1                  # PSUM banks that the result of one nisa.nc_matmul may be in
+    array_parts: tuple[int, ...] = (32, 64, 128)        # rows and columns of a part of the tensor engine's array
     transpose_vector_max: int = 32          # a vector-engine transpose is at most this square
     free_dims_max: int = 4                  # (step, size) pairs of an on-chip access pattern
     step_max: int = 32767                   # elements, of an on-chip access pattern

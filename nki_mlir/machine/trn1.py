@@ -11,4 +11,5 @@ MACHINE = Machine(
     clocks={Engine.TENSOR: 2.8, Engine.VECTOR: 1.12, Engine.SCALAR: 1.4, Engine.GPSIMD: 1.4, Engine.SYNC: 1.4},
     vector_elements_per_cycle=1.0,
     hbm_bytes_per_ns=410.0,
+    array_parts=(64, 128),
 )

@@ -11,6 +11,7 @@ MACHINE = Machine(
     clocks={Engine.TENSOR: 2.4, Engine.VECTOR: 1.2, Engine.SCALAR: 1.2, Engine.GPSIMD: 1.2, Engine.SYNC: 1.2},
     vector_elements_per_cycle=2.0,
     hbm_bytes_per_ns=590.0,
+    product_banks=8,
     gpsimd_sees_psum=True,
     psum_elements_max=8192,                 # bfloat16 sums in all banks
 )

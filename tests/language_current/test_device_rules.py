@@ -68,7 +68,7 @@ def test_product_of_two_widths(on):
         nisa.tensor_copy(d, sums)
     half = X.astype(ml_dtypes.bfloat16)
     on_tiles(on, body, [((64, 64), nl.float32)], half, half)
-    with pytest.raises(NkiValidationError, match="nc_matmul multiplies float32 with float32 only"):
+    with pytest.raises(NkiValidationError, match="'nc_matmul': multiplies float32 with float32 only"):
         on_tiles(on, body, [((64, 64), nl.float32)], X, half)
 
 
@@ -157,10 +157,10 @@ def test_levels_of_what_instructions_say_themselves(monkeypatch):
         nisa.activation(d, nl.exp, t, bias=1.0)
     for executor in ("eager", "interpreter", "jit"):
         monkeypatch.delenv("NKI_MLIR_DEVICE_RULES", raising=False)
-        with pytest.raises(NkiValidationError, match="activation with a bias that is a number needs trn2 or newer"):
+        with pytest.raises(NkiValidationError, match="activation with a bias that is a number needs generation 3"):
             on_tiles(executor, body, [((128, 64), nl.float32)], X)
         monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "warn")
-        with pytest.warns(DeviceRuleWarning, match="activation with a bias that is a number needs trn2 or newer"):
+        with pytest.warns(DeviceRuleWarning, match="activation with a bias that is a number needs generation 3"):
             made, = on_tiles(executor, body, [((128, 64), nl.float32)], X)
         np.testing.assert_allclose(made, np.exp(X + 1), rtol=1e-6)
         monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "off")

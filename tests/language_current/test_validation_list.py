@@ -61,10 +61,10 @@ REFUSED = {
         "Expected operand 'dst' of 'memset' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: power psum": (
         lambda: nisa.tensor_tensor(tile(4, 4), psum(4, 4), tile(4, 4), nl.power),
-        "tensor_tensor with power data1 must be in SBUF, it is in psum"),
+        "Expected operand 'lhs' of 'tensor_tensor' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: scalar power psum": (
         lambda: nisa.tensor_scalar(tile(4, 4), psum(4, 4), nl.power, 2.0),
-        "tensor_scalar with power data must be in SBUF, it is in psum"),
+        "'tensor_scalar': power reads and writes SBUF only, got a tile in PSUM"),
     "partitions, sizes, memories: iota psum": (lambda: nisa.iota(psum(4, 4), [[1, 4]]),
         "iota dst must be in SBUF"),
     "partitions, sizes, memories: affine_select psum": (
@@ -98,7 +98,7 @@ REFUSED = {
         "Expected operand 'src' of 'tensor_scalar' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: rng gpsimd psum": (
         lambda: nisa.rng(psum(4, 4, dtype=nl.uint32), nisa.engine.gpsimd),
-        "rng dst must be in SBUF, it is in psum"),
+        "Expected operand 'dst' of 'rng' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: nonzero psum": (
         lambda: nisa.nonzero_with_count(psum(16, 9, dtype=nl.int32), tile(16, 8)),
         "Expected operand 'dst' of 'nonzero_with_count' to be in address space 'sbuf', but got a tile in "
@@ -123,20 +123,20 @@ REFUSED = {
                                                tile(8, 4097)),
         "a tile of shape [4, 4097] of float32 takes 16388 bytes of each partition, PSUM of trn3 has 16384"),
     "matmul: fp32/bf16": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4, dtype=BF16)),
-        "nc_matmul multiplies float32 with float32 only, got float32 and bfloat16"),
+        "'nc_matmul': multiplies float32 with float32 only, got float32 and bfloat16"),
     "matmul: e4m3/e4m3fn": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3), tile(8, 4, dtype=nl.float8_e4m3fn)),
-        "nc_matmul cannot mix float8_e4m3 and float8_e4m3fn"),
+        "'nc_matmul': cannot mix float8_e4m3 and float8_e4m3fn"),
     "matmul: ints": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.int32), tile(8, 4, dtype=nl.int32)),
         "nc_matmul stationary cannot be int32"),
     "matmul: dst sbuf": (lambda: nisa.nc_matmul(tile(4, 4), tile(8, 4), tile(8, 4)),
         "nc_matmul dst must be in PSUM, it is in sbuf"),
     "matmul: dst int": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.int32), tile(8, 4), tile(8, 4)),
-        "nc_matmul dst must be float32 or bfloat16, it is int32"),
+        "'nc_matmul': gives float32 or bfloat16, got int32"),
     "matmul: dst bf16 trn2": (lambda: nisa.nc_matmul(psum(4, 4, dtype=BF16), tile(8, 4), tile(8, 4)),
-        "nc_matmul dst must be float32, it is bfloat16", "trn2"),
+        "a result of nc_matmul in bfloat16 needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "matmul: dst fp16": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.float16), tile(8, 4), tile(8, 4)),
-        "nc_matmul dst must be float32 or bfloat16, it is float16"),
+        "'nc_matmul': gives float32 or bfloat16, got float16"),
     "matmul: psum stationary": (lambda: nisa.nc_matmul(psum(4, 4), psum(8, 4), tile(8, 4)),
         "nc_matmul stationary must be in SBUF, it is in psum"),
     "matmul: double_row shape": (
@@ -150,7 +150,7 @@ REFUSED = {
     "matmul: double_row v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
-        "nc_matmul with perf_mode double_row needs trn2 or newer, the target is trn1", "trn1"),
+        "nc_matmul with perf_mode double_row needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "matmul: double_row transpose": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             is_transpose=True, perf_mode=DOUBLE_ROW),
@@ -184,7 +184,7 @@ REFUSED = {
         "nc_matmul tile_position and tile_size are given together"),
     "matmul: tf32/bf16": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.tfloat32), tile(8, 4, dtype=BF16)),
-        "nc_matmul multiplies float32 with float32 only, got tfloat32 and bfloat16"),
+        "'nc_matmul': multiplies float32 with float32 only, got tfloat32 and bfloat16"),
     "matmul: bank cross trn1": (lambda: nisa.nc_matmul(psum(4, 1024)[:, 256:768], tile(8, 4), tile(8, 512)),
         "nc_matmul dst of 2048 bytes crosses a PSUM bank of 2048 bytes", "trn1"),
     # microscaled matmul
@@ -211,7 +211,7 @@ REFUSED = {
     "microscaled matmul: v3": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(32, 4, dtype=X4), tile(32, 4, dtype=X4), tile(4, 4,
             dtype=nl.uint8), tile(4, 4, dtype=nl.uint8)),
-        "nc_matmul_mx needs trn3 or newer, the target is trn2", "trn2"),
+        "'nc_matmul_mx' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     # activation
     "activation: op": (lambda: nisa.activation(tile(4, 4), nl.add, tile(4, 4)),
         "activation op: add is not an activation function"),
@@ -220,7 +220,7 @@ REFUSED = {
             reduce_cmd=nisa.reduce_cmd.reset_reduce),
         "activation reduces by nl.add only"),
     "activation: float bias v2": (lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), bias=1.0),
-        "activation with a bias that is a number needs trn2 or newer, the target is trn1", "trn1"),
+        "activation with a bias that is a number needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "activation: scale f16": (
         lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), scale=tile(4, 1, dtype=nl.float16)),
         "the scale tile of an activation has dtype float16; it must be float32"),
@@ -229,7 +229,7 @@ REFUSED = {
         "activation bias cannot be tfloat32"),
     "activation: reciprocal bias v2": (
         lambda: nisa.activation(tile(4, 4), nl.reciprocal, tile(4, 4), bias=tile(4, 1)),
-        "activation of reciprocal with a bias needs trn2 or newer, the target is trn1", "trn1"),
+        "the activation 'reciprocal' with a bias needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     # tensor_scalar
     "tensor_scalar: op1 alone": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, 1.0, op1=nl.add),
         "tensor_scalar operand1 is missing for add"),
@@ -250,11 +250,11 @@ REFUSED = {
         "tensor_scalar operand0 of the operator rsqrt, which has one input, must be None or 0"),
     "tensor_scalar: gpsimd maximum": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.maximum, 2.0, engine=nisa.engine.gpsimd),
-        "tensor_scalar on the GpSimd engine has no operator maximum"),
+        "the gpsimd engine has no maximum, which 'tensor_scalar' asks of it"),
     "tensor_scalar: square v3": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.square, None),
-        "tensor_scalar with square needs trn3 or newer, the target is trn2", "trn2"),
+        "'tensor_scalar' of square needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "tensor_scalar: abs_max v3": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.abs_max, 1.0),
-        "tensor_scalar with abs_max or abs_min needs trn3 or newer, the target is trn2", "trn2"),
+        "'tensor_scalar' of abs_max needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "tensor_scalar: tensor engine": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, 1.0, engine=nisa.engine.tensor),
         "attribute 'engine' of 'tensor_scalar' is 'tensor', which must be one of unknown, vector, scalar, gpsimd"),
@@ -274,7 +274,7 @@ REFUSED = {
         "tensor_reduce axis 7 of a tensor of 2 dimensions"),
     # statistics and searches
     "statistics and searches: bn 513": (lambda: nisa.bn_stats(tile(4, 6), tile(4, 513)),
-        "bn_stats data has 513 elements per partition, more than 512"),
+        "size of dimension 1 in 'src[4, 513]' of 'bn_stats' exceed architecture limitation of 512."),
     "statistics and searches: bn dst": (lambda: nisa.bn_stats(tile(4, 5), tile(4, 51)),
         "operand 'dst' of 'bn_stats' has shape [4, 5], which must be [4, 6]"),
     "statistics and searches: aggr %3": (lambda: nisa.bn_aggr(tile(4, 2), tile(4, 4)),
@@ -282,26 +282,26 @@ REFUSED = {
     "statistics and searches: aggr dst": (lambda: nisa.bn_aggr(tile(4, 3), tile(4, 6)),
         "operand 'dst' of 'bn_aggr' has shape [4, 3], which must be [4, 2]"),
     "statistics and searches: max8 short": (lambda: nisa.max8(tile(4, 8), tile(4, 7)),
-        "max8 src has 7 elements per partition; it takes 8 to 16384"),
+        "'max8': takes 8 to 16384 values a partition in src, got 7"),
     "statistics and searches: max8 dst": (lambda: nisa.max8(tile(4, 7), tile(4, 8)),
         "operand 'dst' of 'max8' has shape [4, 7], which must be [4, 8]"),
     "statistics and searches: max8 long": (lambda: nisa.max8(tile(4, 8), tile(4, 16385)),
-        "max8 src has 16385 elements per partition; it takes 8 to 16384"),
+        "'max8': takes 8 to 16384 values a partition in src, got 16385"),
     "statistics and searches: vals": (
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 16), tile(4, 7)),
         "operand 'vals' of 'nc_find_index8' has shape [4, 7], which must be [4, 8]"),
     "statistics and searches: idx dtype": (
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.int32), tile(4, 16), tile(4, 8)),
-        "nc_find_index8 dst must be uint16 or uint32"),
+        "operand 'dst' of 'nc_find_index8' has dtype int32, which must be uint32 or uint16"),
     "statistics and searches: mr idx dtype": (
         lambda: nisa.nc_match_replace8(tile(4, 16), tile(4, 16), tile(4, 8), 0.0, tile(4, 8, dtype=nl.int32)),
         "nc_match_replace8 dst_idx must be uint16 or uint32"),
     "statistics and searches: find short": (
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 7), tile(4, 8)),
-        "nc_find_index8 data has 7 elements per partition; it takes 8 to 16384"),
+        "'nc_find_index8': takes 8 to 16384 values a partition in data, got 7"),
     "statistics and searches: find long": (
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 16385), tile(4, 8)),
-        "nc_find_index8 data has 16385 elements per partition; it takes 8 to 16384"),
+        "'nc_find_index8': takes 8 to 16384 values a partition in data, got 16385"),
     # shuffle
     "shuffle: mask len": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [0]*31),
         "nc_stream_shuffle shuffle_mask has 32 entries of 0..31 or 255"),
@@ -381,7 +381,7 @@ REFUSED = {
     # selections
     "selections: v2": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1)),
-        "range_select needs trn2 or newer, the target is trn1", "trn1"),
+        "'range_select' needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "selections: bounds dtype": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1, dtype=nl.int32), tile(4, 1)),
         "operand 'bound0' of 'range_select' has dtype int32, which must be float32"),
@@ -426,7 +426,7 @@ REFUSED = {
     "DMA: hwdge dtype": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4, dtype=BF16), dge_mode=nisa.dge_mode.hwdge),
         "dma_copy with dge_mode hwdge moves bytes: dst is float32, src bfloat16"),
     "DMA: hwdge v2": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), dge_mode=nisa.dge_mode.hwdge),
-        "dma_copy with dge_mode hwdge needs trn2 or newer, the target is trn1", "trn1"),
+        "dma_copy with dge_mode hwdge needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "DMA: engine no hwdge": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), engine=nisa.engine.sync),
         "dma_copy engine is chosen only with dge_mode hwdge"),
     "DMA: engine vector": (
@@ -471,7 +471,7 @@ REFUSED = {
     "DMA: unique": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.add, unique_indices=False),
         "dma_compute unique_indices must be True"),
     "DMA: priority v3": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), 1),
-        "a priority needs trn3 or newer, the target is trn2", "trn2"),
+        "a priority needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "DMA: priority 4": (lambda: nisa.dma_copy(tile(4, 4), hbm(4, 4), 4),
         "priority 4 is none of 0, 1, 2, 3"),
     "DMA: transpose counts": (lambda: nisa.dma_transpose(tile(4, 4), hbm(4, 4, 4), (2, 1, 0)),
@@ -505,42 +505,42 @@ REFUSED = {
         "quantize_mx dst must be an 8-bit float type"),
     "memset and quantisation: q v3": (
         lambda: nisa.quantize_mx(tile(32, 2, dtype=X4), tile(32, 8, dtype=BF16), tile(4, 2, dtype=nl.uint8)),
-        "quantize_mx needs trn3 or newer, the target is trn2", "trn2"),
+        "'quantize_mx' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     # generations
     "generations: exponential v3": (lambda: nisa.exponential(tile(4, 4), tile(4, 4)),
-        "exponential needs trn3 or newer, the target is trn2", "trn2"),
+        "'exponential' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: rand2 v3": (lambda: nisa.rand2(tile(4, 4), 0.0, 1.0),
-        "rand2 needs trn3 or newer, the target is trn2", "trn2"),
+        "'rand2' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: activate2 v3": (
         lambda: nisa.activate2(tile(4, 4), nl.exp, tile(4, 4), 1.0, 0.0, nl.multiply, nl.add),
-        "activate2 needs trn3 or newer, the target is trn2", "trn2"),
+        "'activate2' needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: nonzero v2": (lambda: nisa.nonzero_with_count(tile(4, 9, dtype=nl.int32), tile(4, 8)),
-        "nonzero_with_count needs trn2 or newer, the target is trn1", "trn1"),
+        "'nonzero_with_count' needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: topk v2": (
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.uint32), tile(16, 4, dtype=BF16), 16),
-        "topk needs trn2 or newer, the target is trn1", "trn1"),
+        "'topk' needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: rand_get_state v2": (lambda: nisa.rand_get_state(tile(4, 6, dtype=nl.uint32)),
-        "rand_get_state on gpsimd needs trn2 or newer, the target is trn1", "trn1"),
+        "'rand_get_state' on the gpsimd engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: rand state vector v3": (
         lambda: nisa.rand_get_state(tile(4, 24, dtype=nl.uint32), nisa.engine.vector),
-        "rand_get_state on vector needs trn3 or newer, the target is trn2", "trn2"),
+        "'rand_get_state' on the vector engine needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: rng gpsimd v2": (lambda: nisa.rng(tile(4, 4, dtype=nl.uint32), nisa.engine.gpsimd),
-        "rng on gpsimd needs trn2 or newer, the target is trn1", "trn1"),
+        "'rng' on the gpsimd engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: scalar copy v2": (lambda: nisa.tensor_copy(tile(4, 4), tile(4, 4), nisa.engine.scalar),
-        "tensor_copy on the Scalar engine needs trn2 or newer, the target is trn1", "trn1"),
+        "'tensor_copy' on the scalar engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: sendrecv lnc1": (lambda: nisa.sendrecv(tile(4, 4), tile(4, 4), 1, 1, 0),
         "sendrecv with another core needs a launch of 2 cores"),
     "generations: indirect v3": (
         lambda: nisa.tensor_copy(tile(16, 16), tile(16, 16).indirect(tile(16, 1, dtype=nl.uint16))),
-        "indirect needs trn3 or newer, the target is trn2", "trn2"),
+        "an operand with .indirect() needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: e4m3fn v3": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3fn), tile(8, 4, dtype=nl.float8_e4m3fn)),
-        "nc_matmul of float8_e4m3fn needs trn3 or newer, the target is trn2", "trn2"),
+        "nc_matmul of float8_e4m3fn needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: abs_max v3 tt": (
         lambda: nisa.tensor_tensor(tile(4, 4), tile(4, 4), tile(4, 4), nl.abs_max),
-        "tensor_tensor with abs_max or abs_min needs trn3 or newer, the target is trn2", "trn2"),
+        "'tensor_tensor' of abs_max needs generation 4 of the core, and trn2 is generation 3", "trn2"),
     "generations: rand_set_state v2": (lambda: nisa.rand_set_state(tile(4, 6, dtype=nl.uint32)),
-        "rand_set_state on gpsimd needs trn2 or newer, the target is trn1", "trn1"),
+        "'rand_set_state' on the gpsimd engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: sendrecv v2": (lambda: nisa.sendrecv(tile(4, 4), tile(4, 4), 1, 1, 0),
         "sendrecv with another core needs a launch of 2 cores", "trn1"),
     "generations: barrier lnc1": (lambda: nisa.core_barrier(hbm(4, 4), (0, 1)),
@@ -549,17 +549,17 @@ REFUSED = {
         "activation op prelu is for nisa.activate2", "trn2"),
     "generations: float bias v2 reduce": (
         lambda: nisa.activation_reduce(tile(4, 4), nl.exp, tile(4, 4), nl.add, tile(4, 1), bias=1.0),
-        "activation_reduce with a bias that is a number needs trn2 or newer, the target is trn1", "trn1"),
+        "activation_reduce with a bias that is a number needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: indirect dma_transpose v2": (
         lambda: nisa.dma_transpose(tile(16, 16, dtype=BF16), hbm(16, 16, dtype=BF16).ap([[16, 16], [1, 16]],
             vector_offset=tile(16, 1, dtype=nl.uint32))),
-        "dma_transpose of gathered rows needs trn2 or newer, the target is trn1", "trn1"),
+        "dma_transpose of gathered rows needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0), tile_size=(32, 64)),
         "nc_matmul tile_size (32, 64): rows and columns are of (64, 128)", "trn1"),
     "generations: tensor_scalar on scalar v2": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.multiply, 2.0, engine=nisa.engine.scalar),
-        "tensor_scalar on the Scalar engine needs trn2 or newer, the target is trn1", "trn1"),
+        "tensor_scalar on the scalar engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     # enumerations
     "enumerations: raw": (lambda: nisa.tensor_copy(tile(4, 4), tile(4, 4), 7),
         "expecting 'engine' for engine, got 7"),
@@ -600,7 +600,7 @@ REFUSED = {
     "others: transpose dtype": (lambda: nisa.nc_transpose(psum(4, 4), tile(4, 4, dtype=BF16)),
         "nc_transpose dst is float32, data is bfloat16; they must be equal"),
     "others: transpose vector big": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.vector),
-        "nc_transpose of [64, 64] on the vector engine, which takes up to 32 x 32"),
+        "size of dimension 0 in 'src[64, 64]' of 'nc_transpose' exceed architecture limitation of 32."),
     "others: transpose tensor to sbuf": (lambda: nisa.nc_transpose(tile(64, 64), tile(64, 64), nisa.engine.tensor),
         "Expected operand 'dst' of 'nc_transpose' to be in address space 'psum', but got a tile in 'sbuf' instead."),
     "others: tsr init": (
@@ -616,7 +616,7 @@ REFUSED = {
     "others: rand2 order": (lambda: nisa.rand2(tile(4, 4), 1.0, 0.0),
         "rand2 takes min < max, got 1.0 and 0.0"),
     "others: rng float": (lambda: nisa.rng(tile(4, 4)),
-        "rng dst must be an integer type, it is float32"),
+        "operand 'dst' of 'rng' has dtype float32, which must be an integer type"),
     "others: seed shape": (lambda: nisa.set_rng_seed(tile(4, 1, dtype=nl.int32)),
         "set_rng_seed takes a tensor of one element"),
     "others: rand_set cols": (lambda: nisa.rand_set_state(tile(4, 5, dtype=nl.uint32)),

@@ -180,6 +180,9 @@ class ColumnsAddressed(NisaOp):
         check.spaces("index", "sbuf")
         check.integers("index")
 
+    def verify_target(self, check: Any) -> None:
+        check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
+
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         made = np.zeros(tiles[self.addressed_by_data].shape, np.bool_)
         moved = tiles["src" if self.addressed_by_data == "dst" else "dst"]

@@ -107,7 +107,12 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
                 check.need(4, f"tensor_scalar of {self.op0} and {self.op1} on the scalar engine",
                            "use the vector engine")
             return
-        check.operators(self.op0, self.op1)
+        in_psum = PSUM in (self.src.space, self.dst.space)
+        if "power" in (self.op0, self.op1) and in_psum and self.engine == "unknown":
+            check.rule(False, "power reads and writes SBUF only, got a tile in PSUM", "copy it to SBUF first",
+                       settled=True)
+        else:
+            check.operators(self.op0, self.op1)
 
     @property
     def exact(self) -> bool:

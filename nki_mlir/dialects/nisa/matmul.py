@@ -7,7 +7,7 @@ from nki_mlir.dialects.nki.matmul import Product
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32
 
 WIDE = (FLOAT32, TFLOAT32)
 
@@ -20,7 +20,12 @@ class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mn
     def verify_target(self, check: Any) -> None:
         kinds = (self.stationary.dtype, self.moving.dtype)
         if self.dst.dtype is not FLOAT32:
-            check.need(3, f"a result of nc_matmul in {self.dst.dtype}", "let the result be float32 and copy it")
+            what = f"a result of nc_matmul in {self.dst.dtype}"
+            check.need(3, what, "let the result be float32 and copy it")
+            if check.machine.generation >= 3:
+                check.need(4, what, "let the result be float32 and copy it", settled=True)
+            check.rule(self.dst.dtype is BFLOAT16, f"gives float32 or bfloat16, got {self.dst.dtype}",
+                       "let the result be float32 and copy it", settled=True)
         if FLOAT8_E4M3FN in kinds:
             check.need(4, f"nc_matmul of {FLOAT8_E4M3FN}", "use float8_e4m3")
         check.rule(len({kind in WIDE for kind in kinds}) == 1,

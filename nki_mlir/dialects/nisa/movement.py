@@ -28,7 +28,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
 
     def verify_target(self, check: Any) -> None:
         if self.engine == SCALAR.value:         # newer documents take it from generation 2, older ones have it there
-            check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", contested=True)
+            check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", settled=True)
 
     @property
     def compute(self) -> DType | None:

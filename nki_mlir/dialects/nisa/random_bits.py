@@ -22,6 +22,8 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
     def verify(self, check: Any) -> None:
         check.on_chip("dst")
         check.integers("dst")
+        if self.runs_on is Engine.GPSIMD:
+            check.spaces("dst", "sbuf")
         check_state(self, check)
 
     def verify_target(self, check: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out
+from nki_mlir.machine.operators import SINCE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Kind
@@ -65,6 +66,12 @@ def select_compute(condition: DType, *values: DType) -> DType:
     return kind or FLOAT32
 
 
+def verify_magnitude(op: Any, check: Any) -> None:
+    """No older engine has these two operators, and no other instructions stand for them."""
+    if op.op in ("abs_max", "abs_min"):
+        check.need(SINCE[op.op], f"nl.{op.op}", "compute it by other operators")
+
+
 class BinaryOp(NkiOp, Elementwise, name="binary"):
     """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
 
@@ -78,6 +85,9 @@ class BinaryOp(NkiOp, Elementwise, name="binary"):
         check.on_chip("dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
         check.bits(["op"], "lhs", "rhs")
+
+    def verify_target(self, check: Any) -> None:
+        verify_magnitude(self, check)
 
     @property
     def compute(self) -> DType:
@@ -101,6 +111,9 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
         check.bits(["op"], "src")
+
+    def verify_target(self, check: Any) -> None:
+        verify_magnitude(self, check)
 
     @property
     def compute(self) -> DType:

@@ -18,7 +18,8 @@ from nki_mlir.language.creation import located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray
 from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
+from nki_mlir.language.signatures.binding import Form, Function, bound
+from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import Kind
 from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import operations as ops
 from nki_mlir.language import regular
@@ -64,7 +65,7 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def _compute(name: str, entry: regular.Regular, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+def _compute(cls: type[Op], entry: regular.Regular, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
     """A new tile, which an instruction makes of its tiles."""
     views = {tile: as_operand(given[parameter]) for parameter, tile in entry.tiles.items()}
     first, *others = views.values()
@@ -76,10 +77,10 @@ def _compute(name: str, entry: regular.Regular, given: dict[str, Any], attribute
     else:
         for other in others:
             kind = promote(kind, other.dtype)
-        if not entry.cls.broadcasts:
+        if not cls.broadcasts:
             views = {tile: v if v is None or tile not in entry.tiles.values() else v.broadcast_to(shape)
                      for tile, v in views.items()}
-    return ops.compute(entry.cls, shape, dtype or kind, views, given["mask"], explicit_dtype=dtype is not None,
+    return ops.compute(cls, shape, dtype or kind, views, given["mask"], explicit_dtype=dtype is not None,
                        **attributes)
 
 

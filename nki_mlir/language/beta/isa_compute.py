@@ -13,7 +13,6 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nisa import elementwise, movement, permutation, reduction, selection
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
-from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.dialects.verifier import PartitionMismatch
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
@@ -30,6 +29,7 @@ from nki_mlir.language.instructions import (
     check_destination,
     command_name,
     engine_name,
+    needs,
     operand,
     over_row,
     refuse_hidden_bias,
@@ -172,10 +172,8 @@ def iota(expr, dtype, *, mask) -> Any:
 
 def check_descriptors(op: str, mode: Any) -> None:
     """Descriptors made by the hardware came with generation 3."""
-    machine = active(op).machine
-    if getattr(mode, "name", mode) == "hwdge" and machine.generation < 3:
-        active().report(NotOnTarget(what=f"{op} with dge_mode hwdge", needs=3, target=machine.name,
-                                    has=machine.generation, instead="leave dge_mode to the compiler"), contested=False)
+    if getattr(mode, "name", mode) == "hwdge":
+        needs(3, f"{op} with dge_mode hwdge", "leave dge_mode to the compiler")
 
 
 class BadPosition(KernelError, ValueError):
@@ -192,10 +190,9 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
     if len(start) != 2 or len(extent) != 2:
         rule = "both are given, with two integers each"
     else:
-        (rows, columns), smallest = extent, 32 if active("nc_matmul").machine.generation > 2 else 64
-        sizes = [n for n in (32, 64, 128) if n >= smallest]
-        rule = "" if rows in sizes and columns in sizes else f"rows and columns are of {sizes}"
-        if not rule and any(isinstance(n, int) and (n % e or not 0 <= n < 128) for n, e in zip(start, extent)):
+        (rows, columns), sizes = extent, active("nc_matmul").machine.array_parts
+        rule = "" if rows in sizes and columns in sizes else f"rows and columns are of {[*sizes]}"
+        if not rule and any(isinstance(n, int) and n not in range(0, sizes[-1], e) for n, e in zip(start, extent)):
             rule = "the position is no multiple of the size"
         if not rule and (stationary.shape[0] > rows or int(np.prod(stationary.shape[1:])) > columns):
             rule = f"stationary is {list(stationary.shape)}"

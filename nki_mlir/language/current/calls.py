@@ -16,7 +16,8 @@ from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, war
 from nki_mlir.language.current.regions import MemoryRegion, region_value
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Form, Function, Generation, bound
+from nki_mlir.language.signatures.binding import Form, Function, bound
+from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import Kind, dtype_value, is_number
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
@@ -98,7 +99,7 @@ def table_name(function: Callable) -> str:
     module, name = function.__module__.rpartition(".")[2], function.__name__
     if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
         return f"nki.language.{function.__qualname__}"
-    part = "isa" if module.startswith("isa") else module if module == "collectives" else "language"
+    part = "isa" if module.startswith(("isa", "regular")) else module if module == "collectives" else "language"
     return f"nki.{part}.{name}"
 
 

@@ -25,7 +25,8 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import is_shape, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location
-from nki_mlir.language.current.instruction import alu, generation_from, instruction
+from nki_mlir.language.current.instruction import alu, instruction
+from nki_mlir.language.current.isa_dma import check_priority
 from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
@@ -67,9 +68,7 @@ def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hb
     require(spaces == {True} or (len(srcs) == 1 and not hbm), f"{op} takes " + (
         "tensors in HBM" if hbm else "one tensor in SBUF, or several in HBM"))
     require(not single or len(srcs) == 1, f"{op} takes one tensor")
-    if priority is not None:
-        generation_from(4, "a priority")
-        require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
+    check_priority(priority)
 
 
 def text_of(op: str, replica_group: Any) -> str:

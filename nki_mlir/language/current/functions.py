@@ -5,14 +5,14 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.language import composites, special
-from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
-from nki_mlir.language.current.instruction import generation_from
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
@@ -51,8 +51,6 @@ VERDICTS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equa
 def _binary(name: str) -> Callable:
     @token(name)
     def operate(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
-        if name in ("abs_max", "abs_min"):
-            generation_from(4, f"nl.{name}")
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
@@ -118,8 +116,6 @@ silu, silu_dx, softplus, mish, erf, erf_dx = (
 @reported
 def load(src, dtype) -> NkiTensor:
     """HBM to a new SBUF tile."""
-    if not isinstance(src, NkiTensor):
-        invalid(f"load src: expecting 'tensor', got '{type(src).__name__}'")
     require(not src.on_chip, f"load src is in {src.buffer.value}, not in HBM")
     require(src.shape[0] <= 128, f"load src partition dimension {src.shape[0]} exceeds maximum 128")
     made = low.allocate(src.shape, result_type(dtype, src))
@@ -139,9 +135,6 @@ def load_transpose2d(src, dtype) -> NkiTensor:
 @reported
 def store(dst, value) -> None:
     """SBUF tile to HBM."""
-    for label, t in (("dst", dst), ("value", value)):
-        if not isinstance(t, NkiTensor):
-            invalid(f"store {label}: expecting 'tensor', got '{type(t).__name__}'")
     require(not dst.on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
     assignment.dma(dst, value, op="store")
 
@@ -163,8 +156,9 @@ def transpose(x, dtype) -> NkiTensor:
             f"transpose takes a 2-D tile of up to 128 x 128, got {list(x.shape)}")
     if source.buffer is psum:
         source = copy(source)
-    made = core.nc_transpose(low.core_view(source), engine="tensor")
-    result = low.adopt(made)
+    result = low.allocate(source.shape[::-1], source.dtype, psum)
+    with low.writing(result, "transpose") as out:
+        emit(NcTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)}, engine="tensor")
     kind = result_type(dtype, x)
     if kind is result.dtype:
         return result
@@ -294,8 +288,4 @@ def where(condition, x, y, dtype) -> NkiTensor:
 @reported
 def device_print(print_prefix, tensor) -> None:
     """Print a tensor when the kernel runs off the device."""
-    if not isinstance(tensor, NkiTensor):
-        invalid(f"device_print: expecting 'tensor', got '{type(tensor).__name__}'")
-    source = low.reading(tensor)
-    view = low.core_view(source)
-    ops.device_print(print_prefix, view)
+    ops.device_print(print_prefix, low.core_view(low.reading(tensor)))

@@ -11,14 +11,14 @@ from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import device, invalid, require
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.signatures.binding import bound, with_defaults
+from nki_mlir.language.signatures.binding import bound
+from nki_mlir.language.signatures.generation import with_defaults
 from nki_mlir.scalar.tokens import alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
     "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
     "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "erf", "erf_dx", "exp", "log", "sin",
     "arctan", "sqrt", "rsqrt", "reciprocal"))
-CHIPS = {2: "trn1", 3: "trn2", 4: "trn3"}
 
 
 class NkiInstruction:
@@ -44,7 +44,8 @@ class NkiInstruction:
 def instruction(function: Callable) -> Any:
     """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
     the function."""
-    kind, place = function.__name__, function.__code__.co_argcount
+    kind, shown = function.__name__, completed(function)
+    place = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
     def issue(*arguments: Any, **keywords: Any) -> NkiInstruction:
@@ -55,11 +56,16 @@ def instruction(function: Callable) -> Any:
         if name:
             builder.properties.setdefault("instruction_names", set()).add(name)
         return NkiInstruction(kind, name, tuple(builder.properties.get("dynamic_loops", ())))
-    with_defaults(function, table_name(function), CURRENT)
-    parameters = [*signature(function).parameters.values()]
     name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
-    issue.__signature__ = Signature([*parameters[:place], name, *parameters[place:]])       # type: ignore[attr-defined]
+    issue.__signature__ = Signature([*shown[:place], name, *shown[place:]])         # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)
+
+
+def completed(function: Callable) -> list[Parameter]:
+    """The parameters of a function, which gets the table's defaults."""
+    if not hasattr(function, "__signature__"):
+        with_defaults(function, table_name(function), CURRENT)
+    return [*signature(function).parameters.values()]
 
 
 def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> bool:
@@ -71,12 +77,6 @@ def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> boo
         if isinstance(value, NkiTensor) and value.size > value.shape[0]:
             invalid(f"{kind} dst of shape {list(dst.shape)} is empty, an operand of shape {list(value.shape)} is not")
     return True
-
-
-def generation_from(least: int, what: str) -> None:
-    """Refuse on older targets."""
-    found = machine()
-    device(found.generation >= least, f"{what} needs {CHIPS[least]} or newer, the target is {found.name}")
 
 
 def named(token: Any) -> str:

@@ -3,7 +3,8 @@
 
 from typing import Any
 
-from nki_mlir.dialects.nisa import accumulating, movement
+from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction
+from nki_mlir.dialects.nisa.selection import RangeSelectOp, SelectReduceOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, special
@@ -15,7 +16,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, older, require, warn
 from nki_mlir.language.current.functions import maximum
-from nki_mlir.language.current.instruction import activation_name, alu, generation_from, instruction
+from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.isa_elementwise import unary_operand
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import INT32, TFLOAT32, UINT32
@@ -41,7 +42,8 @@ def tensor_reduce(dst, op, data, axis, negate, keepdims) -> None:
         require(out.shape[0] == source.shape[0] and count == expected,
                 f"tensor_reduce dst has shape {list(out.shape)}, which must hold {source.shape[0]} x {expected}")
         target = low.core_view(out.reshape(kept))
-        core.tensor_reduce(alu(op, "tensor_reduce op"), low.core_view(source), list(axes), dst=target, negate=negate)
+        emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
+             op=alu(op, "tensor_reduce op"))
 
 
 @instruction
@@ -53,16 +55,13 @@ def tensor_partition_reduce(dst, op, data) -> None:
     token = alu(op, f"{kind} op")
     with low.writing(dst, kind, flat=True) as out:
         target = low.flat_view(out)
-        core.tensor_partition_reduce("add" if token == "average" else token, source, dst=target)
+        emit(reduction.TensorPartitionReduceOp, {"dst": target, "src": source},
+             op="add" if token == "average" else token)
         if token == "average":
-            core.tensor_scalar(target, "multiply", 1.0 / source.shape[0], dst=target)
+            emit(elementwise.TensorScalarOp, {"dst": target, "src": target}, op0="multiply", imm0=1.0 / source.shape[0])
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------
-def registers(engine: str, partitions: int) -> View:
-    return special.registers(engine, partitions)
-
-
 def rows_of(op: str, reduce_res: NkiTensor) -> View:
     """A [P, 1] result."""
     require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]")
@@ -72,26 +71,12 @@ def rows_of(op: str, reduce_res: NkiTensor) -> View:
 def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
                 **attributes: Any) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
-    views = {"dst": dst, "accumulator": registers(engine, dst.shape[0]), **views}
+    views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
         emit(cls, views, reduce_cmd=command, **attributes)
         return
     with low.writing(reduce_res, op, "reduce_res") as rows:
         emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
-
-
-def accumulate_activation(dst: View, source: View, fn: str, tiles: tuple[Any, Any], reduce_op: Any, reduce_res: Any,
-                          command: Any) -> None:
-    """``activation`` with ``reduce_cmd``: runs the registers, and reads them where ``reduce_res`` is given."""
-    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
-    bias, scale = tiles
-    result = None
-    if reduce_res is not None:
-        with low.writing(reduce_res, "activation", "reduce_res") as rows:
-            result = rows_of("activation", rows)
-            special.activation_accumulate(fn, source, bias, scale, "add", result, command, dst=dst)
-        return
-    special.activation_accumulate(fn, source, bias, scale, "add", None, command, dst=dst)
 
 
 def command_of(op: str, value: Any) -> Any:
@@ -109,7 +94,7 @@ def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
         require(init is None or (not isinstance(init, NkiTensor) and init == 0),
                 f"{op} has an initial value only with reduce_cmd load_reduce, not with {command.name}")
         return command.name
-    held = registers("vector", partitions)
+    held = core.registers("vector", partitions)
     with free_order():                  # registers are each iteration's own
         if isinstance(init, NkiTensor):
             emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
@@ -118,10 +103,6 @@ def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
         else:
             emit(movement.MemsetOp, {"dst": held}, value=float(init))
     return "reduce"
-
-
-def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any, float]:
-    return core.operand(low.scalar(op, label, value, beside))
 
 
 @instruction
@@ -136,7 +117,7 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res, revers
     with low.writing(dst, op, scratch=True) as out:
         target, source = low.paired(op, dst=out, data=data)
         command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
-        tile, number = number_and_tile(op, "operand0", operand0, source)
+        tile, number = low.number_and_tile(op, "operand0", operand0, source)
         accumulated(op, accumulating.TensorScalarAccumulateOp, target, {"src": source, "operand0": tile}, "vector",
                     reduce_res, command, op0=first, imm0=number, reverse0=bool(reverse0), reduce_op=second,
                     negate=bool(reduce_res_negate))
@@ -153,7 +134,7 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1, reduce_cmd) -> None
     with low.writing(dst, op) as out:
         target, source = low.paired(op, dst=out, src=src)
         command = loaded(op, reduce_cmd, imm1, source.shape[0])
-        tile, number = number_and_tile(op, "imm0", imm0, source)
+        tile, number = low.number_and_tile(op, "imm0", imm0, source)
         accumulated(op, accumulating.TensorScalarCumulativeOp, target, {"src": source, "operand0": tile}, "vector",
                     None,
                     command, op0=first, op1=second, imm0=number)
@@ -164,15 +145,14 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param, reverse0, reverse
             ) -> None:
     """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``."""
     kind = "activate2"
-    generation_from(4, kind)
     command = command_of(kind, reduce_cmd)
     for label, value, token in (("imm0", imm0, op0), ("imm1", imm1, op1)):
         require(value is not None or alu(token, f"{kind} operator") == "bypass", f"{kind} {label} is missing")
     with low.writing(dst, kind, scratch=reduce_res is not None) as out:
         target, source = low.paired(kind, dst=out, data=data)
-        tile0, number0 = number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
-        tile1, number1 = number_and_tile(kind, "imm1", 0.0 if imm1 is None else imm1, source)
-        slope, alpha = number_and_tile(kind, "relu_param", relu_param, source)
+        tile0, number0 = low.number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
+        tile1, number1 = low.number_and_tile(kind, "imm1", 0.0 if imm1 is None else imm1, source)
+        slope, alpha = low.number_and_tile(kind, "relu_param", relu_param, source)
         accumulated(kind, accumulating.Activate2Op, target,
                     {"src": source, "operand0": tile0, "operand1": tile1, "slope": slope}, "scalar", reduce_res,
                     command.name, fn=activation_name(op, "activate2 op"), op0=alu(op0, "activate2 op0"),
@@ -185,11 +165,10 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param, reverse0, reverse
 def exponential(dst, src, max_value, reduce_res, reduce_cmd, reduce_init) -> None:
     """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
     op = "exponential"
-    generation_from(4, op)
     with low.writing(dst, op, scratch=reduce_res is not None) as out:
         target, source = low.paired(op, dst=out, src=src)
         command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
-        tile, number = number_and_tile(op, "max_value", max_value, source)
+        tile, number = low.number_and_tile(op, "max_value", max_value, source)
         accumulated(op, accumulating.ExponentialOp, target, {"src": source, "highest": tile}, "vector", reduce_res,
                     command, imm=number)
 
@@ -199,7 +178,6 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
                  on_false_value) -> None:
     """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
     op = "range_select"
-    generation_from(3, op)
     if on_false_value != FP32_MIN:
         warn(f"range_select on_false_value is always {FP32_MIN}; {on_false_value} has no effect")
     require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
@@ -215,7 +193,6 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
         target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
         views = {"src": source, "bound0": low.flat_tile(op, "bound0", bound0),
                  "bound1": low.flat_tile(op, "bound1", bound1)}
-        from nki_mlir.dialects.nisa.selection import RangeSelectOp
         accumulated(op, RangeSelectOp, target, views, "vector", reduce_res, command.name,
                     comp0=alu(comp_op0, f"{op} comp_op0"), comp1=alu(comp_op1,
                                                                      f"{op} comp_op1"), base=float(range_start),
@@ -235,23 +212,6 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res, reduce_cmd, red
     require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
     with low.writing(dst, op, scratch=reduce_res is not None) as out:
         target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)
-        tile, number = number_and_tile(op, "on_false", on_false, source)
-        from nki_mlir.dialects.nisa.selection import SelectReduceOp
+        tile, number = low.number_and_tile(op, "on_false", on_false, source)
         accumulated(op, SelectReduceOp, target, {"predicate": chosen, "on_true": source, "on_false": tile}, "vector",
                     reduce_res, command.name, imm=number, reverse_pred=bool(reverse_pred))
-
-
-@instruction
-def bn_stats(dst, data) -> None:
-    """dst [P, 6] = count, mean and variance * count of the even elements, then of the odd ones."""
-    source = low.flat_tile("bn_stats", "data", data)
-    require(source.shape[1] <= 512, f"bn_stats data has {source.shape[1]} elements per partition, more than 512")
-    with low.writing(dst, "bn_stats", flat=True) as out:
-        special.bn_stats(source, dst=low.flat_view(out))
-
-
-@instruction
-def bn_aggr(dst, data) -> None:
-    """dst [P, 2] = mean and variance of (count, mean, variance * count) triples."""
-    with low.writing(dst, "bn_aggr", flat=True) as out:
-        special.bn_aggr(low.flat_tile("bn_aggr", "data", data), dst=low.flat_view(out))

@@ -12,7 +12,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import require, whole
-from nki_mlir.language.current.instruction import generation_from, instruction
+from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf, shared_hbm
 
 
@@ -20,7 +20,6 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
     """Whether an instruction is between several cores, which the launch must have; on one core it is a no-op."""
     if len(numbers) < 2:
         return False
-    generation_from(3, what)
     cores = prod(active(what).grid)
     require(all(0 <= n < cores for n in numbers), f"{what} names the cores {list(numbers)}, the launch has {cores}",
             fix=f"launch the kernel on them, kernel[{max(numbers) + 1}](...), or leave {what} out in a launch of fewer")

@@ -4,7 +4,7 @@
 from typing import Any
 
 from nki_mlir.dialects.nisa import dma_compute as sums
-from nki_mlir.dialects.nisa import shuffle
+from nki_mlir.dialects.nisa import elementwise, shuffle
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
@@ -14,7 +14,7 @@ from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, older, require, warn
-from nki_mlir.language.current.instruction import alu, generation_from, instruction
+from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32
@@ -26,7 +26,7 @@ def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> st
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     mode, dge = e.member(oob_mode, e.oob_mode, "oob_mode"), e.member(dge_mode, e.dge_mode, "dge_mode")
     if dge is e.dge_mode.hwdge:
-        generation_from(3, f"{op} with dge_mode hwdge")
+        core.needs(3, f"{op} with dge_mode hwdge", "leave dge_mode to the compiler")
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
     for t in (dst, src):
         if t.indirection is not None:
@@ -43,7 +43,7 @@ def check_skip(op: str, oob_mode: Any, *tensors: NkiTensor) -> None:
 
 def check_priority(priority: Any) -> None:
     if priority is not None:
-        generation_from(4, "a priority")
+        core.needs(4, "a priority", "leave it out")
         require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
@@ -55,7 +55,7 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
     assignment.dma(held, dst, mode=mode)
     assignment.dma(other, src, mode=mode)
     result, left, right = low.paired("dma_copy", dst=held, data1=held, data2=other)
-    core.tensor_tensor(left, right, op, dst=result)
+    emit(elementwise.TensorTensorOp, {"dst": result, **ops.of_one_kind(op, left, right)}, op=op)
     assignment.dma(dst, held, mode=mode)
 
 
@@ -127,7 +127,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
     if found.kind != "vector":
         low.read_into(low.core_view(made), low.addressed(src), mode=mode)
         return made
-    generation_from(3, f"{op} of gathered rows")
+    core.needs(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
     rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
     require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
     require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices")

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_bits, search, shuffle
+from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Dim, View
@@ -19,7 +20,7 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.errors import require, whole
 from nki_mlir.language.current.functions import equal
-from nki_mlir.language.current.instruction import alu, generation_from, instruction
+from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -107,42 +108,16 @@ def select_by_tile(target: View, source: View, pattern: Any, multiplier: int, of
     iota(places, pattern, offset, multiplier)
     view = low.core_view(places)
     flag = low.core_view(low.allocate(target.shape, UINT8))
-    core.tensor_scalar(view, comparison, 0.0, dst=flag)
+    emit(elementwise.TensorScalarOp, {"dst": flag, "src": view}, op0=comparison)
     other = low.core_view(low.allocate((target.shape[0], *(1 for _ in target.shape[1:])), target.dtype))
     creation.memset(other, value)
     emit(movement.TensorCopyOp, {"dst": target, "src": source})
-    core.tensor_copy_predicated(src=other, dst=target, predicate=flag, reverse_pred=True)
+    emit(elementwise.TensorCopyPredicatedOp, {"dst": target, "src": other, "predicate": flag}, reverse_pred=True)
 
 
 # -- searches ----------------------------------------------------------------------------------------------------------
-def check_length(op: str, label: str, view: View) -> None:
-    require(8 <= view.shape[1] <= 16384,
-            f"{op} {label} has {view.shape[1]} elements per partition; it takes 8 to 16384")
-
-
-@instruction
-def max8(dst, src) -> None:
-    """dst [P, 8] = the largest values of each partition, largest first."""
-    source = low.flat_tile("max8", "src", src)
-    check_length("max8", "src", source)
-    with low.writing(dst, "max8", flat=True) as out:
-        emit(search.Max8Op, {"dst": low.flat_view(out), "src": source})
-
-
 def check_places(op: str, label: str, tensor: Any) -> None:
     require(low.is_tensor(tensor, op, label).dtype in (UINT16, UINT32), f"{op} {label} must be uint16 or uint32")
-
-
-@instruction
-def nc_find_index8(dst, data, vals) -> None:
-    """dst [P, 8] = where each of 8 values occurs in data; all ones where it does not."""
-    op = "nc_find_index8"
-    check_places(op, "dst", dst)
-    source = low.flat_tile(op, "data", data)
-    check_length(op, "data", source)
-    with low.writing(dst, op, flat=True) as out:
-        emit(search.FindIndex8Op, {"dst": low.flat_view(out), "data": source,
-                                       "vals": low.flat_tile(op, "vals", vals)})
 
 
 @instruction
@@ -247,26 +222,13 @@ def sequence_bounds(dst, segment_ids) -> None:
     require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1")
     require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]")
     with low.writing(dst, op, flat=True) as out:
-        special.sequence_bounds(source, dst=low.core_view(out.reshape(dst.shape)))
-
-
-@instruction
-def nonzero_with_count(dst, src, index_offset, padding_val) -> None:
-    """In partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end."""
-    op = "nonzero_with_count"
-    generation_from(3, op)
-    source = low.flat_tile(op, "src", src)
-    with low.writing(dst, op, reads=True, flat=True) as out:
-        emit(lists.NonzeroWithCountOp, {"dst": low.flat_view(out), "src": source},
-                 base=int(index_offset),
-                 padding=int(padding_val))
+        emit(SequenceBoundsOp, {"dst": low.core_view(out.reshape(dst.shape)), "segment_ids": source})
 
 
 @instruction
 def topk(val_dst, idx_dst, src, n) -> None:
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
-    generation_from(3, op)
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
         emit(lists.TopkOp, {"values": low.flat_view(values), "places": low.flat_view(at),
@@ -285,10 +247,6 @@ def generator(engine: str) -> View:
 def rng(dst, engine) -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
-    if chosen == "gpsimd":
-        generation_from(3, "rng on gpsimd")
-        low.in_sbuf("rng", dst=dst)
-    require(low.is_tensor(dst, "rng", "dst").dtype.is_integer, f"rng dst must be an integer type, it is {dst.dtype}")
     with low.writing(dst, "rng", flat=True) as out:
         emit(random_bits.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)},
                  engine=chosen)
@@ -297,7 +255,7 @@ def rng(dst, engine) -> None:
 @instruction
 def rand2(dst, min, max) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
-    generation_from(4, "rand2")
+    core.needs(4, "'rand2'", "scale what nisa.rng or nl.rand gives")
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
     with low.writing(dst, "rand2") as out:
@@ -309,7 +267,9 @@ def rand2(dst, min, max) -> None:
             width = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
         else:
             width = float(high_end) - float(low_end)
-        core.tensor_scalar(uniform, "multiply", width, op1="add", operand1=low_end, dst=target)
+        (tile0, imm0), (tile1, imm1) = core.operand(width), core.operand(low_end)
+        emit(elementwise.TensorScalarOp, {"dst": target, "src": uniform, "operand0": tile0, "operand1": tile1},
+             op0="multiply", imm0=imm0, op1="add", imm1=imm1)
 
 
 @instruction
@@ -321,7 +281,7 @@ def set_rng_seed(src_seeds) -> None:
 
 
 def _state_words(op: str, tensor: Any, engine: str) -> View:
-    generation_from(4 if engine == "vector" else 3, f"{op} on {engine}")
+    core.needs(4 if engine == "vector" else 3, f"'{op}' on the {engine} engine", "seed with nisa.set_rng_seed")
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, "state", tensor)
     require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),

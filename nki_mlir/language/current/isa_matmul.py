@@ -17,14 +17,12 @@ from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import device, invalid, require, warn, whole
-from nki_mlir.language.current.instruction import generation_from, instruction
+from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32, UINT8
-
-ROWS, COLUMNS, CHUNK = 128, 128, 512
-WIDE = (FLOAT32, TFLOAT32)
+from nki_mlir.language.instructions import needs
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E8M0FNU, FLOAT32, TFLOAT32, UINT8
 
 
 def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, int]:
@@ -32,27 +30,16 @@ def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, in
     given = {"tile_position": tile_position, "tile_size": tile_size}
     absent = [v is None or (isinstance(v, (tuple, list)) and not v) for v in given.values()]
     if all(absent):
-        return ROWS, COLUMNS
+        return machine().partitions, machine().stationary_free_max
     require(not any(absent), f"{op} tile_position and tile_size are given together")
     for label, v in given.items():
         require(isinstance(v, (tuple, list)) and len(v) == 2, f"{op} {label}: expecting 'pair', got {v!r}")
     (r0, c0), (r, c) = ([whole(n, f"{op} {label}") for n in v] for label, v in given.items())
-    sizes = (32, 64, 128) if machine().generation >= 3 else (64, 128)
+    sizes = machine().array_parts
     require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}")
-    require(r0 in range(0, ROWS, r) and c0 in range(0, COLUMNS, c),
+    require(r0 in range(0, sizes[-1], r) and c0 in range(0, sizes[-1], c),
             f"{op} tile_position {(r0, c0)} is no multiple of tile_size {(r, c)}")
     return r, c
-
-
-def check_types(stationary: NkiTensor, moving: NkiTensor) -> None:
-    kinds = {stationary.dtype, moving.dtype}
-    for label, t in (("stationary", stationary), ("moving", moving)):
-        require(t.dtype.is_float and t.dtype.name != "float8_e8m0fnu", f"nc_matmul {label} cannot be {t.dtype}")
-    device(all(t.dtype in WIDE for t in (stationary, moving)) or not any(t.dtype in WIDE for t in (stationary, moving)),
-           f"nc_matmul multiplies float32 with float32 only, got {stationary.dtype} and {moving.dtype}")
-    device(not {FLOAT8_E4M3, FLOAT8_E4M3FN} <= kinds, "nc_matmul cannot mix float8_e4m3 and float8_e4m3fn")
-    if FLOAT8_E4M3FN in kinds:
-        generation_from(4, "nc_matmul of float8_e4m3fn")
 
 
 def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
@@ -76,8 +63,9 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
     for label, t in (("stationary", stationary), ("moving", moving)):
         require(t.buffer is sbuf, f"{op} {label} must be in SBUF, it is in {t.buffer.value}")
     stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
-    if not is_transpose:
-        check_types(stationary, moving)
+    for label, t in (("stationary", stationary), ("moving", moving)):
+        require(is_transpose or (t.dtype.is_float and t.dtype is not FLOAT8_E8M0FNU),
+                f"{op} {label} cannot be {t.dtype}")
     require(stationary.shape[0] == moving.shape[0],
             f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}")
     require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}")
@@ -85,13 +73,14 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
         require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
         pairs = [(stationary, moving)]
         if mode is e.matmul_perf_mode.double_row:
-            require(columns == COLUMNS, f"{op} with perf_mode double_row takes all {COLUMNS} columns, not {columns}")
+            every = machine().stationary_free_max
+            require(columns == every, f"{op} with perf_mode double_row takes all {every} columns, not {columns}")
             pairs = double_row(stationary, moving, is_transpose)
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
         require(width <= columns, f"{op} stationary has {width} columns, more than {columns}")
         require(out.shape[0] == width and out.size == width * length,
                 f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
-        check_result(out, length, is_transpose)
+        check_result(out, length)
         accumulates = False
         if is_transpose:
             require(accumulate is not True, "nc_matmul in transpose mode overwrites")
@@ -104,7 +93,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
     """The two halves of the contraction."""
-    generation_from(3, "nc_matmul with perf_mode double_row")
+    needs(3, "nc_matmul with perf_mode double_row", "multiply the halves one after the other")
     require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose")
     for label, t in (("stationary", stationary), ("moving", moving)):
         require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row")
@@ -113,15 +102,12 @@ def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> 
     return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
 
 
-def check_result(out: NkiTensor, length: int, is_transpose: bool) -> None:
-    """What the generation allows as destination of a product: its dtype, columns, and place among the banks."""
-    newest = machine().generation >= 4
-    device(is_transpose or out.dtype is FLOAT32 or (newest and out.dtype is BFLOAT16),
-           f"nc_matmul dst must be float32{' or bfloat16' if newest else ''}, it is {out.dtype}")
-    bank = machine().psum_bank_bytes
-    limit = bank * machine().psum_banks // out.itemsize if newest else CHUNK
+def check_result(out: NkiTensor, length: int) -> None:
+    """The columns of a product and its place among the banks: whether its result may be in several of them."""
+    core, bank = machine(), machine().psum_bank_bytes
+    limit = core.moving_free_max if core.product_banks == 1 else core.product_banks * bank // out.itemsize
     device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
-    if not newest:
+    if core.product_banks == 1:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
         device(start + length * out.itemsize <= bank or not out.is_contiguous(),
                f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes")
@@ -174,11 +160,11 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
 
 def bank_spans(target: View) -> list[tuple[int, int]]:
     """The free elements of a result in runs that one product may write: of one bank, and not too long."""
-    length, at = prod(target.shape[1:]), 0
+    length, at, most = prod(target.shape[1:]), 0, machine().moving_free_max
     bank, start, spans = machine().psum_bank_bytes // target.dtype.itemsize, target.free.const, []
     dense = target.dims[-1].free == 1 and all(a.free == b.free * b.count for a, b in pairwise(target.dims[1:]))
     while at < length:
-        n = min(CHUNK, length - at, bank - (start + at) % bank if dense else CHUNK)
+        n = min(most, length - at, bank - (start + at) % bank if dense else most)
         spans.append((at, at + n))
         at += n
     return spans
@@ -215,9 +201,9 @@ def part_of(view: View, box: list[tuple[int, int]]) -> View:
 def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position, tile_size, accumulate) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
-    generation_from(4, op)
     rows, columns = check_position(op, tile_position, tile_size)
-    require(columns == COLUMNS, f"{op} tile_size has all {COLUMNS} columns, not {columns}")
+    every = machine().stationary_free_max
+    require(columns == every, f"{op} tile_size has all {every} columns, not {columns}")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
     with low.writing(dst, op, reads=accumulate is not False, flat=True) as out:
         require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
@@ -255,7 +241,6 @@ def element_of(op: str, label: str, tensor: Any) -> str:
 def quantize_mx(dst, src, dst_scale) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
-    generation_from(4, op)
     element = element_of(op, "dst", dst)
     require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type")
     with (low.writing(dst, op, flat=True) as out,
@@ -277,7 +262,4 @@ def nc_transpose(dst, data, engine) -> None:
         if chosen == "unknown":
             chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
         require(chosen in ("tensor", "vector"), f"{op} runs on the tensor or the vector engine, not {chosen}")
-        limit = 128 if chosen == "tensor" else 32
-        require(max(source.shape) <= limit, f"{op} of {list(source.shape)} on the {chosen} engine, which takes up to "
-                                            f"{limit} x {limit}")
         emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

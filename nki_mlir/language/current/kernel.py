@@ -110,6 +110,7 @@ class Kernel(CoreKernel):
         """Run the function's Python on a builder, which is current; what it returns."""
         region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
+        builder.settles = True
         builder.touches.values = WrittenValues()
         if builder.symbolic:
             capture: Any = builder

@@ -14,7 +14,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, Dim, View
 from nki_mlir.language import creation
-from nki_mlir.language import operations as ops
+from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import written
 from nki_mlir.language.current.access_pattern import check_reach
@@ -303,6 +303,11 @@ def scalar(op: str, label: str, value: Any, beside: View) -> Any:
     require(tensor.shape[0] == beside.shape[0],
             f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
     return with_rank(core_view(tensor), beside.ndim)
+
+
+def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any, float]:
+    """A scalar operand as (tile or None, number)."""
+    return core.operand(scalar(op, label, value, beside))
 
 
 def tile(op: str, label: str, value: Any) -> View:

@@ -322,8 +322,6 @@ class NkiTensor(Operators):
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
-        from nki_mlir.language.current.instruction import generation_from
-        generation_from(4, "indirect")
         require(self.on_chip, "indirect is for on-chip tensors")
         require(index.dtype.is_integer, f"indirect index is a tensor of integers, not of {index.dtype}")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")

@@ -4,22 +4,18 @@
 A call is tried against the signatures of its generation, newest first: the first that its arguments bind to, and whose
 parameters take their values, is meant. Then the other generation's are tried. What is ambiguous is thus the newest's.
 What binding does for a number of positional arguments and a set of keywords is worked out once.
-
-Functions are written with the names of their newest signature and without its defaults, which are the table's.
 """
 
-import ast
-import importlib
 import inspect
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import reduce, update_wrapper
+from functools import update_wrapper
 from typing import Any, NamedTuple
 
-from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.signatures import in_use, kinds
-from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Kind, Take, Values, or_none
+from nki_mlir.language.signatures.generation import Generation, signature_of, with_defaults
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Kind, Take, or_none
 from nki_mlir.language.signatures.table import (
     BETA,
     CURRENT,
@@ -33,48 +29,6 @@ from nki_mlir.language.signatures.table import (
 )
 
 STRICT = "NKI_MLIR_STRICT"
-PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-
-
-class Generation(ABC):
-    """What differs between the two packages: what values are, and how errors read."""
-
-    def __init__(self, name: str, names: dict[str, Any]) -> None:
-        """``names``: what defaults of the table name; a string is a module's name."""
-        self.name, self.names, self.values = name, names, Values()
-
-    def default(self, text: str) -> Any:
-        """The value of a default as the table writes it."""
-        try:
-            return ast.literal_eval(text)
-        except ValueError:
-            first, *rest = text.split(".")
-            held = self.names[first]
-            return reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str) else held)
-
-    @abstractmethod
-    def word(self, kind: Kind) -> str:
-        """What messages call the values of a kind; "" where functions themselves say what is wrong."""
-
-    @abstractmethod
-    def refuse(self, function: "Function", parameter: str, kind: Kind, value: Any) -> None:
-        """Raise what is wrong with a value; return where the function itself says it."""
-
-    @abstractmethod
-    def unbound(self, function: "Function", text: str) -> NkiMlirError:
-        """The error of arguments that bind to no signature."""
-
-    def translated(self, error: KernelError) -> Exception:
-        """An error of the core as this generation's."""
-        return error
-
-    @abstractmethod
-    def cross(self, function: "Function", form: "Form", arguments: dict[str, Any]) -> Any:
-        """A call in a form of the other generation."""
-
-    @abstractmethod
-    def report(self, text: str) -> None:
-        """Tell of a form that the newest release does not have."""
 
 
 class Given(NamedTuple):
@@ -321,30 +275,6 @@ def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
         return (), {g.parameter: v for g, v in zip(form.given, values) if g.parameter}
     return (tuple(v for g, v in zip(form.given, values) if isinstance(g.at, int)),
             {g.parameter: v for g, v in zip(form.given, values) if isinstance(g.at, str) and g.parameter})
-
-
-def signature_of(newest: Signature, generation: Generation, without: str = "") -> inspect.Signature:
-    """A signature of the table as Python's, without a parameter that is not the function's."""
-    return inspect.Signature([inspect.Parameter(
-        p.name, KEYWORD_ONLY if p.keyword_only else PLACED,
-        default=inspect.Parameter.empty if p.default is None else generation.default(p.default))
-        for p in newest.parameters if p.name != without])
-
-
-def with_defaults(function: Callable, name: str, generation: Generation) -> None:
-    """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
-    newest = signatures(name, generation.name)[:1]
-    defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
-    table = {n: generation.default(text) for n, text in (in_use.LEFT_OUT.get(name, {}) | defaults).items()}
-    code = function.__code__
-    names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-    placed, named = names[:code.co_argcount], names[code.co_argcount:]
-    own = dict(zip(reversed(placed), reversed(function.__defaults__ or ()))) | (function.__kwdefaults__ or {})
-    if differ := [n for n in own if n in table and own[n] != table[n]]:
-        raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not those of the table")
-    every = table | own
-    function.__defaults__ = tuple(every[n] for n in placed if n in every)
-    function.__kwdefaults__ = {n: every[n] for n in named if n in every}
 
 
 def bound(function: Callable, table_name: str, generation: Generation) -> Any:

@@ -19,7 +19,8 @@ that do not take what their names say, in both generations or in one::
 
 import re
 from functools import cache
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from nki_mlir.language.signatures import of_isa, of_language, of_others
 
@@ -133,6 +134,18 @@ def releases_with(name: str) -> tuple[str, ...]:
         if state != GONE:
             found.append(release)
     return tuple(found)
+
+
+@cache
+def newest_names(module: str) -> tuple[str, ...]:
+    """The names of a module that the newest release has."""
+    return tuple(n for whole in histories() for home, _, n in [whole.rpartition(".")]
+                 if home == module and releases_with(whole)[-1:] == RELEASES[-1:])
+
+
+def published(module: str, *sources: ModuleType) -> dict[str, Any]:
+    """What a public module of the newest release has of the modules that make it up."""
+    return {name: vars(source)[name] for source in sources for name in newest_names(module) if name in vars(source)}
 
 
 def spans(releases: tuple[str, ...]) -> str:
