@@ -41,8 +41,8 @@ from nki_mlir.selection.instructions import MaskedInstruction
 from nki_mlir.selection.selector import Selector, is_copy
 from nki_mlir.waist.builder import StructuredBuilder
 from nki_mlir.waist.expressions import Constant, Convert
-from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.reader import NestReader
+from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_reader import NestReader
 
 BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
 

@@ -34,7 +34,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import fuse_function
 from nki_mlir.waist.expressions import Constant
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.tile_nest import Nest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):

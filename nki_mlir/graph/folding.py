@@ -7,7 +7,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Alu, Convert, Node, Output
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.tile_nest import Nest
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from nki_mlir.waist.expressions import (
     inputs_of,
     rebuilt,
 )
-from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.reader import NestReader, iterator_kinds, subscripts_of
+from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_reader import NestReader, iterator_kinds, subscripts_of
 
 
 class GraphNestReader(NestReader):

@@ -20,7 +20,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.waist.expressions import Input, Node, Output, alu, children, converted, rebuilt
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.tile_nest import Nest
 
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for

@@ -12,7 +12,7 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.expressions import Alu, Constant, Convert, Input, Node, Output, alu, converted
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.tile_nest import Nest, Operand
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 

@@ -12,8 +12,8 @@ from nki_mlir.graph.bodies import with_exact_extremes
 from nki_mlir.graph.kept import KeptTiles, elements_of
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
-from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.scalar_body import ScalarBody
+from nki_mlir.waist.tile_nest import Nest, Operand
 from nki_mlir.waist.writer import Nest as Loops
 from nki_mlir.waist.writer import Operand as View
 from nki_mlir.waist.writer import Writer

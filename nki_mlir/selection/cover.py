@@ -41,7 +41,7 @@ from nki_mlir.waist.expressions import (
     children,
     converted,
 )
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.tile_nest import Nest, Operand
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}

@@ -15,7 +15,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR
 from nki_mlir.waist.expressions import Alu, Convert, Input, Node, Output, children
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.tile_nest import Nest, Operand
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector

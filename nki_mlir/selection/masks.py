@@ -19,7 +19,7 @@ from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.tile_nest import Nest, Operand
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector

@@ -10,7 +10,7 @@ from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.transposes import on_lanes, relaid, transpose
 from nki_mlir.waist.expressions import Convert, Input, Node
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.tile_nest import Nest, Operand
 
 
 class Selector:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.selection.emitter import TENSOR, VECTOR, Emitter
-from nki_mlir.waist.nest import Operand
+from nki_mlir.waist.tile_nest import Operand
 
 
 def on_lanes(operand: Operand) -> bool:

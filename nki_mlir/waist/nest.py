@@ -1,152 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A structured operation as a loop nest over buffers: what is selected from. No MLIR in here.
+"""A structured operation as a loop nest, plain data: extents, strides, a scalar body.
 
-An operand says how its buffer is walked: a start, and the step of each axis of the nest in its free offset; at most one
-axis, its ``lanes``, walks through the partitions.
+Addresses are not part of it, so all operations of one shape are one ``Nest``, whatever kernel they are in. Its text is
+its key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
-from nki_mlir.dialects.access import HBM, Access, Constraint, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expressions import Node, Position, children, rebuilt
+from nki_mlir.waist.axes import joined, renamed_mask
+
+Strides = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """``partition`` and ``free`` are the start (partition None in HBM); ``steps`` are per axis, 0 for ``lanes``."""
+    """A strided view, a stride in elements per axis of the iteration space."""
 
-    handle: Any
-    space: str
-    base_shape: tuple[int, ...]
-    base_dtype: DType
     dtype: DType
-    partition: Linear | None
-    free: Linear
-    steps: tuple[int, ...]
-    lanes: int | None = None
+    strides: Strides
 
-    @property
-    def on_chip(self) -> bool:
-        return self.space != HBM
 
-    def moves(self, axis: int) -> bool:
-        return axis == self.lanes or self.steps[axis] != 0
+@dataclass(frozen=True)
+class Step:
+    """One operation of a scalar body.
 
-    def tile(self, counts: Sequence[int], axes: Sequence[int] | None = None) -> Tile:
-        """The tile for a box at the origin with these counts along ``axes``, the first of which is the partition."""
-        axes = range(len(counts)) if axes is None else axes
-        dims = [(self.steps[a] if n > 1 else 1, n) for a, n in zip(axes, counts)]
-        if self.on_chip:
-            dims[0] = (1 if self.lanes == axes[0] or counts[0] == 1 else 0, counts[0])
-        access = Access(self.dtype, self.partition, self.free, tuple(dims))
-        return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
+    ``kind`` is constant, convert, alu, activation, index, form, cast or native; ``name`` the function; ``operands`` are
+    numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps' results, in order.
+    ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), an index's axis, the linear form of
+    a ``form`` over its operands, or a native comparison's predicate. ``dtype`` None: an index.
+    """
 
-    def at(self, starts: Sequence[int]) -> "Operand":
-        """The operand for a nest that begins at ``starts``."""
-        free = sum(step * start for step, start in zip(self.steps, starts))
-        partition = self.partition
-        if self.lanes is not None and partition is not None:
-            partition = partition.plus(Linear(starts[self.lanes]))
-        return replace(self, partition=partition, free=self.free.plus(Linear(free)))
+    kind: str
+    dtype: DType | None
+    operands: tuple[int, ...] = ()
+    name: str = ""
+    number: Any = None
 
 
 @dataclass(frozen=True)
 class Nest:
-    """One output, ``output = body`` at each point; reduced axes fold into it. Symbols are counted by position."""
+    """Loops around a scalar body. ``reduced`` are axes that outputs do not have; ``results`` has a value an output."""
 
     extents: tuple[int, ...]
     reduced: frozenset[int]
     inputs: tuple[Operand, ...]
-    output: Operand
-    body: Node
+    symbols: int
+    outputs: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
     mask: Mask = ()
-    limits: Mask = ()
-    symbols: tuple[Any, ...] = ()
-    ranges: Ranges = ()
+
+    def __hash__(self) -> int:
+        return self._hash               # programs look routines up again and again
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.extents, self.reduced, self.operands, self.symbols, self.steps, self.results, self.mask))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (*self.inputs, self.output)
+        return (*self.inputs, *self.outputs)
 
-    def partition_axis(self) -> int | None:
-        """The axis that the engines' lanes take: what the result's partitions, or else the sources', go along."""
-        for operand in (self.output, *self.inputs):
-            if operand.lanes is not None:
-                return operand.lanes
-        return None
+    @property
+    def elements(self) -> int:
+        return prod(self.extents)
 
-    def windows(self, axis: int, size: int) -> list["Nest"]:
-        """The nest in pieces of at most ``size`` along an axis."""
-        return [self.window(axis, start, min(size, self.extents[axis] - start))
-                for start in range(0, self.extents[axis], size)]
+    # -- values of the body --------------------------------------------------------------------------------------------
+    @property
+    def first_output(self) -> int:
+        """The number of the value that the first output holds before."""
+        return len(self.inputs) + self.symbols
 
-    def window(self, axis: int, start: int, count: int) -> "Nest":
-        starts = [start if a == axis else 0 for a in range(len(self.extents))]
-        extents = tuple(count if a == axis else n for a, n in enumerate(self.extents))
-        moved = self.with_forms(lambda form: form.moved(starts))
-        return replace(moved, extents=extents, inputs=tuple(o.at(starts) for o in self.inputs),
-                       output=self.output.at(starts))
+    @property
+    def first_step(self) -> int:
+        return self.first_output + len(self.outputs)
 
-    def with_forms(self, change: Callable[[Linear], Linear]) -> "Nest":
-        """The nest with every form over its axes changed."""
-        def position(node: Node) -> Node | None:
-            return Position(change(node.form), node.dtype) if isinstance(node, Position) else None
-        mask, limits = (tuple(Constraint(change(c.form), c.equal) for c in m) for m in (self.mask, self.limits))
-        return replace(self, body=rebuilt(self.body, position), mask=mask, limits=limits)
+    def step(self, value: int) -> Step | None:
+        """The step that makes a value; None for inputs, symbols and old values."""
+        return self.steps[value - self.first_step] if value >= self.first_step else None
 
-    def forms(self) -> list[Linear]:
-        def below(node: Node) -> list[Linear]:
-            own = [node.form] if isinstance(node, Position) else []
-            return own + [form for child in children(node) for form in below(child)]
-        return [c.form for c in (*self.mask, *self.limits)] + below(self.body)
+    def dtype_of(self, value: int) -> DType | None:
+        if (step := self.step(value)) is not None:
+            return step.dtype
+        if value < len(self.inputs):
+            return self.inputs[value].dtype
+        return self.outputs[value - self.first_output].dtype if value >= self.first_output else None
 
-    # -- normal form ---------------------------------------------------------------------------------------------------
-    def arranged(self, partition: int | None, keep: int | None = None) -> "Nest":
-        """The same nest with ``partition`` as axis 0, then the axes that are kept, then the reduced ones.
+    def uses(self, value: int) -> int:
+        """How often steps and results use a value."""
+        return sum(s.operands.count(value) for s in self.steps) + self.results.count(value)
 
-        Axes of extent 1 go (but not ``keep``), neighbours that every operand walks as one become one; at least one axis
-        follows the partition. Without a partition axis there is one of extent 1. Limits are told by axis to the
-        engine's operation, so nothing is merged under them.
-        """
-        extents = self.extents
-        first = partition if partition is not None else len(extents)
-        rest = [a for a, n in enumerate(extents) if a != first and (n > 1 or a == keep or self.limits)]
-        nest = self if partition is not None else self._with_unit_axis()
-        groups: list[list[int]] = []
-        for axis in [a for a in rest if a not in nest.reduced] + [a for a in rest if a in nest.reduced]:
-            if groups and nest._walked_as_one(groups[-1][-1], axis):
-                groups[-1].append(axis)
-            else:
-                groups.append([axis])
-        if not groups:
-            groups, nest = [[len(nest.extents)]], nest._with_unit_axis()
-        return nest._grouped([[first], *groups])
+    @property
+    def title(self) -> str:
+        """A name for people: the last function of the body, types and extents."""
+        functions = [s.name.split(".")[-1] for s in self.steps if s.name]
+        what = functions[-1] if functions else "copy" if self.inputs else "set"
+        shape = "x".join(map(str, self.extents)) or "1"
+        types = "_".join(dict.fromkeys(str(o.dtype) for o in (*self.outputs, *self.inputs)))
+        return f"{what}_{shape}_{types}"
 
-    def _with_unit_axis(self) -> "Nest":
-        def wider(operand: Operand) -> Operand:
-            return replace(operand, steps=(*operand.steps, 0))
-        return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
-                       output=wider(self.output))
+    # -- one form for equal computations -------------------------------------------------------------------------------
+    @cached_property
+    def simplified(self) -> "Nest":
+        """The same computation without axes of one element, axes in the order of memory, and neighbours joined."""
+        kept = [a for a, n in enumerate(self.extents) if n != 1]
+        parallel = [a for a in kept if a not in self.reduced]
+        parallel.sort(key=lambda a: [-abs(o.strides[a]) for o in (*self.outputs, *self.inputs)])
+        asked = {s.number for s in self.steps if s.kind == "index"} | {a for c in self.mask for a, _ in c.form.axes}
 
-    def _walked_as_one(self, outer: int, inner: int) -> bool:
-        n = self.extents[inner]
-        same_kind = (outer in self.reduced) == (inner in self.reduced) and not self.limits
-        return same_kind and all(
-            o.lanes not in (outer, inner) and o.steps[outer] == o.steps[inner] * n for o in self.operands
-        ) and all(dict(f.axes).get(outer, 0) == dict(f.axes).get(inner, 0) * n for f in self.forms())
+        def as_one(outer: int, inner: int) -> bool:
+            """Whether two axes step through memory as one, and nothing asks for their positions."""
+            n = self.extents[inner]
+            return (outer in self.reduced) == (inner in self.reduced) and not asked & {outer, inner} and all(
+                o.strides[outer] == o.strides[inner] * n for o in self.operands)
+        return self.grouped(joined([*parallel, *(a for a in kept if a in self.reduced)], as_one))
 
-    def _grouped(self, groups: list[list[int]]) -> "Nest":
-        place = {axes[-1]: k for k, axes in enumerate(groups)}      # a group steps as its innermost axis
+    def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest":
+        """The nest with each group of neighbouring axes as one axis; axes in no group have one element."""
+        if [list(axes) for axes in groups] == [[a] for a in range(len(self.extents))]:
+            return self
+        last = [axes[-1] for axes in groups]            # a group steps as its innermost axis
+        place = {axis: k for k, axis in enumerate(last)}
 
         def operand(o: Operand) -> Operand:
-            steps = tuple(o.steps[axes[-1]] for axes in groups)
-            return replace(o, steps=steps, lanes=place.get(o.lanes) if o.lanes is not None else None)
-        nest = self.with_forms(lambda form: Linear(
-            form.const, form.symbols, tuple(sorted((place[a], c) for a, c in form.axes if a in place))))
-        return replace(nest, extents=tuple(prod(self.extents[a] for a in axes) for axes in groups),
-                       reduced=frozenset(k for k, axes in enumerate(groups) if axes[0] in self.reduced),
-                       inputs=tuple(map(operand, self.inputs)), output=operand(self.output))
+            return Operand(o.dtype, tuple([o.strides[a] for a in last]))
+
+        def step(s: Step) -> Step:
+            if s.kind != "index":
+                return s
+            return replace(s, number=place[s.number]) if s.number in place else Step("form", None, (), "", Linear())
+        return replace(self, extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]),
+                       reduced=frozenset(place[a] for a in self.reduced if a in place),
+                       inputs=tuple(map(operand, self.inputs)), outputs=tuple(map(operand, self.outputs)),
+                       steps=tuple(map(step, self.steps)), mask=renamed_mask(self.mask, place))

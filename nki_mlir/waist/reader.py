@@ -1,265 +1,282 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads structured operations on views of buffers back as loop nests over the buffers themselves.
+"""Reads structured operations into nests: the one place where ``linalg.generic`` and ``linalg.fill`` are taken apart.
 
-A view's flat offset is split into partition and free offset: coefficients by the length of a row, the constant so that
-the free offset stays within its row.
+What only depends on types and attributes is looked at once, operations of equal structure are read once.
 """
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from nki_mlir.analysis.mask_boxes import active_elements, values_of
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask, Ranges
+from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.facts import Numbering
-from nki_mlir.dialects.mlir_ops import ranges_of
+from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.remembered import remembered
-from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expressions import (
-    BodyReader,
-    Input,
-    Node,
-    Position,
-    applied,
-    inputs_of,
-    rebuilt,
-)
-from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.scalar.dtypes import BY_MLIR, DType
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.structure_key import structure_key
 
-STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
-CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+SYMBOLS, STEPS = 1 << 20, 1 << 30           # provisional numbers of values; old values of outputs are below 0
+SCALAR = ("scalar.", "arith.", "math.")     # dialects whose operations a body may have
+
+Subscripts = Sequence[Linear]               # of one operand: a form of the axes for each of its dims
+Native = Callable[[Any, list[int], list[DType | None], DType | None, Callable[[Step], int]], Step]
 
 
 @dataclass(frozen=True)
-class View:
-    """A strided view: base buffer, element type, and offset, sizes and strides in elements of that type."""
+class Structured:
+    """An operation as a nest over its own axes, and the SSA values it works on."""
 
-    base: Any
+    nest: Nest
+    values: tuple[Any, ...]             # of the inputs, then of the outputs: memrefs, or numbers that no axis moves
+    subscripts: tuple[Subscripts, ...]  # of each
+    starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
+    symbols: tuple[Any, ...]            # index values
+    limits: Mask
+
+
+class Layout(NamedTuple):
     dtype: DType
-    offset: Linear
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-class NestReader:
-    """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
-
-    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
-        self.operation = operation
-        self.numbering = numbering or Numbering(())
-
-    def read(self) -> Nest:
-        op = self.operation
-        nest = self.fill() if op.name == "linalg.fill" else self.generic()
-        symbols = tuple(self.numbering.values)
-        return replace(nest, symbols=symbols, ranges=ranges_of(op, symbols))
-
-    def extra(self) -> dict[str, Any]:
-        """Attributes that are not the operation's own, which every pass keeps."""
-        attributes = self.operation.attributes
-        named = (attributes[k] for k in range(len(attributes)))
-        return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
-
-    def fill(self) -> Nest:
-        value, target = self.operation.operands
-        constant = BodyReader(self.operation.regions[0].blocks[0], 1).value(value)
-        view = self.view(target)
-        maps = [Linear(0, (), ((axis, 1),)) for axis in range(len(view.sizes))]
-        return Nest(view.sizes, frozenset(), (), self.operand(view, maps, view.sizes), constant)
-
-    def generic(self) -> Nest:
-        op = self.operation
-        attributes, operands = op.attributes, list(op.operands)
-        inputs, outputs = list(attributes["operandSegmentSizes"])
-        if outputs != 1:
-            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
-        memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
-        indices = [k for k, v in enumerate(operands) if isinstance(v.type, ir.IndexType)]
-        views = [self.view(operands[k]) for k in memory]
-        kinds = iterator_kinds(attributes["iterator_types"])
-        maps = subscripts_of(attributes["indexing_maps"])
-        subscripts = [maps[k] for k in memory]
-        extents = self.extents(len(kinds), views, subscripts)
-        reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
-        given = [self.form(operands[k]) for k in indices]
-        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
-        made = {k: self.operand(v, s, extents, mask) for k, v, s in zip(memory, views, subscripts)}
-        reader = BodyReader(op.regions[0].blocks[0], inputs, indices)
-        body = reader.yielded()
-        used = sorted(inputs_of(body) & set(memory))
-
-        def known(node: Node) -> Node | None:
-            """Inputs by their place among those that are read, numbers in place of scalar inputs."""
-            if isinstance(node, Input):
-                return Input(node.dtype, used.index(node.place)) if node.place in made else reader.value(
-                    operands[node.place])
-            return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
-        return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
-                    limits)
-
-    def extents(self, rank: int, views: Sequence[View], subscripts: Sequence[Sequence[Linear]]) -> tuple[int, ...]:
-        """From the dims that are subscripted by one axis alone."""
-        found: dict[int, int] = {}
-        for view, forms in zip(views, subscripts):
-            for size, form in zip(view.sizes, forms):
-                if len(form.axes) == 1 and form.axes[0][1] == 1 and form.const == 0:
-                    found.setdefault(form.axes[0][0], size)
-        if len(found) != rank:
-            raise Unsupported(feature="a loop of a structured operation whose extent no operand gives",
-                              instead="subscript some operand by each loop")
-        return tuple(found[axis] for axis in range(rank))
-
-    # -- forms ---------------------------------------------------------------------------------------------------------
-    def form(self, value: Any) -> Linear:
-        """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
-        if not isinstance(value.owner, ir.Block):
-            op = value.owner.operation
-            if op.name == "arith.constant":
-                return Linear(op.attributes["value"].value)
-            if op.name == "affine.apply":
-                try:
-                    return applied(op.attributes["map"].value, [self.form(v) for v in op.operands])
-                except Unsupported:
-                    pass                        # a quotient or a remainder is a symbol of its own
-        return Linear(0, ((self.numbering.position(value), 1),))
-
-    def mask(self, name: str, given: Sequence[Linear]) -> Mask:
-        attributes = self.operation.attributes
-        if name not in attributes:
-            return ()
-        return tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in read_mask(attributes[name]))
-
-    # -- views ---------------------------------------------------------------------------------------------------------
-    def view(self, value: Any) -> View:
-        op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        match op.name if op is not None else "":
-            case "memref.reinterpret_cast":
-                base = self.view(op.operands[0])
-                sizes, strides, offset = strided(value.type)
-                start = self.form(op.operands[1]) if offset == DYNAMIC else Linear(offset)
-                return View(base.base, base.dtype, start, sizes, strides)
-            case "memref.subview":
-                return self.subview(op, self.view(op.operands[0]))
-            case "memref.cast":
-                return self.view(op.operands[0])
-            case "nki.reinterpret":
-                shape, dtype, _ = memref_parts(value.type)
-                return View(op.operands[0], dtype, ZERO, shape, _dense(shape))
-        shape, dtype, _ = memref_parts(value.type)
-        return View(value, dtype, ZERO, shape, _dense(shape))
-
-    def subview(self, op: Any, base: View) -> View:
-        kind = ir.MemRefType(op.results[0].type)
-        sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
-        if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
-            raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides, and keep the rank")
-        given = iter(list(op.operands)[1:])
-        offset = base.offset
-        for start, stride in zip(starts, base.strides):
-            offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
-        return View(base.base, base.dtype, offset, tuple(sizes), tuple(a * b for a, b in zip(steps, base.strides)))
-
-    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()) -> Operand:
-        """The view as it is walked by the axes of the nest."""
-        shape, base_dtype, space = memref_parts(view.base.type)
-        steps, offset, lanes = [0] * len(extents), view.offset, None
-        row = _row(shape, base_dtype, view.dtype)
-        for d, (form, stride, size) in enumerate(zip(subscripts, view.strides, view.sizes)):
-            if form.const:
-                offset = offset.plus(Linear(form.const * stride))
-            if space != HBM and d == 0 and (size == 1 or stride in (0, row)):
-                if stride == 0 and size > 1:
-                    continue                    # one partition for all lanes
-                if len(form.axes) > 1 or any(c != 1 for _, c in form.axes):
-                    raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
-                lanes = form.axes[0][0] if form.axes else None
-                continue
-            for axis, c in form.axes:
-                steps[axis] += c * stride
-        partition = None
-        if space != HBM:
-            walked = Linear(0, (), tuple((axis, step) for axis, step in enumerate(steps) if step))
-            partition, offset = self.split(offset, row, walked, extents, mask)
-        return Operand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
-
-    def split(self, offset: Linear, row: int, walked: Linear, extents: Sequence[int], mask: Mask
-              ) -> tuple[Linear, Linear]:
-        """Partition and free offset of a flat one, from which a view is ``walked`` by the axes."""
-        signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
-        partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
-        free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))
-        form, ranges = free.plus(walked), ranges_of(self.operation, self.numbering.values)
-        low, high = form.interval(ranges, tuple(extents))
-        if mask and low // row < high // row:               # only the mask keeps it in one row
-            low = least(form, ranges, extents, mask, low)
-        whole = low // row
-        return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
-
-
-def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low: int) -> int:
-    """The least value of a form at active elements; ``low`` where there are none, or too many cases to look at."""
-    used = sorted({s for f in (form, *(c.form for c in mask)) for s, _ in f.symbols})
-    masked = {axis for c in mask for axis, _ in c.form.axes}
-    others = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes if axis not in masked)
-    extents = [n if axis in masked else 1 for axis, n in enumerate(extents)]
-    if prod(last - first + 1 for first, last in (ranges[s] for s in used)) * prod(extents) > CASES:
-        return low
-    found = []
-    for values in itertools.product(*(range(first, last + 1) for first, last in (ranges[s] for s in used))):
-        known = dict(zip(used, values))
-        active = active_elements(tuple(replace(c, form=known_at(c.form, known)) for c in mask), extents)
-        found += [int(values_of(known_at(form, known), extents)[active].min())] if active.any() else []
-    return min(found) + others if found else low
-
-
-def known_at(form: Linear, values: dict[int, int]) -> Linear:
-    """A form with the values of its symbols put in."""
-    return Linear(form.at(values), (), form.axes)
+    offset: int
 
 
 @remembered
-def strided(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Extents, strides and offset of a memref type."""
-    memref = ir.MemRefType(kind)
-    strides, offset = memref.get_strides_and_offset()
-    return tuple(memref.shape), tuple(strides), offset
+def layout_of(kind: Any) -> Layout:
+    """A memref type, whose sizes and strides must be static."""
+    sizes, dtype, _ = memref_parts(kind)
+    strides, offset = ir.MemRefType(kind).get_strides_and_offset()
+    if DYNAMIC in strides:
+        raise Unsupported(feature=f"the strides of {kind}", instead="give the view static strides")
+    return Layout(dtype, sizes, tuple(strides), offset)
+
+
+@remembered
+def scalar_dtype(kind: Any) -> DType | None:
+    """A scalar type; None for an index."""
+    text = str(kind)
+    if text != "index" and text not in BY_MLIR:
+        raise Unsupported(feature=f"a scalar of type {text}", instead="use an element type of the language")
+    return BY_MLIR.get(text)
 
 
 @remembered
 def subscripts_of(maps: Any) -> list[list[Linear]]:
     """What each operand of a structured operation is subscripted by."""
-    return [[_subscript(e) for e in m.value.results] for m in maps]
-
-
-def _subscript(e: Any) -> Linear:
-    try:
-        return read_linear(e)
-    except MalformedAttribute:
-        raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
+    return [[_linear(e, "the subscript", "use linear subscripts") for e in m.value.results] for m in maps]
 
 
 @remembered
-def iterator_kinds(kinds: Any) -> list[str]:
-    return [str(kind) for kind in kinds]
+def iterators_of(kinds: Any) -> tuple[int, frozenset[int]]:
+    """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
+    names = [part for part in str(kinds).split(",") if "<" in part]
+    return len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
 
 
-def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
-    total = Linear(form.const, (), form.axes)
-    for position, c in form.symbols:
-        total = total.plus(given[position], c)
-    return total
+mask_of = remembered(read_mask)
 
 
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(shape[d + 1:]) for d in range(len(shape)))
+def _linear(e: Any, what: str, instead: str) -> Linear:
+    try:
+        return read_linear(e)
+    except MalformedAttribute:
+        raise Unsupported(feature=f"{what} {e}", instead=instead) from None
 
 
-def _row(shape: tuple[int, ...], base: DType, dtype: DType) -> int:
-    return prod(shape[1:]) * base.itemsize // dtype.itemsize
+def native(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None,
+           add: Callable[[Step], int]) -> Step:
+    """An operation of ``arith`` or ``math`` as what it is."""
+    predicate = op.attributes["predicate"].value if "predicate" in op.attributes else None
+    return Step("native", result, tuple(operands), op.name, predicate)
+
+
+class Reader:
+    """Reads operations. ``natives`` makes the steps of operations of ``arith`` and ``math``."""
+
+    def __init__(self, natives: Native = native) -> None:
+        self.natives = natives
+        self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
+
+    def read(self, op: Any) -> Structured:
+        """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``."""
+        if op.name == "linalg.fill":
+            return self._fill(op)
+        operands = list(op.operands)
+        key = structure_key(op, operands)
+        if key is None:
+            return self._generic(op, operands)
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = self._generic(op, operands)
+        return Structured(known.nest, tuple(operands), known.subscripts, known.starts, (), known.limits)
+
+    def copy(self, op: Any) -> Structured:
+        """A ``memref.copy``."""
+        source, target = op.operands
+        extents = layout_of(target.type).sizes
+        return _structured(extents, frozenset(), _Body(1, (), self.natives, [0]), [source], [target], [
+            _identity(extents)] * 2)
+
+    def _fill(self, op: Any) -> Structured:
+        value, target = op.operands
+        extents = layout_of(target.type).sizes
+        body = _Body(0, (), self.natives)
+        body.yielded = [body.value(value)]
+        return _structured(extents, frozenset(), body, [], [target], [_identity(extents)])
+
+    def _generic(self, op: Any, operands: list[Any]) -> Structured:
+        attributes = op.attributes
+        subscripts = subscripts_of(attributes["indexing_maps"])
+        rank, reduced = iterators_of(attributes["iterator_types"])
+        count, _ = attributes["operandSegmentSizes"]
+        inputs = [k for k in range(count) if isinstance(operands[k].type, ir.MemRefType)]
+        symbols = [k for k in range(count) if isinstance(operands[k].type, ir.IndexType)]
+        memory = (*inputs, *range(count, len(operands)))
+        extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
+        arguments = list(op.regions[0].blocks[0].arguments)
+        body = _Body(len(inputs), [operands[k] for k in symbols], self.natives)
+        body.values.update((arguments[k], number) for number, k in enumerate(inputs))
+        body.values.update((arguments[k], SYMBOLS + number) for number, k in enumerate(symbols))
+        for k in range(count):
+            if arguments[k] not in body.values:             # a number, whose expression becomes part of the body
+                body.values[arguments[k]] = body.value(operands[k])
+        body.read(op, arguments[count:])
+        mask, limits = (mask_of(attributes[name]) if name in attributes else () for name in ("nki.mask", "nki.limits"))
+        return _structured(extents, reduced, body, [operands[k] for k in inputs], operands[count:],
+                           [subscripts[k] for k in memory], mask, limits)
+
+
+def _identity(extents: Sequence[int]) -> Subscripts:
+    return [Linear(0, (), ((axis, 1),)) for axis in range(len(extents))]
+
+
+def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_Body", inputs: Sequence[Any],
+                outputs: Sequence[Any], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
+                ) -> Structured:
+    values = (*inputs, *body.numbers, *outputs)
+    forms = (*subscripts[:len(inputs)], *[() for _ in body.numbers], *subscripts[len(inputs):])
+    operands, starts = zip(*[_operand(v, own, len(extents)) for v, own in zip(values, forms)])
+    first = len(values) - len(outputs)
+    steps, results = body.finish(len(outputs))
+    nest = Nest(extents, reduced, operands[:first], len(body.symbols), operands[first:], steps, results, mask)
+    return Structured(nest, values, forms, starts, tuple(body.symbols), limits)
+
+
+def _operand(value: Any, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
+    """The operand's strides per axis, and how many elements it starts behind its memref."""
+    strides, start = [0] * rank, 0
+    if not isinstance(value.type, ir.MemRefType):
+        dtype = scalar_dtype(value.type)
+        assert dtype is not None
+        return Operand(dtype, tuple(strides)), 0
+    layout = layout_of(value.type)
+    for subscript, step in zip(subscripts, layout.strides):
+        start += subscript.const * step
+        for axis, factor in subscript.axes:
+            strides[axis] += factor * step
+    return Operand(layout.dtype, tuple(strides)), start
+
+
+def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
+    """The loops' extents, from subscripts and sizes: from the dims that are subscripted by one axis alone."""
+    extents: dict[int, int] = {}
+    for subscripts, sizes in operands:
+        for subscript, size in zip(subscripts, sizes):
+            if subscript.const == 0 and len(subscript.axes) == 1 and subscript.axes[0][1] == 1:
+                extents.setdefault(subscript.axes[0][0], size)
+    if len(extents) != rank:
+        raise Unsupported(feature="a loop of linalg.generic whose extent no operand gives",
+                          instead="subscript some operand by each loop").located(place_of(op))
+    return tuple([extents[axis] for axis in range(rank)])
+
+
+class _Body:
+    """The scalar operations of one body. Values have provisional numbers, so that inputs and symbols can be added."""
+
+    def __init__(self, inputs: int, symbols: Sequence[Any], natives: Native, yielded: Sequence[int] = ()) -> None:
+        self.inputs, self.symbols, self.natives, self.yielded = inputs, list(symbols), natives, list(yielded)
+        self.numbers: list[Any] = []        # inputs that are computed in no way that a body can have
+        self.values: dict[Any, int] = {}
+        self.steps: list[Step] = []
+
+    def read(self, op: Any, outputs: Sequence[Any]) -> None:
+        self.values.update((argument, -1 - k) for k, argument in enumerate(outputs))
+        inner: list[Any] = []
+
+        def visit(one: Any) -> Any:
+            inner.append(one)
+            return ir.WalkResult.ADVANCE
+        op.walk(visit, ir.WalkOrder.PRE_ORDER)
+        for one in inner[1:]:
+            if one.name == "linalg.yield":
+                self.yielded = [self.value(v) for v in one.operands]
+            else:
+                self.values[one.results[0]] = self.add(self.step(one))
+
+    def value(self, value: Any) -> int:
+        """A value's number. One from outside of the body is computed in it too; an index becomes a symbol."""
+        known = self.values.get(value)
+        if known is not None:
+            return known
+        owner, is_index = value.owner, isinstance(value.type, ir.IndexType)
+        if not isinstance(owner, ir.Block) and (
+                owner.name == "arith.constant" or (not is_index and owner.name.startswith(SCALAR))):
+            self.values[value] = self.add(self.step(owner))
+        else:
+            given = self.symbols if is_index else self.numbers
+            given.append(value)
+            self.values[value] = SYMBOLS + len(given) - 1 if is_index else self.inputs + len(given) - 1
+        return self.values[value]
+
+    def step(self, op: Any) -> Step:
+        operands = tuple([self.value(v) for v in op.operands])
+        dtype = scalar_dtype(op.results[0].type)
+        match op.name:
+            case "scalar.convert":
+                return Step("convert", dtype, operands)
+            case "scalar.alu" | "scalar.activation":
+                return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
+            case "arith.constant":
+                number = op.attributes["value"].value
+                if dtype is None:
+                    return Step("form", None, (), "", Linear(number))
+                return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
+            case "linalg.index":
+                return Step("index", None, (), "", op.attributes["dim"].value)
+            case "affine.apply":
+                mapping = op.attributes["map"].value
+                form = _linear(mapping.results[0], "in an index", "use a linear map")
+                places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
+                return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
+            case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
+                return Step("cast", dtype, operands)
+            case name if name.startswith(SCALAR):
+                kinds = [scalar_dtype(v.type) for v in op.operands]
+                return self.natives(op, list(operands), kinds, dtype, self.add)
+        raise Unsupported(feature=f"'{op.name}' in the body of a structured operation",
+                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
+
+    def add(self, step: Step) -> int:
+        """A step; the number of its value."""
+        self.steps.append(step)
+        return STEPS + len(self.steps) - 1
+
+    def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+        """Steps and results with final numbers."""
+        symbols = self.inputs + len(self.numbers)
+        first = symbols + len(self.symbols)
+
+        def final(number: int) -> int:
+            if number < 0:
+                return first - 1 - number
+            if number >= STEPS:
+                return first + outputs + number - STEPS
+            return symbols + number - SYMBOLS if number >= SYMBOLS else number
+        steps = tuple([Step(s.kind, s.dtype, tuple([final(v) for v in s.operands]), s.name, s.number)
+                       for s in self.steps])
+        return steps, tuple([final(v) for v in self.yielded])

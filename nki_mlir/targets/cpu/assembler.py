@@ -19,13 +19,14 @@ from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.bounds import Check, open_checks
 from nki_mlir.targets.cpu.fresh import Block, FreshBuffers
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import Access, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
-from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.targets.cpu.nests import cost_of, parts_of, reach_of
 from nki_mlir.targets.cpu.program import (
     CODE,
     FIRST_ID,
@@ -39,10 +40,11 @@ from nki_mlir.targets.cpu.program import (
     slot_value,
 )
 from nki_mlir.targets.cpu.storage import Buffer, Lifetimes
-from nki_mlir.targets.cpu.structured import Reader, Structured
-from nki_mlir.targets.cpu.upstream import NAMES
+from nki_mlir.targets.cpu.upstream import NAMES, read_upstream
 from nki_mlir.targets.cpu.values import ARITHMETIC, SAME_MEMORY, Values, View
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
+from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.reader import Reader, Structured, layout_of
 
 WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
 TERMINATORS = {"scf.yield", "scf.condition", "func.return"}
@@ -72,7 +74,7 @@ class Assembler:
     def __init__(self, kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> None:
         self.kernel, self.reader, self.hosts, self.sites = kernel, reader, hosts, sites
         self.code = Assembly(FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared))
-        self.values = Values(kernel, axes, self.code, reader)
+        self.values = Values(kernel, axes, self.code)
         self.lives = Lifetimes()
         self.fresh = FreshBuffers()
         self.memory = MEMORY                        # slot of the memory that buffers are made in
@@ -248,9 +250,17 @@ class Assembler:
             self.lives.use(view.root, len(self.code.items))
         return view
 
+    def view(self, value: Any, start: int) -> View:
+        """The memref that a computation works on, from so many bytes on."""
+        if value not in self.values.views:
+            raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
+                              instead="compute it in the body, or give it as a memref")
+        view = self.use(value)
+        return View(view.root, view.base, view.size, view.offset.plus(Linear(start)), view.name) if start else view
+
     def load(self, op: Any) -> None:
         """One integer of a buffer, as a value."""
-        dtype, _, _ = self.reader.layout(op.operands[0].type)
+        dtype = layout_of(op.operands[0].type).dtype
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
                               ).located(place_of(op))
@@ -266,31 +276,30 @@ class Assembler:
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Any, read: Structured) -> None:
-        nest = read.nest
+        nest = read.nest.simplified
         symbols = [self.values.form(v) for v in read.symbols]
-        views = [self.use(value) for value, _ in read.views]
-        views = [View(v.root, v.base, v.size, v.offset.plus(Linear(start)), v.name) if start else v
-                 for v, (_, start) in zip(views, read.views)]
+        views = [self.view(value, start * o.dtype.itemsize)
+                 for value, start, o in zip(read.values, read.starts, read.nest.operands)]
         if read.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, views, symbols):
             self.check_bounds(op, check)
         self.fresh.computed(nest, views)
         places = [view.address for view in views]
-        self.cost += self.times * nest.cost
-        parts = nest.parts(host.threads(), 4 * host.threads()) if self.is_large(nest) else None
+        self.cost += self.times * cost_of(nest)
+        parts = parts_of(nest, host.threads(), 4 * host.threads()) if self.is_large(nest) else None
         if parts is None:
             self.code.emit(nest, *places, *symbols)
         else:
             self.spread(nest, *parts, places, symbols)
         if self.accesses is not None:
-            self.accesses += [Access(view.root, place, *nest.reach(k), k >= len(nest.inputs))
+            self.accesses += [Access(view.root, place, *reach_of(nest, k), k >= len(nest.inputs))
                               for k, (view, place) in enumerate(zip(views, places))]
 
     def is_large(self, nest: Nest) -> bool:
         """Whether one operation is worth several threads, which nothing around it uses."""
         alone = self.accesses is None and prod(self.kernel.grid) == 1
-        return alone and nest.cost >= WORTH_WAKING and host.threads() > 1
+        return alone and cost_of(nest) >= WORTH_WAKING and host.threads() > 1
 
     def spread(self, nest: Nest, part: Nest, count: int, extent: int, places: list[Linear], symbols: list[Linear]
                ) -> None:
@@ -303,11 +312,12 @@ class Assembler:
     def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""
         site = self.sites.add(place_of(op))
-        if read.mask:
-            self.code.emit(Limits(read.extents, read.mask, read.limits, len(symbols)), *symbols, site)
+        nest = read.nest                            # over the axes that the limits are over
+        if nest.mask:
+            self.code.emit(Limits(nest.extents, nest.mask, read.limits, len(symbols)), *symbols, site)
             return
         for constraint in read.limits:
-            self.code.emit("nki_check", _least(constraint, read.extents, symbols), site)
+            self.code.emit("nki_check", _least(constraint, nest.extents, symbols), site)
 
     def check_bounds(self, op: Any, check: Check) -> None:
         """A bound of an operand that could not be proved."""
@@ -324,6 +334,19 @@ class Assembler:
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
         self.code.emit(self.hosts.address, site, *arguments)
+
+
+def reader() -> Reader:
+    """What reads structured operations for the CPU."""
+    return Reader(_native)
+
+
+def _native(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None, add: Callable[[Step], int]
+            ) -> Step:
+    if op.name not in NAMES:
+        raise Unsupported(feature=f"'{op.name}' in a linalg body on the CPU",
+                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
+    return read_upstream(op, operands, kinds, result, add)
 
 
 def _carries_nothing(op: Any) -> None:

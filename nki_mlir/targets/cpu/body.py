@@ -4,6 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Mask
@@ -12,8 +14,8 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import INT64
 from nki_mlir.targets.cpu.lanes import Code, Value
-from nki_mlir.targets.cpu.nests import Nest, Step
 from nki_mlir.targets.cpu.upstream import emit_native
+from nki_mlir.waist.nest import Nest, Step
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,7 @@ class Body:
             values = [code.spread(v, point.lanes) for v in values]
         match step.kind:
             case "constant":
-                return code.constant(code.element(step.dtype), float(step.number)       # type: ignore[arg-type]
-                                     if isinstance(step.number, str) else step.number)
+                return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
                 assert source is not None and step.dtype is not None
@@ -86,6 +87,13 @@ class Body:
             case "native":
                 return emit_native(code, step, values, [self.nest.dtype_of(v) for v in step.operands])
         raise InternalError(f"unknown step {step}")
+
+    def constant(self, step: Step) -> Value:
+        assert step.dtype is not None
+        number = float(step.number) if step.dtype.is_float else step.number
+        if step.dtype.is_float and step.dtype.itemsize == 1:        # kept as its byte
+            number = int(np.array(number).astype(step.dtype.numpy).view(np.uint8))
+        return self.code.constant(self.code.element(step.dtype), number)
 
     def _form(self, step: Step, values: list[Value]) -> Value:
         code, total = self.code, None

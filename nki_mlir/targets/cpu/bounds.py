@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.dialects.facts import interval_given
 from nki_mlir.targets.cpu.limits import Limits
-from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.targets.cpu.nests import reach_of
 from nki_mlir.targets.cpu.values import Ranges, Values, View
+from nki_mlir.waist.nest import Nest
 
 AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
 
@@ -38,7 +39,7 @@ def open_checks(values: Values, nest: Nest, views: Sequence[View], symbols: Sequ
     for k, view in enumerate(views):
         operand = nest.operands[k]
         size, item = view.size, operand.dtype.itemsize
-        low, high = nest.reach(k)
+        low, high = reach_of(nest, k)
         if not view.offset.symbols and view.offset.const + low >= 0 and view.offset.const + high < size:
             continue
         first, last = view.offset.plus(Linear(low)), Linear(size - 1 - high).plus(view.offset, -1)

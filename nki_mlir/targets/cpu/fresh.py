@@ -10,10 +10,10 @@ from typing import Any
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.cpu.nests import Nest, Operand
 from nki_mlir.targets.cpu.program import Assembly, Instruction, Label
 from nki_mlir.targets.cpu.storage import Buffer
 from nki_mlir.targets.cpu.values import View
+from nki_mlir.waist.nest import Nest, Operand
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ Addends are float32 values, of which float64 holds sums of 2^21 integers of 32 b
 """
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.nests import Nest
+from nki_mlir.waist.nest import Nest
 
 
 def integer_sums(nest: Nest) -> dict[int, int]:

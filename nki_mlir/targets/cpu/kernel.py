@@ -12,14 +12,14 @@ import numpy as np
 from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
-from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
+from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites, reader
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
 from nki_mlir.targets.cpu.machine import machine, thunk
 from nki_mlir.targets.cpu.program import Assembly
 from nki_mlir.targets.cpu.routines import addresses
-from nki_mlir.targets.cpu.structured import Reader
 from nki_mlir.targets.mesh import run_programs
+from nki_mlir.waist.reader import Reader
 
 PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
 WORTH_FUSING = 1 << 17      # elements that an operation makes; with fewer, routines that kernels share save more
@@ -52,8 +52,8 @@ class CompiledKernel:
     def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
         self.sites, self.hosts = Sites(), HostOperations()
         variants = {id(v.module): v.module for v in captured.variants.values()}
-        reader = Reader()
-        assemblers = [assemble(module, len(grid), reader, self.hosts, self.sites) for module in variants.values()]
+        structured = reader()
+        assemblers = [assemble(module, len(grid), structured, self.hosts, self.sites) for module in variants.values()]
         self.programs = compile_programs(assemblers)
         kernel = assemblers[0].kernel
         self.arrays = len(kernel.inputs) + len(kernel.shared)
@@ -127,15 +127,15 @@ def compile_programs(assemblers: Sequence[Assembler]) -> list[Compiled]:
     return made
 
 
-def assemble(module: Any, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
+def assemble(module: Any, axes: int, structured: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
     """A module's kernel as a program. The module, of any level above the instruction stream, stays as it is."""
     copy = at_waist(module)                         # held: a function does not keep its module alive
-    return assemble_function(the_kernel(copy), axes, reader, hosts, sites)
+    return assemble_function(the_kernel(copy), axes, structured, hosts, sites)
 
 
-def assemble_function(kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites
-                      ) -> Assembler:
-    assembler = Assembler(kernel, axes, reader, hosts, sites)
+def assemble_function(kernel: KernelFunction, axes: int, structured: Reader, hosts: HostOperations,
+                      sites: Sites) -> Assembler:
+    assembler = Assembler(kernel, axes, structured, hosts, sites)
     with kernel.op.context, ir.Location.unknown():
         assembler.assemble()
     return assembler

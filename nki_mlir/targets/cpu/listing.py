@@ -4,22 +4,21 @@
 from typing import Any
 
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.targets.cpu.assembler import Sites
+from nki_mlir.targets.cpu.assembler import Sites, reader
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.kernel import assemble_function, at_waist
 from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY
 from nki_mlir.targets.cpu.routines import Routine, llvm_code, vector_code
-from nki_mlir.targets.cpu.structured import Reader
 
 
 def listing(module: Any, vectors: bool = False) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
-    copy, reader = at_waist(module), Reader()
+    copy, structured = at_waist(module), reader()
     lines: list[str] = []
     routines: dict[Routine, None] = {}
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
-        code = assemble_function(kernel, axes, reader, HostOperations(), Sites()).code
+        code = assemble_function(kernel, axes, structured, HostOperations(), Sites()).code
         memory = code.place()
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
         names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},

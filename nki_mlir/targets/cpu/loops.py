@@ -14,8 +14,8 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import Body, Point
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import Code, Value
-from nki_mlir.targets.cpu.nests import Nest
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, identity
+from nki_mlir.waist.nest import Nest
 
 Carried = list[Value]
 

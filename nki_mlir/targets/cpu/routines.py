@@ -18,8 +18,8 @@ from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_funct
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
-from nki_mlir.targets.cpu.nests import Nest
 from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.waist.nest import Nest
 
 Routine = Nest | Limits
 

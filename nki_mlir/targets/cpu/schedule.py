@@ -7,7 +7,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.targets.cpu.nests import Nest, Operand, Step
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",

@@ -17,7 +17,7 @@ from nki_mlir.dialects.attributes import read_linear
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
-from nki_mlir.targets.cpu.structured import DYNAMIC, Reader
+from nki_mlir.waist.reader import DYNAMIC, layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
@@ -55,8 +55,8 @@ class Ranges(dict):
 class Values:
     """What the SSA values of one function are. Instructions that compute go to ``code``."""
 
-    def __init__(self, kernel: KernelFunction, axes: int, code: Assembly, reader: Reader) -> None:
-        self.code, self.reader = code, reader
+    def __init__(self, kernel: KernelFunction, axes: int, code: Assembly) -> None:
+        self.code = code
         self.forms: dict[Any, Linear] = {}          # index and i1 values
         self.views: dict[Any, View] = {}
         self.ranges: dict[int, tuple[int, int]] = Ranges()
@@ -185,7 +185,7 @@ class Values:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocated(self, value: Any, memory: int, depth: int) -> None:
-        dtype, shape, _ = self.reader.layout(value.type)
+        dtype, shape, *_ = layout_of(value.type)
         size = prod(shape) * dtype.itemsize
         base, buffer = self.code.allocate(size, memory, depth)
         self.views[value] = View(buffer, base, size, Linear())
@@ -198,7 +198,7 @@ class Values:
     def part(self, op: Any) -> View:
         """A view of a memref: the offset is in elements, in steps of the source for a subview."""
         source = self.views[op.operands[0]]
-        dtype, _, strides = self.reader.layout(op.operands[0].type)
+        dtype, _, strides, _ = layout_of(op.operands[0].type)
         dynamic = iter(list(op.operands)[1:])
         subview = op.name == "memref.subview"
         offset = source.offset if subview else Linear()
@@ -210,7 +210,7 @@ class Values:
     def element(self, op: Any) -> tuple[View, Linear]:
         """The view that a ``memref.load`` reads, and how many bytes into its memory."""
         view = self.views[op.operands[0]]
-        dtype, _, strides = self.reader.layout(op.operands[0].type)
+        dtype, _, strides, _ = layout_of(op.operands[0].type)
         offset = view.offset
         for value, step in zip(list(op.operands)[1:], strides):
             offset = offset.plus(self.form(value), step * dtype.itemsize)

@@ -12,8 +12,8 @@ from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
 from nki_mlir.targets.cpu.routines import addresses
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 LINE = 64
 
@@ -47,7 +47,7 @@ class Memory:
 
 def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), simplify: bool = True) -> None:
     """Call the compiled routine on the memories."""
-    nest = simplified(nest) if simplify else nest
+    nest = nest.simplified if simplify else nest
     words = [m.address for m in memories] + list(symbols)
     pack = (ctypes.c_int64 * max(1, len(words)))(*words)
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(addresses([nest])[nest])(ctypes.addressof(pack)) == 0

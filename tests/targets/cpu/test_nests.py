@@ -25,7 +25,7 @@ from nki_mlir.scalar.dtypes import (
     DType,
 )
 from nki_mlir.targets.cpu import contraction, host, routines
-from nki_mlir.targets.cpu.nests import Nest, Operand, Step, simplified
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 from .nest_reference import Memory, bits, converted, dense, reference, run
 
@@ -51,7 +51,7 @@ def fold(extents: tuple[int, ...], reduced: set[int], source: Operand, output: O
 
 def check(nests: list[Nest], exact: bool = True, symbols: tuple[int, ...] = (), bound: float = 1e-5) -> None:
     """All compiled together, then each on memory of random numbers."""
-    routines.addresses([simplified(nest) for nest in nests])
+    routines.addresses([nest.simplified for nest in nests])
     rng = np.random.default_rng(0)
     for nest in nests:
         memories = [Memory(nest, operand, rng) for operand in nest.operands]
@@ -206,7 +206,7 @@ def test_product__sizes(dtypes: tuple[DType, DType]) -> None:
 
 
 def test_product__is_recognised() -> None:
-    assert contraction.product_of(simplified(product(128, 128, 512, FLOAT32, BFLOAT16)))
+    assert contraction.product_of(product(128, 128, 512, FLOAT32, BFLOAT16).simplified)
     assert not contraction.product_of(fold((4, 4), {1}, dense((4, 4), FLOAT32), Operand(FLOAT32, (1, 0)), "add"))
 
 
@@ -252,18 +252,18 @@ def test_random__with_lanes_of_every_host(lanes: int, monkeypatch: pytest.Monkey
 # -- simplification ----------------------------------------------------------------------------------------------------
 def test_simplified__joins_what_is_contiguous() -> None:
     nest = elementwise((4, 1, 32), [dense((4, 1, 32), FLOAT32)], dense((4, 1, 32), FLOAT32), "exp")
-    assert simplified(nest).extents == (128,)
+    assert nest.simplified.extents == (128,)
     row = elementwise((4, 32), [Operand(FLOAT32, (1, 0))], dense((4, 32), FLOAT32), "exp")
-    assert simplified(row).extents == (4, 32)
+    assert row.simplified.extents == (4, 32)
 
 
 def test_simplified__gives_equal_computations_one_form() -> None:
     a = elementwise((2, 64), [dense((2, 64), FLOAT32)], dense((2, 64), FLOAT32), "exp")
     b = elementwise((64, 2), [Operand(FLOAT32, (1, 64))], Operand(FLOAT32, (1, 64)), "exp")
-    assert simplified(a) == simplified(b)
+    assert a.simplified == b.simplified
 
 
 def test_simplified__keeps_axes_that_are_asked_for() -> None:
     steps = (Step("index", None, (), "", 1), Step("cast", INT32, (1,)))
     nest = Nest((4, 32), frozenset(), (), 0, (dense((4, 32), INT32),), steps, (2,))
-    assert simplified(nest).extents == (4, 32)
+    assert nest.simplified.extents == (4, 32)

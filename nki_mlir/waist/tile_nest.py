@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A structured operation as a loop nest over buffers: what is selected from. No MLIR in here.
+
+An operand says how its buffer is walked: a start, and the step of each axis of the nest in its free offset; at most one
+axis, its ``lanes``, walks through the partitions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.access import HBM, Access, Constraint, Linear, Mask, Ranges, Tile
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.waist.axes import joined, renamed
+from nki_mlir.waist.expressions import Node, Position, children, rebuilt
+
+
+@dataclass(frozen=True)
+class Operand:
+    """``partition`` and ``free`` are the start (partition None in HBM); ``steps`` are per axis, 0 for ``lanes``."""
+
+    handle: Any
+    space: str
+    base_shape: tuple[int, ...]
+    base_dtype: DType
+    dtype: DType
+    partition: Linear | None
+    free: Linear
+    steps: tuple[int, ...]
+    lanes: int | None = None
+
+    @property
+    def on_chip(self) -> bool:
+        return self.space != HBM
+
+    def moves(self, axis: int) -> bool:
+        return axis == self.lanes or self.steps[axis] != 0
+
+    def tile(self, counts: Sequence[int], axes: Sequence[int] | None = None) -> Tile:
+        """The tile for a box at the origin with these counts along ``axes``, the first of which is the partition."""
+        axes = range(len(counts)) if axes is None else axes
+        dims = [(self.steps[a] if n > 1 else 1, n) for a, n in zip(axes, counts)]
+        if self.on_chip:
+            dims[0] = (1 if self.lanes == axes[0] or counts[0] == 1 else 0, counts[0])
+        access = Access(self.dtype, self.partition, self.free, tuple(dims))
+        return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
+
+    def at(self, starts: Sequence[int]) -> "Operand":
+        """The operand for a nest that begins at ``starts``."""
+        free = sum(step * start for step, start in zip(self.steps, starts))
+        partition = self.partition
+        if self.lanes is not None and partition is not None:
+            partition = partition.plus(Linear(starts[self.lanes]))
+        return replace(self, partition=partition, free=self.free.plus(Linear(free)))
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One output, ``output = body`` at each point; reduced axes fold into it. Symbols are counted by position."""
+
+    extents: tuple[int, ...]
+    reduced: frozenset[int]
+    inputs: tuple[Operand, ...]
+    output: Operand
+    body: Node
+    mask: Mask = ()
+    limits: Mask = ()
+    symbols: tuple[Any, ...] = ()
+    ranges: Ranges = ()
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (*self.inputs, self.output)
+
+    def partition_axis(self) -> int | None:
+        """The axis that the engines' lanes take: what the result's partitions, or else the sources', go along."""
+        for operand in (self.output, *self.inputs):
+            if operand.lanes is not None:
+                return operand.lanes
+        return None
+
+    def windows(self, axis: int, size: int) -> list["Nest"]:
+        """The nest in pieces of at most ``size`` along an axis."""
+        return [self.window(axis, start, min(size, self.extents[axis] - start))
+                for start in range(0, self.extents[axis], size)]
+
+    def window(self, axis: int, start: int, count: int) -> "Nest":
+        starts = [start if a == axis else 0 for a in range(len(self.extents))]
+        extents = tuple(count if a == axis else n for a, n in enumerate(self.extents))
+        moved = self.with_forms(lambda form: form.moved(starts))
+        return replace(moved, extents=extents, inputs=tuple(o.at(starts) for o in self.inputs),
+                       output=self.output.at(starts))
+
+    def with_forms(self, change: Callable[[Linear], Linear]) -> "Nest":
+        """The nest with every form over its axes changed."""
+        def position(node: Node) -> Node | None:
+            return Position(change(node.form), node.dtype) if isinstance(node, Position) else None
+        mask, limits = (tuple(Constraint(change(c.form), c.equal) for c in m) for m in (self.mask, self.limits))
+        return replace(self, body=rebuilt(self.body, position), mask=mask, limits=limits)
+
+    def forms(self) -> list[Linear]:
+        def below(node: Node) -> list[Linear]:
+            own = [node.form] if isinstance(node, Position) else []
+            return own + [form for child in children(node) for form in below(child)]
+        return [c.form for c in (*self.mask, *self.limits)] + below(self.body)
+
+    # -- normal form ---------------------------------------------------------------------------------------------------
+    def arranged(self, partition: int | None, keep: int | None = None) -> "Nest":
+        """The same nest with ``partition`` as axis 0, then the axes that are kept, then the reduced ones.
+
+        Axes of extent 1 go (but not ``keep``), neighbours that every operand walks as one become one; at least one axis
+        follows the partition. Without a partition axis there is one of extent 1. Limits are told by axis to the
+        engine's operation, so nothing is merged under them.
+        """
+        extents = self.extents
+        first = partition if partition is not None else len(extents)
+        rest = [a for a, n in enumerate(extents) if a != first and (n > 1 or a == keep or self.limits)]
+        nest = self if partition is not None else self._with_unit_axis()
+        groups = joined([*(a for a in rest if a not in nest.reduced), *(a for a in rest if a in nest.reduced)],
+                        nest._walked_as_one)
+        if not groups:
+            groups, nest = [[len(nest.extents)]], nest._with_unit_axis()
+        return nest._grouped([[first], *groups])
+
+    def _with_unit_axis(self) -> "Nest":
+        def wider(operand: Operand) -> Operand:
+            return replace(operand, steps=(*operand.steps, 0))
+        return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
+                       output=wider(self.output))
+
+    def _walked_as_one(self, outer: int, inner: int) -> bool:
+        n = self.extents[inner]
+        same_kind = (outer in self.reduced) == (inner in self.reduced) and not self.limits
+        return same_kind and all(
+            o.lanes not in (outer, inner) and o.steps[outer] == o.steps[inner] * n for o in self.operands
+        ) and all(dict(f.axes).get(outer, 0) == dict(f.axes).get(inner, 0) * n for f in self.forms())
+
+    def _grouped(self, groups: list[list[int]]) -> "Nest":
+        place = {axes[-1]: k for k, axes in enumerate(groups)}      # a group steps as its innermost axis
+
+        def operand(o: Operand) -> Operand:
+            steps = tuple(o.steps[axes[-1]] for axes in groups)
+            return replace(o, steps=steps, lanes=place.get(o.lanes) if o.lanes is not None else None)
+        nest = self.with_forms(lambda form: renamed(form, place))
+        return replace(nest, extents=tuple(prod(self.extents[a] for a in axes) for axes in groups),
+                       reduced=frozenset(k for k, axes in enumerate(groups) if axes[0] in self.reduced),
+                       inputs=tuple(map(operand, self.inputs)), output=operand(self.output))

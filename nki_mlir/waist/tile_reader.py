@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Reads structured operations on views of buffers back as loop nests over the buffers themselves.
+
+A view's flat offset is split into partition and free offset: coefficients by the length of a row, the constant so that
+the free offset stays within its row.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from nki_mlir.analysis.mask_boxes import active_elements, values_of
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask, Ranges
+from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
+from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.facts import Numbering
+from nki_mlir.dialects.mlir_ops import ranges_of
+from nki_mlir.dialects.remembered import remembered
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.waist.expressions import (
+    BodyReader,
+    Input,
+    Node,
+    Position,
+    applied,
+    inputs_of,
+    rebuilt,
+)
+from nki_mlir.waist.tile_nest import Nest, Operand
+
+STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
+CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+
+
+@dataclass(frozen=True)
+class View:
+    """A strided view: base buffer, element type, and offset, sizes and strides in elements of that type."""
+
+    base: Any
+    dtype: DType
+    offset: Linear
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class NestReader:
+    """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
+
+    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
+        self.operation = operation
+        self.numbering = numbering or Numbering(())
+
+    def read(self) -> Nest:
+        op = self.operation
+        nest = self.fill() if op.name == "linalg.fill" else self.generic()
+        symbols = tuple(self.numbering.values)
+        return replace(nest, symbols=symbols, ranges=ranges_of(op, symbols))
+
+    def extra(self) -> dict[str, Any]:
+        """Attributes that are not the operation's own, which every pass keeps."""
+        attributes = self.operation.attributes
+        named = (attributes[k] for k in range(len(attributes)))
+        return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
+
+    def fill(self) -> Nest:
+        value, target = self.operation.operands
+        constant = BodyReader(self.operation.regions[0].blocks[0], 1).value(value)
+        view = self.view(target)
+        maps = [Linear(0, (), ((axis, 1),)) for axis in range(len(view.sizes))]
+        return Nest(view.sizes, frozenset(), (), self.operand(view, maps, view.sizes), constant)
+
+    def generic(self) -> Nest:
+        op = self.operation
+        attributes, operands = op.attributes, list(op.operands)
+        inputs, outputs = list(attributes["operandSegmentSizes"])
+        if outputs != 1:
+            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
+        memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
+        indices = [k for k, v in enumerate(operands) if isinstance(v.type, ir.IndexType)]
+        views = [self.view(operands[k]) for k in memory]
+        kinds = iterator_kinds(attributes["iterator_types"])
+        maps = subscripts_of(attributes["indexing_maps"])
+        subscripts = [maps[k] for k in memory]
+        extents = self.extents(len(kinds), views, subscripts)
+        reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
+        given = [self.form(operands[k]) for k in indices]
+        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
+        made = {k: self.operand(v, s, extents, mask) for k, v, s in zip(memory, views, subscripts)}
+        reader = BodyReader(op.regions[0].blocks[0], inputs, indices)
+        body = reader.yielded()
+        used = sorted(inputs_of(body) & set(memory))
+
+        def known(node: Node) -> Node | None:
+            """Inputs by their place among those that are read, numbers in place of scalar inputs."""
+            if isinstance(node, Input):
+                return Input(node.dtype, used.index(node.place)) if node.place in made else reader.value(
+                    operands[node.place])
+            return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
+        return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
+                    limits)
+
+    def extents(self, rank: int, views: Sequence[View], subscripts: Sequence[Sequence[Linear]]) -> tuple[int, ...]:
+        """From the dims that are subscripted by one axis alone."""
+        found: dict[int, int] = {}
+        for view, forms in zip(views, subscripts):
+            for size, form in zip(view.sizes, forms):
+                if len(form.axes) == 1 and form.axes[0][1] == 1 and form.const == 0:
+                    found.setdefault(form.axes[0][0], size)
+        if len(found) != rank:
+            raise Unsupported(feature="a loop of a structured operation whose extent no operand gives",
+                              instead="subscript some operand by each loop")
+        return tuple(found[axis] for axis in range(rank))
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+    def form(self, value: Any) -> Linear:
+        """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
+        if not isinstance(value.owner, ir.Block):
+            op = value.owner.operation
+            if op.name == "arith.constant":
+                return Linear(op.attributes["value"].value)
+            if op.name == "affine.apply":
+                try:
+                    return applied(op.attributes["map"].value, [self.form(v) for v in op.operands])
+                except Unsupported:
+                    pass                        # a quotient or a remainder is a symbol of its own
+        return Linear(0, ((self.numbering.position(value), 1),))
+
+    def mask(self, name: str, given: Sequence[Linear]) -> Mask:
+        attributes = self.operation.attributes
+        if name not in attributes:
+            return ()
+        return tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in read_mask(attributes[name]))
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+    def view(self, value: Any) -> View:
+        op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        match op.name if op is not None else "":
+            case "memref.reinterpret_cast":
+                base = self.view(op.operands[0])
+                sizes, strides, offset = strided(value.type)
+                start = self.form(op.operands[1]) if offset == DYNAMIC else Linear(offset)
+                return View(base.base, base.dtype, start, sizes, strides)
+            case "memref.subview":
+                return self.subview(op, self.view(op.operands[0]))
+            case "memref.cast":
+                return self.view(op.operands[0])
+            case "nki.reinterpret":
+                shape, dtype, _ = memref_parts(value.type)
+                return View(op.operands[0], dtype, ZERO, shape, _dense(shape))
+        shape, dtype, _ = memref_parts(value.type)
+        return View(value, dtype, ZERO, shape, _dense(shape))
+
+    def subview(self, op: Any, base: View) -> View:
+        kind = ir.MemRefType(op.results[0].type)
+        sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
+        if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
+            raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides, and keep the rank")
+        given = iter(list(op.operands)[1:])
+        offset = base.offset
+        for start, stride in zip(starts, base.strides):
+            offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
+        return View(base.base, base.dtype, offset, tuple(sizes), tuple(a * b for a, b in zip(steps, base.strides)))
+
+    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()) -> Operand:
+        """The view as it is walked by the axes of the nest."""
+        shape, base_dtype, space = memref_parts(view.base.type)
+        steps, offset, lanes = [0] * len(extents), view.offset, None
+        row = _row(shape, base_dtype, view.dtype)
+        for d, (form, stride, size) in enumerate(zip(subscripts, view.strides, view.sizes)):
+            if form.const:
+                offset = offset.plus(Linear(form.const * stride))
+            if space != HBM and d == 0 and (size == 1 or stride in (0, row)):
+                if stride == 0 and size > 1:
+                    continue                    # one partition for all lanes
+                if len(form.axes) > 1 or any(c != 1 for _, c in form.axes):
+                    raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
+                lanes = form.axes[0][0] if form.axes else None
+                continue
+            for axis, c in form.axes:
+                steps[axis] += c * stride
+        partition = None
+        if space != HBM:
+            walked = Linear(0, (), tuple((axis, step) for axis, step in enumerate(steps) if step))
+            partition, offset = self.split(offset, row, walked, extents, mask)
+        return Operand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
+
+    def split(self, offset: Linear, row: int, walked: Linear, extents: Sequence[int], mask: Mask
+              ) -> tuple[Linear, Linear]:
+        """Partition and free offset of a flat one, from which a view is ``walked`` by the axes."""
+        signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
+        partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
+        free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))
+        form, ranges = free.plus(walked), ranges_of(self.operation, self.numbering.values)
+        low, high = form.interval(ranges, tuple(extents))
+        if mask and low // row < high // row:               # only the mask keeps it in one row
+            low = least(form, ranges, extents, mask, low)
+        whole = low // row
+        return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
+
+
+def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low: int) -> int:
+    """The least value of a form at active elements; ``low`` where there are none, or too many cases to look at."""
+    used = sorted({s for f in (form, *(c.form for c in mask)) for s, _ in f.symbols})
+    masked = {axis for c in mask for axis, _ in c.form.axes}
+    others = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes if axis not in masked)
+    extents = [n if axis in masked else 1 for axis, n in enumerate(extents)]
+    if prod(last - first + 1 for first, last in (ranges[s] for s in used)) * prod(extents) > CASES:
+        return low
+    found = []
+    for values in itertools.product(*(range(first, last + 1) for first, last in (ranges[s] for s in used))):
+        known = dict(zip(used, values))
+        active = active_elements(tuple(replace(c, form=known_at(c.form, known)) for c in mask), extents)
+        found += [int(values_of(known_at(form, known), extents)[active].min())] if active.any() else []
+    return min(found) + others if found else low
+
+
+def known_at(form: Linear, values: dict[int, int]) -> Linear:
+    """A form with the values of its symbols put in."""
+    return Linear(form.at(values), (), form.axes)
+
+
+@remembered
+def strided(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Extents, strides and offset of a memref type."""
+    memref = ir.MemRefType(kind)
+    strides, offset = memref.get_strides_and_offset()
+    return tuple(memref.shape), tuple(strides), offset
+
+
+@remembered
+def subscripts_of(maps: Any) -> list[list[Linear]]:
+    """What each operand of a structured operation is subscripted by."""
+    return [[_subscript(e) for e in m.value.results] for m in maps]
+
+
+def _subscript(e: Any) -> Linear:
+    try:
+        return read_linear(e)
+    except MalformedAttribute:
+        raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
+
+
+@remembered
+def iterator_kinds(kinds: Any) -> list[str]:
+    return [str(kind) for kind in kinds]
+
+
+def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
+    total = Linear(form.const, (), form.axes)
+    for position, c in form.symbols:
+        total = total.plus(given[position], c)
+    return total
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[d + 1:]) for d in range(len(shape)))
+
+
+def _row(shape: tuple[int, ...], base: DType, dtype: DType) -> int:
+    return prod(shape[1:]) * base.itemsize // dtype.itemsize
