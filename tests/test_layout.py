@@ -97,6 +97,17 @@ def test_expected_errors__have_their_text_compared(file: Path) -> None:
     assert not blind, f"give match=, or compare the text, in lines {blind}"
 
 
+def anys(file: Path) -> int:
+    """How often a file says that a type is anything."""
+    return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(ast.parse(file.read_text())))
+
+
+@pytest.mark.parametrize("file", [f for folder in ("nki", "nisa")
+                                  for f in sorted((ROOT / "nki_mlir" / "dialects" / folder).glob("*.py"))], ids=name)
+def test_op_class__has_types(file: Path) -> None:
+    assert not anys(file)
+
+
 # Absolute places of one machine, and folders beside the checkout, which only the acceptance tests may look for.
 OUTSIDE = re.compile("/" + r"work\b|\.\./" + "shared")
 ACCEPTANCE = "tests/acceptance"

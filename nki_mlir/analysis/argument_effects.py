@@ -7,9 +7,8 @@ needs no initial zeros. ``covered`` is an answer of a proof: False means not pro
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range, walk
@@ -30,7 +29,7 @@ def argument_effects(kernel: KernelFunction) -> list[Effects]:
     block = kernel.op.regions[0].blocks[0]
     found = [Effects() for _ in block.arguments]
 
-    def visit(operation: Any) -> None:
+    def visit(operation: Operation) -> None:
         if is_tile_op(operation):
             op = read_op(operation)
             for field, tile in op.operands():
@@ -50,14 +49,14 @@ def argument_effects(kernel: KernelFunction) -> list[Effects]:
     return found
 
 
-def argument_number(value: Any, block: Any) -> int | None:
+def argument_number(value: Value, block: Block) -> int | None:
     """The place of a value among a block's arguments."""
     if isinstance(value.owner, ir.Block) and value.owner == block:
         return ir.BlockArgument(value).arg_number
     return None
 
 
-def covers(operation: Any, op: Op, tile: Tile) -> bool:
+def covers(operation: Operation, op: Op, tile: Tile) -> bool:
     """Whether the operation, over all iterations and programs, writes every element of the tile's buffer.
 
     Strides and counts of the pattern's dims and of the symbols in its offset must tile the buffer like the digits of a
@@ -80,9 +79,9 @@ def covers(operation: Any, op: Op, tile: Tile) -> bool:
     return start == 0 and filled == prod(tile.base_shape)
 
 
-def always_runs(operation: Any) -> bool:
+def always_runs(operation: Operation) -> bool:
     """Whether nothing but loops that have an iteration stand around the operation."""
-    parent = operation.parent.operation
+    parent: Operation = operation.parent.operation
     while parent.name == "scf.for":
         if not loop_span(parent):
             return False
@@ -90,7 +89,7 @@ def always_runs(operation: Any) -> bool:
     return parent.name == "func.func"
 
 
-def symbol_values(symbol: Any) -> range | None:
+def symbol_values(symbol: Value) -> range | None:
     """All values of a loop variable or program id; None for anything made from them."""
     if not isinstance(symbol.owner, ir.Block):
         return None
@@ -105,7 +104,7 @@ def multiply_accumulates(kernel: KernelFunction) -> int:
     """Multiply-accumulate operations of one launch, from its matrix products."""
     total = 0
 
-    def visit(operation: Any) -> None:
+    def visit(operation: Operation) -> None:
         nonlocal total
         if is_tile_op(operation) and operation.name.endswith("matmul"):
             runs, parent = 1, operation.parent.operation

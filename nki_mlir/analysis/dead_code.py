@@ -2,10 +2,9 @@
 """What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from nki_mlir.analysis.index_values import constant_of
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
@@ -13,7 +12,7 @@ PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "
 MEMSET = "nki.memset"
 
 
-def fold_constants(operations: Iterable[Any], constant: Callable[[int], Any]) -> None:
+def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Value]) -> None:
     """Let the users of index computations that have a constant value use ``constant(value)``; the computations stay."""
     for operation in operations:
         op = operation.operation
@@ -27,13 +26,13 @@ def fold_constants(operations: Iterable[Any], constant: Callable[[int], Any]) ->
                 fold_constants(list(block.operations), constant)
 
 
-def erase_dead_code(block: Any) -> None:
+def erase_dead_code(block: Block) -> None:
     """Erase, in a function's block and below, what has no effect any more."""
     while _erase(block):
         pass
 
 
-def _erase(block: Any) -> bool:
+def _erase(block: Block) -> bool:
     """One round, from the end; whether buffers went, which may empty what was looked at before."""
     again = False
     for operation in reversed(list(block.operations)):
@@ -59,24 +58,24 @@ def _erase(block: Any) -> bool:
     return again
 
 
-def _unused(value: Any) -> bool:
+def _unused(value: Value) -> bool:
     return next(iter(value.uses), None) is None
 
 
-def _overwritten(memset: Any) -> bool:
+def _overwritten(memset: Operation) -> bool:
     """Whether the next operation on the buffer writes, without reading it, all that is ever read of it."""
     buffer, block = memset.operands[0], memset.block
     if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
         return False
     users = {op for use in buffer.uses if (op := use.owner.operation) != memset}
-    first: Any = None
+    first: Operation | None = None
     for user in users:
         outermost = ancestor_in(block, user)
         if outermost is None or not memset.is_before_in_block(outermost) or not is_tile_op(user):
             return False
         if first is None or outermost.is_before_in_block(first):
             first = outermost
-    if first not in users:
+    if first is None or first not in users:
         return False
     writer = read_op(first)
     written = [t for _, t in writer.targets() if t.handle == buffer]
@@ -98,7 +97,7 @@ def covers(written: Tile, read: Tile) -> bool:
     return (a.free == b.free and a.free_dims == b.free_dims) or (dense and low <= least and greatest <= high)
 
 
-def ancestor_in(block: Any, op: Any) -> Any:
+def ancestor_in(block: Block, op: Operation) -> Operation | None:
     """The operation of ``block`` that is or contains ``op``; None where there is none."""
     while op.block != block:
         op = op.parent.operation

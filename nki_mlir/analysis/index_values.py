@@ -2,31 +2,30 @@
 """What values index values can have where an operation stands: loop bounds, grids, conditions of enclosing ifs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
 
 Span = tuple[int, int]
-EMPTY: Mapping[Any, Span] = {}
+EMPTY: Mapping[Value, Span] = {}
 
 
 class SymbolValues:
     """Intervals of linear forms over an operation's symbols, in the place of the operation."""
 
-    def __init__(self, operation: Any, symbols: Sequence[Any]) -> None:
+    def __init__(self, operation: Operation, symbols: Sequence[Value]) -> None:
         numbering = Numbering(symbols)
         self.facts = enclosing_facts(operation, numbering)
         self.values = numbering.values
 
-    def interval(self, form: Linear, pinned: Mapping[Any, Span] = EMPTY) -> Span:
+    def interval(self, form: Linear, pinned: Mapping[Value, Span] = EMPTY) -> Span:
         """Extremes of the form; ``pinned`` narrows values further."""
         return interval_given(form, self.facts, tuple(span_of(v, pinned) for v in self.values))
 
 
-def span_of(value: Any, pinned: Mapping[Any, Span] = EMPTY) -> Span:
+def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
     """Least and greatest value of an index value; raises ``UnknownSymbol``."""
     if value in pinned:
         return pinned[value]
@@ -39,12 +38,12 @@ def span_of(value: Any, pinned: Mapping[Any, Span] = EMPTY) -> Span:
     return found
 
 
-def definition(value: Any) -> Any:
+def definition(value: Value) -> Operation | None:
     """The operation that makes a value; None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def roots(value: Any) -> list[Any]:
+def roots(value: Value) -> list[Value]:
     """The loop variables and program ids that a symbol is computed from."""
     defining = definition(value)
     if defining is None:
@@ -52,21 +51,22 @@ def roots(value: Any) -> list[Any]:
     return [root for operand in defining.operands for root in roots(operand)]
 
 
-def constant_of(value: Any) -> int | None:
+def constant_of(value: Value) -> int | None:
     """The value of an index value that follows from constants alone."""
-    if definition(value) is None:
+    op = definition(value)
+    if op is None:
         return None
-    if definition(value).name == "affine.apply":
-        known = [constant_of(v) for v in definition(value).operands]
-        if None in known:
+    if op.name == "affine.apply":
+        known = [n for v in op.operands if (n := constant_of(v)) is not None]
+        if len(known) < len(op.operands):
             return None
-        low, high = affine_range(definition(value).attributes["map"].value, [(n, n) for n in known]) or (0, 1)
+        low, high = affine_range(op.attributes["map"].value, [(n, n) for n in known]) or (0, 1)
         return low if low == high else None
     form = linear_of(value, Numbering(()))
     return None if form.symbols else form.const
 
 
-def truth_of(condition: Any) -> bool | None:
+def truth_of(condition: Value) -> bool | None:
     """The value of an ``scf.if`` condition that follows from the ranges of what it compares."""
     op = definition(condition)
     if op is None or op.name not in ("arith.cmpi", "arith.andi", "arith.ori"):

@@ -6,7 +6,7 @@ first is the partition (step 1, or 0 where one partition is read by all lanes). 
 All steps and offsets are in elements of the pattern's dtype.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
@@ -55,7 +55,7 @@ class Linear:
         """The same form over axes that are counted from ``starts``."""
         return Linear(self.const + sum(c * starts[axis] for axis, c in self.axes), self.symbols, self.axes)
 
-    def at(self, values: Any) -> int:
+    def at(self, values: "Sequence[int] | Mapping[int, int]") -> int:
         """The value for given symbol values (axes taken as 0)."""
         return self.const + sum(c * values[position] for position, c in self.symbols)
 

@@ -9,7 +9,7 @@ A mask is an integer set whose dims are the op's iteration axes and whose symbol
 import re
 from typing import Any
 
-from nki_mlir.bindings import ext, ir
+from nki_mlir.bindings import Attribute, Type, ext, ir
 from nki_mlir.dialects.access import Access, Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
@@ -26,6 +26,8 @@ class AccessAttr(Nki.Attribute, name="access"):
     dims: ir.ArrayAttr
 
 
+Plain = str | float | tuple["Plain", ...]           # what fields and marks hold, but for affine forms
+
 NO_MASK = "affine_set<() : (0 == 0)>"
 
 
@@ -37,19 +39,20 @@ class Attributes:
     """Makes attributes and types in the current context; each distinct one is made once."""
 
     def __init__(self) -> None:
-        self.made: dict[Any, Any] = {}
-        self.no_mask = ir.Attribute.parse(NO_MASK)
+        self.made: dict[object, Attribute] = {}
+        self.types: dict[object, Type] = {}
+        self.no_mask: Attribute = ir.Attribute.parse(NO_MASK)
         self.i1, self.i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
         self.index = ir.IndexType.get()
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Plain) -> Attribute:
         """The attribute for a plain Python value of an op's field."""
         key = type(value), repr(value) if isinstance(value, float) else value        # 0.0 and -0.0 are equal
         if key not in self.made:
             self.made[key] = self._value(value)
         return self.made[key]
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Plain) -> Attribute:
         match value:
             case bool():
                 return ir.IntegerAttr.get(self.i1, int(value))
@@ -63,27 +66,26 @@ class Attributes:
                 return ir.ArrayAttr.get([self._value(v) for v in value])
         raise TypeError(f"no attribute for {value!r}")
 
-    def type(self, dtype: DType) -> Any:
-        key = ("type", dtype.name)
-        if key not in self.made:
-            self.made[key] = ir.Type.parse(dtype.mlir)
-        return self.made[key]
+    def type(self, dtype: DType) -> Type:
+        if dtype.name not in self.types:
+            self.types[dtype.name] = ir.Type.parse(dtype.mlir)
+        return self.types[dtype.name]
 
-    def element(self, dtype: DType) -> Any:
+    def element(self, dtype: DType) -> Attribute:
         key = ("element", dtype.name)
         if key not in self.made:
             self.made[key] = ir.TypeAttr.get(self.type(dtype))
         return self.made[key]
 
-    def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Any:
+    def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Type:
         """``memref<128x512xf32, "sbuf">``."""
-        key = ("memref", shape, dtype.name, space)
-        if key not in self.made:
+        key = (shape, dtype.name, space)
+        if key not in self.types:
             extents = "".join(f"{n}x" for n in shape)
-            self.made[key] = ir.Type.parse(f'memref<{extents}{dtype.mlir}, "{space}">')
-        return self.made[key]
+            self.types[key] = ir.Type.parse(f'memref<{extents}{dtype.mlir}, "{space}">')
+        return self.types[key]
 
-    def access(self, access: Access, symbols: int) -> Any:
+    def access(self, access: Access, symbols: int) -> Attribute:
         key = (access, symbols)
         if key not in self.made:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
@@ -92,11 +94,11 @@ class Attributes:
                                             self.value(access.dims))
         return self.made[key]
 
-    def linear(self, form: Linear, axes: int, symbols: int) -> Any:
+    def linear(self, form: Linear, axes: int, symbols: int) -> Attribute:
         """A linear form as an affine map attribute."""
         return ir.AffineMapAttr.get(ir.AffineMap.get(axes, symbols, [expression(form)]))
 
-    def mask(self, mask: Mask, axes: int, symbols: int) -> Any:
+    def mask(self, mask: Mask, axes: int, symbols: int) -> Attribute:
         if not mask:
             return self.no_mask
         key = ("mask", mask, axes, symbols)
@@ -106,7 +108,7 @@ class Attributes:
         return self.made[key]
 
 
-def expression(form: Linear) -> Any:
+def expression(form: Linear) -> ir.AffineExpr:
     """The affine expression of a linear form: axes are dims, symbols symbols."""
     total = ir.AffineExpr.get_constant(form.const)
     for position, c in form.symbols:
@@ -117,7 +119,7 @@ def expression(form: Linear) -> Any:
 
 
 # -- reading back ------------------------------------------------------------------------------------------------------
-def elements(array: Any) -> list[Any]:
+def elements(array: Attribute) -> list[Any]:
     """The elements of an array attribute; the bindings do not give locations."""
     try:
         return list(array)
@@ -125,7 +127,7 @@ def elements(array: Any) -> list[Any]:
         raise MalformedAttribute(f"{array} has an element that is a location") from None
 
 
-def read_access(attribute: Any) -> Access:
+def read_access(attribute: Attribute) -> Access:
     """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
     if not isinstance(attribute, AccessAttr):
         raise MalformedAttribute(f"{attribute} is not an access pattern '#nki.access<...>'")
@@ -144,7 +146,7 @@ def read_access(attribute: Any) -> Access:
     return Access(BY_MLIR[element], starts[0] if len(starts) == 2 else None, starts[-1], dims)
 
 
-def read_mask(attribute: Any) -> Mask:
+def read_mask(attribute: Attribute) -> Mask:
     """The constraints of a mask; empty for the neutral one.
 
     The bindings build integer set attributes but do not read them, so the text is read as an affine map, which has the
@@ -165,7 +167,7 @@ def read_mask(attribute: Any) -> Mask:
     return tuple(Constraint(read_linear(e), t[2] == "==") for e, t in zip(results, terms) if t)
 
 
-def read_linear(e: Any) -> Linear:
+def read_linear(e: ir.AffineExpr) -> Linear:
     """The linear form of an affine expression; raises ``MalformedAttribute`` for mod and div."""
     match e:
         case ir.AffineConstantExpr():
@@ -185,13 +187,13 @@ def read_linear(e: Any) -> Linear:
     raise MalformedAttribute(f"'{e}' is not linear")
 
 
-_KINDS: dict[type, tuple[Any, str]] = {
+_KINDS: dict[type, tuple[type[Attribute], str]] = {
     str: (ir.StringAttr, "a string"), float: (ir.FloatAttr, "a float"), bool: (ir.BoolAttr, "a bool"),
     int: (ir.IntegerAttr, "an integer"), tuple: (ir.ArrayAttr, "an array of integers"),
     Linear: (ir.AffineMapAttr, "an affine map with one result")}
 
 
-def read_value(attribute: Any, kind: type, name: str = "value") -> Any:
+def read_value(attribute: Attribute, kind: type, name: str = "value") -> Any:
     """The plain value of a field's attribute; raises ``MalformedAttribute`` where it has another kind."""
     expected, wording = _KINDS[kind]
     if isinstance(attribute, expected):

@@ -2,18 +2,17 @@
 """Buffers in IR: the parts of their types, and the values of globals."""
 
 import re
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Operation, Type, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
 @remembered
-def memref_parts(kind: Any) -> tuple[tuple[int, ...], DType, str]:
+def memref_parts(kind: Type) -> tuple[tuple[int, ...], DType, str]:
     """Shape, element type and memory of a memref type; the shape must be static."""
     memref = ir.MemRefType(kind)
     if not memref.has_static_shape:
@@ -22,13 +21,13 @@ def memref_parts(kind: Any) -> tuple[tuple[int, ...], DType, str]:
     return tuple(memref.shape), element_dtype(memref.element_type), space
 
 
-def element_dtype(kind: Any) -> DType:
+def element_dtype(kind: Type) -> DType:
     if str(kind) not in BY_MLIR:
         raise Unsupported(feature=f"the element type {kind}", instead=f"use one of {', '.join(BY_MLIR)}")
     return BY_MLIR[str(kind)]
 
 
-def global_array(op: Any) -> np.ndarray:
+def global_array(op: Operation) -> np.ndarray:
     """The values of the global that a ``memref.get_global`` names."""
     name = op.attributes["name"].value
     module = op
@@ -41,7 +40,7 @@ def global_array(op: Any) -> np.ndarray:
     raise Unsupported(feature=f"the global @{name}, which is not defined", instead="define it with memref.global")
 
 
-def elements(attribute: Any, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+def elements(attribute: Attribute, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     """A dense elements attribute as an array."""
     try:
         array = np.array(attribute)

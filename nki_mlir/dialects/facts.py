@@ -2,9 +2,8 @@
 """What the conditions of enclosing ``scf.if`` operations say about an operation's symbols, for proofs of bounds."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Ranges
 
 SGE, EQ = 5, 0
@@ -17,11 +16,11 @@ class Numbering:
     IR before it is known that no value is made from itself.
     """
 
-    def __init__(self, symbols: Sequence[Any]) -> None:
+    def __init__(self, symbols: Sequence[Value]) -> None:
         self.values = list(symbols)
-        self.forms: dict[Any, Linear | None] = {}
+        self.forms: dict[Value, Linear | None] = {}
 
-    def position(self, value: Any) -> int:
+    def position(self, value: Value) -> int:
         for k, known in enumerate(self.values):
             if known == value:
                 return k
@@ -29,7 +28,7 @@ class Numbering:
         return len(self.values) - 1
 
 
-def enclosing_facts(operation: Any, numbering: Numbering) -> list[Linear]:
+def enclosing_facts(operation: Operation, numbering: Numbering) -> list[Linear]:
     """Linear forms that are ``>= 0`` where the operation stands."""
     facts: list[Linear] = []
     block = operation.operation.block
@@ -51,7 +50,7 @@ def _negated(form: Linear) -> Linear:
     return Linear().plus(form, -1)
 
 
-def _comparisons(condition: Any, numbering: Numbering, seen: set[Any]) -> list[tuple[Linear, bool]]:
+def _comparisons(condition: Value, numbering: Numbering, seen: set[Value]) -> list[tuple[Linear, bool]]:
     """The conjunction behind a condition as (form, is equality); parts that are not understood are left out."""
     if isinstance(condition.owner, ir.Block) or condition in seen:
         return []
@@ -65,7 +64,7 @@ def _comparisons(condition: Any, numbering: Numbering, seen: set[Any]) -> list[t
     return []
 
 
-def integer_constant(value: Any) -> int | None:
+def integer_constant(value: Value) -> int | None:
     """The number an ``arith.constant`` gives; None for anything else."""
     if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
         return None
@@ -74,7 +73,7 @@ def integer_constant(value: Any) -> int | None:
     return number.value if isinstance(number, ir.IntegerAttr) else None
 
 
-def linear_of(value: Any, numbering: Numbering) -> Linear:
+def linear_of(value: Value, numbering: Numbering) -> Linear:
     """An index value as a linear form over the values it is made of."""
     if value not in numbering.forms:
         numbering.forms[value] = None
@@ -82,7 +81,7 @@ def linear_of(value: Any, numbering: Numbering) -> Linear:
     return numbering.forms[value] or Linear(0, ((numbering.position(value), 1),))
 
 
-def _defined_form(value: Any, numbering: Numbering) -> Linear | None:
+def _defined_form(value: Value, numbering: Numbering) -> Linear | None:
     """The form that the value's operation gives; None where the value stands for itself."""
     if isinstance(value.owner, ir.Block):
         return None

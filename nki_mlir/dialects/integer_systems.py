@@ -51,7 +51,8 @@ class Joined:
                 if c:
                     columns.setdefault(variable, []).append((place, c))
         self.given = spans
-        families: dict[tuple, list[tuple[int, int]]] = {}       # direction of a column -> (multiple, variable)
+        # direction of a column -> (multiple, variable)
+        families: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
         for variable, column in columns.items():
             unit = gcd(*(c for _, c in column)) * (1 if column[0][1] > 0 else -1)
             families.setdefault(tuple([(p, c // unit) for p, c in column]), []).append((unit, variable))

@@ -8,7 +8,7 @@ an argument without marks is an input. ``nki.results`` names the arguments that 
 from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
@@ -39,7 +39,7 @@ class KernelFunction:
     """A kernel as its function's attributes describe it; ``op`` is the ``func.func``."""
 
     name: str
-    op: Any
+    op: Operation
     grid: tuple[int, ...]
     arguments: tuple[ArgumentSpec, ...]
     results: tuple[int, ...]            # argument numbers
@@ -54,7 +54,7 @@ class KernelFunction:
         return sorted((a for a in self.arguments if a.kind == "shared"), key=lambda a: a.place)
 
 
-def kernel_functions(module: Any) -> list[KernelFunction]:
+def kernel_functions(module: Module) -> list[KernelFunction]:
     """Every function of the module, in order; raises ``BadSignature``."""
     target = _mark(module.operation.attributes, "nki.target", str, "the module") or "trn2"
     found = []
@@ -67,7 +67,7 @@ def kernel_functions(module: Any) -> list[KernelFunction]:
     return found
 
 
-def the_kernel(module: Any, name: str | None = None) -> KernelFunction:
+def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
     """The only function, or the one of that name."""
     functions = kernel_functions(module)
     chosen = [f for f in functions if name in (None, f.name)]
@@ -77,7 +77,7 @@ def the_kernel(module: Any, name: str | None = None) -> KernelFunction:
     return chosen[0]
 
 
-def _describe(op: Any, target: str) -> KernelFunction:
+def _describe(op: Operation, target: str) -> KernelFunction:
     attributes = op.attributes
     name = f"@{attributes['sym_name'].value}"
     block = op.regions[0].blocks[0]
@@ -122,7 +122,7 @@ def _mark(attributes: Any, key: str, kind: type, where: str) -> Any:
         raise BadSignature(what=f"{error} ({where})") from None
 
 
-def _memref(kind: Any, name: str, number: int) -> tuple[tuple[int, ...], DType, str]:
+def _memref(kind: Type, name: str, number: int) -> tuple[tuple[int, ...], DType, str]:
     """Shape, element type and memory of a whole buffer."""
     memref = ir.MemRefType(kind) if isinstance(kind, ir.MemRefType) else None
     if memref is None or not memref.has_static_shape or str(memref.element_type) not in BY_MLIR:

@@ -7,11 +7,14 @@ place; a program that was given none is alone.
 
 from collections.abc import Hashable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from nki_mlir.diagnostics import Unsupported
 
 PROGRAMS, RANKS = "programs", "ranks"
+
+
+T = TypeVar("T")
 
 
 class Place(Protocol):
@@ -19,7 +22,7 @@ class Place(Protocol):
 
     number: int
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         """What each of the members gave at this occurrence of ``key`` between them, in their order.
 
         The value must not change any more.
@@ -34,7 +37,7 @@ class Alone:
     def __init__(self, instead: str) -> None:
         self.instead = instead
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         if members == (0,):
             return [value]
         raise Unsupported(feature=f"{what} between {len(members)} in a kernel that runs by itself",

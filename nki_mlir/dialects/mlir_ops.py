@@ -13,7 +13,7 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import ext, ir
+from nki_mlir.bindings import Attribute, Block, Context, Operation, Type, Value, ext, ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Access, Linear, Tile
@@ -48,7 +48,7 @@ _FIELD = {str: ir.StringAttr, float: ir.FloatAttr, bool: ir.IntegerAttr, int: ir
 STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
 
 
-def _verify(op: Any) -> bool:
+def _verify(op: ir.OpView) -> bool:
     """Structure and rules of one operation; findings are diagnostics at its location."""
     declared: type[Op] = op.declared
     if any(name not in op.attributes for name in ("access", "mask", *declared.attributes)):
@@ -90,7 +90,7 @@ def _verify_forms(op: Op) -> None:
             raise MalformedAttribute(f"attribute '{name}' uses a symbol beyond the operation's {len(op.symbols)}")
 
 
-def _verify_bounds(operation: Any, op: Op) -> None:
+def _verify_bounds(operation: Operation, op: Op) -> None:
     """Bounds of an operation in IR, for the ranges of its symbols and the conditions it stands under."""
     try:
         verify_bounds(op, lambda form: form.interval(op.ranges))
@@ -134,7 +134,7 @@ func.func @f(%a: memref<1xf32>, %c: i1, %x: f32) {
 }"""
 
 
-def load_dialects(context: Any) -> None:
+def load_dialects(context: Context) -> None:
     """Load our dialects and the upstream ones a module may contain; harmless when they are loaded already."""
     with context, ir.Location.unknown():
         for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
@@ -145,7 +145,7 @@ def load_dialects(context: Any) -> None:
 
 
 @alone
-def new_context() -> Any:
+def new_context() -> Context:
     """A context with everything loaded."""
     context = ir.Context()
     load_dialects(context)
@@ -154,19 +154,19 @@ def new_context() -> Any:
 
 @alone
 @cache
-def shared_context() -> Any:
+def shared_context() -> Context:
     """The process's own context, for modules that come from kernels."""
     return new_context()
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[Any, Tile]] = ()) -> dict[str, Any]:
+def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[TileField, Tile]] = ()) -> dict[str, Attribute]:
     """The attribute dictionary of an operation, whose operands may be given. Optional tiles need segment sizes."""
     present = present or op.operands()
     count, axes = len(op.symbols), 0
     if op.mask or op.limits or op.has_linear_attributes:
         axes = len(op.iteration().extents)
-    named = {"access": ir.ArrayAttr.get([make.access(t.access, count) for _, t in present]),
+    named: dict[str, Attribute] = {"access": ir.ArrayAttr.get([make.access(t.access, count) for _, t in present]),
              "mask": make.mask(op.mask, axes, count)}
     for name, kind in op.attributes.items():
         value = getattr(op, name)
@@ -180,7 +180,8 @@ def op_attributes(op: Op, make: Attributes, present: Sequence[tuple[Any, Tile]] 
     return named
 
 
-def write_op(op: Op, make: Attributes, location: Any = None, ip: Any = None) -> Any:
+def write_op(op: Op, make: Attributes, location: ir.Location | None = None, ip: ir.InsertionPoint | None = None
+             ) -> Operation:
     """Create the MLIR operation of ``op``, whose tile handles and symbols are SSA values."""
     operands = [t.handle for _, t in op.operands()] + list(op.symbols)
     return ir.Operation.create(op.full_name(), operands=operands, attributes=op_attributes(op, make), loc=location,
@@ -188,7 +189,7 @@ def write_op(op: Op, make: Attributes, location: Any = None, ip: Any = None) -> 
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def is_tile_op(operation: Any) -> bool:
+def is_tile_op(operation: Operation) -> bool:
     return operation.name in REGISTRY
 
 
@@ -200,7 +201,7 @@ class Known:
         self.holds = False              # the rules, but for bounds that depend on symbols
 
 
-def _recognize(operation: Any) -> tuple[Known, list[Any]]:
+def _recognize(operation: Operation) -> tuple[Known, list[Value]]:
     """What the operation is, and its operands."""
     operands = list(operation.operands)
     try:
@@ -215,7 +216,7 @@ def _recognize(operation: Any) -> tuple[Known, list[Any]]:
     return found, operands
 
 
-def read_op(operation: Any) -> Op:
+def read_op(operation: Operation) -> Op:
     """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
     operation = operation.operation
     known, operands = _recognize(operation)
@@ -226,7 +227,7 @@ def read_op(operation: Any) -> Op:
     return op
 
 
-def _read(name: str, attributes: dict[str, Any], operands: Sequence[Any]) -> Op:
+def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]) -> Op:
     """The ``Op`` that the attributes and the operands' types describe."""
     cls = REGISTRY[name]
     present = _present_tiles(cls, attributes, len(operands))
@@ -244,7 +245,7 @@ def _read(name: str, attributes: dict[str, Any], operands: Sequence[Any]) -> Op:
     return cls(mask=read_mask(attributes["mask"]), limits=limits, extra=extra, **fields)
 
 
-def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileField]:
+def _present_tiles(cls: type[Op], attributes: dict[str, Attribute], operands: int) -> list[TileField]:
     """The tile fields that an operation has operands for."""
     present = list(cls.tiles)
     if any(f.optional for f in cls.tiles):
@@ -263,7 +264,7 @@ def _present_tiles(cls: type[Op], attributes: Any, operands: int) -> list[TileFi
     return present
 
 
-def _read_tile(of: Any, access: Access, symbols: int, label: str) -> Tile:
+def _read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
     try:
         kind = ir.MemRefType(of)
     except ValueError:
@@ -287,7 +288,7 @@ def _read_tile(of: Any, access: Access, symbols: int, label: str) -> Tile:
     return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
 
 
-def walk(block: Any, visit: Callable[[Any], None]) -> None:
+def walk(block: Block, visit: Callable[[Operation], None]) -> None:
     """Call ``visit`` on every operation below a block, parents first."""
     for operation in block.operations:
         visit(operation.operation)

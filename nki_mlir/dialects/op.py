@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Mask, Ranges, Tile
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
 from nki_mlir.scalar.alu import ALU
@@ -28,10 +28,17 @@ from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
 FRESH = "nki.fresh"             # of an operation: it reads elements that a mask left out, which are zeros
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Attribute
+    from nki_mlir.dialects.target_rules import TargetCheck
+    from nki_mlir.dialects.verifier import Check
+
     In: TypeAlias = Tile            # what the field of an operation holds
     Out: TypeAlias = Tile
     InOut: TypeAlias = Tile
+    Integers: TypeAlias = tuple[int, ...]
 else:
+    Integers = tuple
+
     class In:
         """Annotation of a tile that is read."""
 
@@ -40,6 +47,42 @@ else:
 
     class InOut:
         """Annotation of a tile that is read and then written (accumulation)."""
+
+
+V = TypeVar("V")                # a value of one element, as whoever asks has them: an array, an SSA value, a node
+Results: TypeAlias = np.ndarray | tuple[np.ndarray | None, ...] | None      # of ``reference``
+
+
+class ScalarFunctions(Protocol[V]):
+    """The scalar library on values of one kind: what a ``body`` is built with."""
+
+    def constant(self, value: float) -> V:
+        """A number, as the dtype holds it that the operation computes in."""
+
+    def alu(self, name: str, *values: V) -> V:
+        """An operator of ``scalar.alu``, by name."""
+
+    def activation(self, name: str, value: V) -> V:
+        """A function of ``scalar.activation``, by name."""
+
+
+class Builder(Protocol):
+    """The forms that the waist has: what ``lower`` chooses from."""
+
+    def keep(self, op: "Op") -> None:
+        """The operation stays as it is."""
+
+    def elementwise(self, op: "Op") -> None:
+        """``dst = op.body(sources)``, element for element."""
+
+    def elementwise_with_rows(self, op: "Op", alu: str) -> None:
+        """As ``elementwise``, and the values of ``dst``, before they are rounded, folded over the free axes."""
+
+    def reduction(self, op: "Op", alu: str, negate: bool = False) -> None:
+        """``dst = src`` folded over the op's reduced axes."""
+
+    def contraction(self, op: "Op", accumulate: bool) -> None:
+        """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +146,12 @@ class Op:
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
     addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
 
+    if TYPE_CHECKING:           # of classes that name engines: instructions (``NisaOp``)
+        engine: str
+
+        @property
+        def runs_on(self) -> Engine: ...
+
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
                           opcode: int = 0, since: int = 2, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -125,8 +174,8 @@ class Op:
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
 
-    def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple = (), ranges: Ranges = (),
-                 extra: dict[str, Any] | None = None, **fields: Any) -> None:
+    def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple[Any, ...] = (), ranges: Ranges = (),
+                 extra: "dict[str, Attribute] | None" = None, **fields: Any) -> None:
         own = self.__dict__
         own.update(self.blank)
         own.update(fields)
@@ -138,7 +187,7 @@ class Op:
         self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
         self.extra = extra or {}                # discardable attributes, kept by every pass
 
-    def outline(self) -> tuple:
+    def outline(self) -> tuple[object, ...]:
         """Equal for operations that differ in their buffers only, and in masks and limits."""
         own = self.__dict__
         tiles = [None if (tile := own[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
@@ -166,11 +215,11 @@ class Op:
         return {name: getattr(self, name) for name in self.attributes}
 
     # -- what subclasses say -------------------------------------------------------------------------------------------
-    def verify(self, check: Any) -> None:
-        """Rules that hold on every target; ``check`` is a ``dialects.verifier.Check``."""
+    def verify(self, check: "Check") -> None:
+        """Rules that hold on every target."""
 
-    def verify_target(self, check: Any) -> None:
-        """Rules of its own that depend on the machine; ``check`` is a ``dialects.target_rules.TargetCheck``."""
+    def verify_target(self, check: "TargetCheck") -> None:
+        """Rules of its own that depend on the machine."""
 
     @property
     def compute(self) -> DType | None:
@@ -197,18 +246,18 @@ class Op:
         """
         raise InternalError(f"{self.full_name()} has fixed addresses")
 
-    def reference(self, *sources: np.ndarray) -> Any:
+    def reference(self, *sources: np.ndarray) -> Results:
         """The meaning in NumPy: arrays of the tiles' shapes in, the new value of ``dst`` out.
 
         Several destinations: a tuple. None leaves one as it is.
         """
         raise InternalError(f"{self.full_name()} has no reference")
 
-    def lower(self, b: Any) -> None:
-        """The meaning in linalg, emitted through ``b`` (``conversion.structured.StructuredBuilder``)."""
+    def lower(self, b: Builder) -> None:
+        """The meaning in linalg, emitted through ``b``."""
         raise InternalError(f"{self.full_name()} has no lowering")
 
-    def cycles(self, machine: Any) -> float:
+    def cycles(self, machine: Machine) -> float:
         """Cycles its engine is busy, from the documented cost formulas."""
         raise InternalError(f"{self.full_name()} has no cost")
 
@@ -244,7 +293,7 @@ class NisaOp(Op):
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
 
 
-def _tile_field(name: str, kind: Any) -> TileField | None:
+def _tile_field(name: str, kind: object) -> TileField | None:
     if kind in (In, Out, InOut):
         return TileField(name, kind, False)
     if get_origin(kind) is Union or type(kind).__name__ == "UnionType":
@@ -257,21 +306,22 @@ def _tile_field(name: str, kind: Any) -> TileField | None:
 class Elementwise(Op):
     """Mixin of ops whose tiles all have the shape of ``dst``: one iteration axis a dim."""
 
+    dst: Tile
     broadcasts = True
 
     def iteration(self) -> Iteration:
-        shape = self.dst.shape                                  # type: ignore[attr-defined]
+        shape = self.dst.shape
         same = tuple(range(len(shape)))
         return Iteration(shape, {f.name: same for f, _ in self.operands()})
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.elementwise(self)
 
-    def body(self, s: Any, *values: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], *values: V) -> V:
         """The scalar expression of ``dst``, built through ``s`` (constants, alu, activation) from the sources."""
         raise InternalError(f"{self.full_name()} has no scalar body")
 
-    def reference(self, *sources: np.ndarray) -> Any:
+    def reference(self, *sources: np.ndarray) -> Results:
         return self.body(ArrayScalars(self.compute), *sources)
 
 
@@ -294,13 +344,14 @@ class ArrayScalars:
     def __init__(self, compute: DType | None) -> None:
         self.compute = compute or FLOAT32
 
-    def constant(self, value: float) -> Any:
-        return self.compute.numpy.type(constant_value(value, self.compute))
+    def constant(self, value: float) -> np.ndarray:
+        number: np.ndarray = self.compute.numpy.type(constant_value(value, self.compute))      # without dims
+        return number
 
     @staticmethod
-    def alu(name: str, *values: Any) -> Any:
+    def alu(name: str, *values: np.ndarray) -> np.ndarray:
         return ALU[name].numpy(*values)
 
     @staticmethod
-    def activation(name: str, value: Any) -> Any:
+    def activation(name: str, value: np.ndarray) -> np.ndarray:
         return evaluate(ACTIVATIONS[name], value)

@@ -3,16 +3,19 @@
 
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.dialects.access import Mask, Tile, masked_box
 
+if TYPE_CHECKING:
+    from nki_mlir.dialects.op import Op
+
 Dims = tuple[tuple[int, int], ...]
 
 
-def names_twice(op: Any, name: str, tile: Tile) -> bool:
+def names_twice(op: "Op", name: str, tile: Tile) -> bool:
     """Whether what an operation's mask leaves of a tile names an element more than once.
 
     Constraints on symbols are taken to hold: what is refused may be apart in every iteration, what is not is apart.

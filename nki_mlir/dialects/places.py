@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The place in a kernel's source that an operation comes from."""
 
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Location
 
 
-def place_of(operation: Any) -> Location | None:
+def place_of(operation: Operation) -> Location | None:
     """(file, line, column) of an operation's location; None where it has no file."""
-    location = operation.location
-    if not isinstance(location, ir.FileLineColLoc):
-        location = file_location(location)
-        if location is None:
-            return None
+    at = operation.location
+    location = at if isinstance(at, ir.FileLineColLoc) else file_location(at)
+    if location is None:
+        return None
     return Location(location.filename, location.start_line, location.start_col - 1)
 
 
-def file_location(location: Any) -> Any:
+def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
     """The place in a file within a location: where something stood before it was inlined, renamed or joined."""
     match location:
         case ir.FileLineColLoc():

@@ -11,7 +11,7 @@ stay.
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ext, ir
+from nki_mlir.bindings import Type, ext, ir
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Nki
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -32,7 +32,7 @@ class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
         return None not in sizes and sizes[0] == sizes[1]
 
 
-def _row_bytes(kind: Any) -> tuple[str, int, int] | None:
+def _row_bytes(kind: Type) -> tuple[str, int, int] | None:
     """Memory, partitions, and bytes of one of them; None for a type that is not a whole buffer's."""
     if not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
         return None

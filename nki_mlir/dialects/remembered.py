@@ -6,14 +6,18 @@ Kept is what belongs to the context that was asked for last. A process has one f
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-_latest: tuple[Any, dict[Any, Any]] = (None, {})
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Attribute, Context, Type
+
+_latest: tuple[object, dict[object, Any]] = (None, {})
 
 T = TypeVar("T")
+K = TypeVar("K", "Type", "Attribute")
 
 
-def table_of(context: Any) -> dict[Any, Any]:
+def table_of(context: "Context") -> dict[object, Any]:
     """What has been read in a context."""
     global _latest
     latest = _latest                # another thread may change it from here on
@@ -22,11 +26,11 @@ def table_of(context: Any) -> dict[Any, Any]:
     return latest[1]
 
 
-def remembered(read: Callable[[Any], T]) -> Callable[[Any], T]:
+def remembered(read: Callable[[K], T]) -> Callable[[K], T]:
     """A function of one type or attribute, asked once for equal ones."""
     @wraps(read)
-    def ask(of: Any) -> T:
-        table = table_of(of.context)
+    def ask(of: K) -> T:
+        table: dict[object, T] = table_of(of.context)
         key = read, of
         if key not in table:
             table[key] = read(of)

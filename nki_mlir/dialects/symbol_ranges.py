@@ -2,9 +2,8 @@
 """What values index values can have: loop variables, program ids, loaded numbers, and what is computed from them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Type, Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Ranges
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_value
@@ -23,7 +22,7 @@ class UnknownSymbol(NkiMlirError):
     fix = "use the induction variable of an scf.for with constant bounds, or an argument with nki.program_id"
 
 
-def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
+def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
     """Least and greatest value of a loop variable, a program id, a loaded number, or what is computed from such."""
     found = _range(value, {})
     if found is None:
@@ -31,7 +30,7 @@ def symbol_range(value: Any, op: Any = None) -> tuple[int, int]:
     return found
 
 
-def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
+def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
     """``known`` has the values on the way here: a verifier sees IR whose values may be made from themselves."""
     if value not in known:
         known[value] = None
@@ -39,14 +38,14 @@ def _range(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
     return known[value]
 
 
-def _range_of_definition(value: Any, known: dict[Any, Any]) -> tuple[int, int] | None:
+def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
         holder = owner.owner.operation      # an OpView has names of its own
         position = ir.BlockArgument(value).arg_number
         if holder.name == "scf.for" and position == 0:
-            span = loop_span(holder)
-            return (span[0], span[-1]) if span is not None and len(span) else (0, 0) if span is not None else None
+            values = loop_span(holder)
+            return (values[0], values[-1]) if values else (0, 0) if values is not None else None
         if holder.name == "func.func" and owner == holder.regions[0].blocks[0]:
             return _program_range(holder, position)
         return None
@@ -55,23 +54,23 @@ def _range_of_definition(value: Any, known: dict[Any, Any]) -> tuple[int, int] |
     operation = owner.operation
     if operation.name == "memref.load":
         return range_of_type(value.type)
-    ranges = [_range(v, known) for v in operation.operands]
-    if None in ranges:
+    ranges = [span for v in operation.operands if (span := _range(v, known)) is not None]
+    if len(ranges) < len(operation.operands):
         return None
     if operation.name == "affine.apply" and "map" in operation.attributes:
         return affine_range(operation.attributes["map"].value, ranges)
     if operation.name == "arith.cmpi":
         return 0, 1
     if operation.name in CASTS and len(ranges) == 1:
-        return _cast_range(operation, ranges[0])        # type: ignore[arg-type]
+        return _cast_range(operation, ranges[0])
     if operation.name in ARITHMETIC and len(ranges) == 2:
-        corners = [ARITHMETIC[operation.name](a, b) for a in ranges[0] for b in ranges[1]]     # type: ignore[union-attr]
+        corners = [ARITHMETIC[operation.name](a, b) for a in ranges[0] for b in ranges[1]]
         found = min(corners), max(corners)
         return found if _fits(found, value.type) else None
     return None
 
 
-def range_of_type(kind: Any) -> Span | None:
+def range_of_type(kind: Type) -> Span | None:
     """All values of an integer type; those of ``i1`` are 0 and 1."""
     if not isinstance(kind, ir.IntegerType):
         return None
@@ -79,7 +78,7 @@ def range_of_type(kind: Any) -> Span | None:
     return (-1 << kind.width - 1, (1 << kind.width - 1) - 1) if signed else (0, (1 << kind.width) - 1)
 
 
-def _cast_range(operation: Any, given: Span) -> Span | None:
+def _cast_range(operation: Operation, given: Span) -> Span | None:
     """A cast that keeps the number: not one to a narrower type, nor one that reads its sign as a digit."""
     truth = range_of_type(operation.operands[0].type) == (0, 1)
     by_sign = operation.name in ("arith.index_cast", "arith.extsi")
@@ -87,12 +86,12 @@ def _cast_range(operation: Any, given: Span) -> Span | None:
     return given if keeps and _fits(given, operation.results[0].type) else None
 
 
-def _fits(span: Span, kind: Any) -> bool:
+def _fits(span: Span, kind: Type) -> bool:
     limits = range_of_type(kind)
     return limits is None or (limits[0] <= span[0] and span[1] <= limits[1])
 
 
-def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
+def affine_range(mapping: ir.AffineMap, ranges: Sequence[Span]) -> tuple[int, int] | None:
     """The interval of a one-result affine map of symbols or dims, with ``floordiv`` and ``mod`` by constants."""
     if len(mapping.results) != 1 or mapping.n_inputs != len(ranges):
         return None
@@ -102,7 +101,7 @@ def affine_range(mapping: Any, ranges: list[Any]) -> tuple[int, int] | None:
         return None
 
 
-def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int]:
+def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
     """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
     if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
         by = read_linear(e.rhs)
@@ -122,7 +121,7 @@ def _expression_range(e: Any, ranges: list[Any], dims: int) -> tuple[int, int]:
     return Linear(form.const, symbols).interval(tuple(ranges))
 
 
-def is_linear(e: Any) -> bool:
+def is_linear(e: ir.AffineExpr) -> bool:
     try:
         read_linear(e)
     except MalformedAttribute:
@@ -130,13 +129,13 @@ def is_linear(e: Any) -> bool:
     return True
 
 
-def loop_span(loop: Any) -> range | None:
+def loop_span(loop: Operation) -> range | None:
     """The iteration values of an ``scf.for`` with constant bounds; None when they are dynamic."""
     low, high, step = (integer_constant(value) for value in list(loop.operands)[:3])
     return range(low, high, step) if low is not None and high is not None and step is not None and step > 0 else None
 
 
-def _program_range(function: Any, position: int) -> tuple[int, int] | None:
+def _program_range(function: Operation, position: int) -> tuple[int, int] | None:
     attributes = function.attributes
     if "arg_attrs" not in attributes or "nki.grid" not in attributes:
         return None
@@ -150,5 +149,5 @@ def _program_range(function: Any, position: int) -> tuple[int, int] | None:
     return (0, grid[axis] - 1) if 0 <= axis < len(grid) else None
 
 
-def ranges_of(operation: Any, symbols: Sequence[Any]) -> Ranges:
+def ranges_of(operation: Operation, symbols: Sequence[Value]) -> Ranges:
     return tuple(symbol_range(s, operation) for s in symbols)

@@ -8,7 +8,6 @@ what is about to become instruction streams. Transfers, to or from HBM, have no 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, Tile
@@ -118,7 +117,7 @@ class Finding:
 class TargetCheck:
     """The rules with the operation and the machine that they are asked for; it keeps what is broken."""
 
-    def __init__(self, op: Any, machine: Machine) -> None:
+    def __init__(self, op: Op, machine: Machine) -> None:
         self.op, self.machine = op, machine
         self.found: list[Finding] = []
 
@@ -214,20 +213,20 @@ def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
     check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
     op.verify_target(check)
     if op.engines and not is_transfer(op):
-        engine = op.runs_on                                                         # type: ignore[attr-defined]
+        engine = op.runs_on
         open_ended = bool(op.mask or op.limits)
         for field, tile in op.operands():
             if tile.space == PSUM and engine is Engine.GPSIMD and not machine.gpsimd_sees_psum:
                 # Where the kernel left the engine open, the compiler copies the operand.
                 check.broken(MemoryOfEngine(operand=field.name, op=op.name, target=machine.name),
-                             contested=op.engine == Engine.UNKNOWN.value)           # type: ignore[attr-defined]
+                             contested=op.engine == Engine.UNKNOWN.value)
             if tile.on_chip and not open_ended:
                 check.partitions(field.name, tile, engine)
                 check.size(field.name, tile)
     return tuple(check.found)
 
 
-def _starts(op: Any, tile: Tile) -> Iterator[int]:
+def _starts(op: Op, tile: Tile) -> Iterator[int]:
     """Free offsets that a tile can have: all of them, or those of each symbol on its own, which are as telling."""
     free = tile.access.free
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)

@@ -5,14 +5,18 @@
 Rules that depend on the target are the pass ``verify-target``'s.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.overlap import names_twice
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
+
+if TYPE_CHECKING:
+    from nki_mlir.dialects.isa.instruction import Control
+    from nki_mlir.dialects.op import Op, TileField
 
 PARTITIONS = 128                # on every generation
 PSUM_BANK_BYTES = 2048
@@ -94,7 +98,7 @@ Interval = Callable[[Linear], tuple[int, int]]
 class Check:
     """The rules, with the op they are asked for: each raises its error or returns nothing."""
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: "Op | Control") -> None:
         self.op = op
         self.name = op.name
 
@@ -166,7 +170,7 @@ class Check:
         if extent > limit:
             raise TooLarge(dim=dim, tile=f"{label}{list(getattr(self.op, label).shape)}", op=self.name, limit=limit)
 
-    def one_of(self, attribute: str, allowed: Any) -> None:
+    def one_of(self, attribute: str, allowed: Collection[str] | Collection[int]) -> None:
         value = getattr(self.op, attribute)
         if value not in allowed:
             raise WrongAttribute(attribute=attribute, op=self.name, found=repr(value),
@@ -209,7 +213,7 @@ class Check:
             raise ShapeMismatch(what=f"'{self.name}': {what}")
 
 
-def verify(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
+def verify(op: "Op", operands: "Sequence[tuple[TileField, Tile]] | None" = None) -> None:
     """The rules of one operation but for what its mask decides (``verify_mask``) and the bounds (``verify_bounds``)."""
     check = Check(op)
     for field, tile in op.operands() if operands is None else operands:
@@ -219,7 +223,7 @@ def verify(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
     op.verify(check)
 
 
-def verify_mask(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> None:
+def verify_mask(op: "Op", operands: "Sequence[tuple[TileField, Tile]] | None" = None) -> None:
     """What is left of an operation names no element of a destination twice, and is whole groups of partitions."""
     for field, tile in op.operands() if operands is None else operands:
         if field.writes and names_twice(op, field.name, tile):
@@ -239,7 +243,7 @@ def verify_mask(op: Any, operands: Sequence[tuple[Any, Tile]] | None = None) -> 
                        f"a mask on partitions leaves whole groups of {size}, which work together")
 
 
-def verify_bounds(op: Any, interval: Interval) -> None:
+def verify_bounds(op: "Op", interval: Interval) -> None:
     """Every operand stays in its buffer, where the op carries no mask or limits that decide it at run time."""
     if op.mask or op.limits:
         return

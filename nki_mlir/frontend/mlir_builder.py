@@ -52,7 +52,7 @@ class MlirBuilder(Builder):
         self.cache: dict[Any, Any] = {}     # locations and constants
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
-        self.plain_allocation = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
         self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={

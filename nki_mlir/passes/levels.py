@@ -2,9 +2,8 @@
 """The level contract: which operations a module may contain at each level, and the checker that runs between passes."""
 
 from enum import Enum
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 
 STRUCTURE = ("builtin.module", "func.func", "func.return", "func.call", "scf.", "arith.", "affine.apply",
@@ -23,7 +22,9 @@ class Level(Enum):
 
     @property
     def title(self) -> str:
-        return self.value[0]
+        title: str
+        title, _ = self.value
+        return title
 
     def allows(self, name: str) -> bool:
         return any(name == legal or (legal.endswith(".") and name.startswith(legal)) for legal in self.value[1])
@@ -35,11 +36,11 @@ class IllegalAtLevel(NkiMlirError):
     fix = "lower the module to this level first, or use a pass that reads the level it is at"
 
 
-def check_level(module: Any, level: Level, when: str) -> None:
+def check_level(module: Module, level: Level, when: str) -> None:
     """Every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
-    illegal: list[Any] = []
+    illegal: list[Operation] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> ir.WalkResult:
         if not level.allows(op.name):
             illegal.append(op)
             return ir.WalkResult.INTERRUPT

@@ -10,12 +10,15 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 PASSES: dict[str, type["Pass"]] = {}
 
@@ -49,7 +52,7 @@ class Pass:
             PASSES[name] = cls
         dataclasses.dataclass(cls)
 
-    def run(self, module: Any) -> None:
+    def run(self, module: "Module") -> None:
         """Change the module in place. It is valid before and after, and means the same."""
 
 
@@ -77,7 +80,7 @@ def pass_named(name: str, options: str = "") -> Pass:
     return cls(**given)
 
 
-def _option(name: str, key: str, text: str, kind: Any) -> Any:
+def _option(name: str, key: str, text: str, kind: object) -> object:
     try:
         if kind in (bool, "bool"):
             return {"": True, "true": True, "1": True, "false": False, "0": False}[text]
@@ -86,11 +89,11 @@ def _option(name: str, key: str, text: str, kind: Any) -> Any:
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
 
 
-Observer = Callable[[Pass, Any], None]
+Observer = Callable[[Pass, "Module"], None]
 
 
 @alone
-def run_passes(module: Any, passes: Sequence[Pass], after: Observer | None = None) -> None:
+def run_passes(module: "Module", passes: Sequence[Pass], after: Observer | None = None) -> None:
     """Run them in order; the module's level is checked before the first and after each."""
     for k, one in enumerate(passes):
         if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):

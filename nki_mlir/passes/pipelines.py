@@ -2,9 +2,8 @@
 """The passes from any level to a lower one, by name, and where a module enters them."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass, pass_named
 
@@ -16,11 +15,11 @@ PIPELINES: dict[str, Sequence[str]] = {"linalg": TO_LINALG, "nisa": TO_NISA}
 ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 
 
-def level_of(module: Any) -> Level:
+def level_of(module: Module) -> Level:
     """The lowest level whose contract the module meets, by what it contains."""
     names: set[str] = set()
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> ir.WalkResult:
         names.add(op.name)
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
@@ -30,11 +29,11 @@ def level_of(module: Any) -> Level:
     return Level.NKI
 
 
-def is_graph(module: Any) -> bool:
+def is_graph(module: Module) -> bool:
     """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
     found: list[str] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> ir.WalkResult:
         if op.name.startswith(("stablehlo.", "chlo.")) or (
                 op.name == "func.func" and "tensor<" in str(op.attributes["function_type"])):
             found.append(op.name)
@@ -44,7 +43,7 @@ def is_graph(module: Any) -> bool:
     return bool(found)
 
 
-def passes_to(goal: str, module: Any) -> list[Pass]:
+def passes_to(goal: str, module: Module) -> list[Pass]:
     """The passes that bring the module from its level to ``goal`` (linalg or nisa)."""
     if is_graph(module):
         return [pass_named(name) for name in (*GRAPH, *PIPELINES[goal][len(TO_LINALG):])]

@@ -5,9 +5,8 @@ A declaration without a body is resolved from the process when it is compiled an
 and inline assembly reach any memory. Only the levels' own operations are taken.
 """
 
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Module, Operation, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
@@ -23,11 +22,11 @@ class UnsafeInput(NkiMlirError):
     fix = "give a module at the nki, linalg, nisa or isa level whose functions all have bodies"
 
 
-def check_safe(module: Any) -> None:
+def check_safe(module: Module) -> None:
     """Raises ``UnsafeInput`` at the first operation that is refused."""
-    found: list[tuple[Any, str]] = []
+    found: list[tuple[Operation, str]] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> ir.WalkResult:
         problem = _problem(op)
         if problem is not None:
             found.append((op, problem))
@@ -42,7 +41,7 @@ def check_safe(module: Any) -> None:
         raise UnsafeInput(what=problem).located(at)
 
 
-def _problem(op: Any) -> str | None:
+def _problem(op: Operation) -> str | None:
     name = op.name
     if not name.startswith(ALLOWED) or name in REFUSED:
         return f"'{name}' is refused in input"
@@ -53,7 +52,7 @@ def _problem(op: Any) -> str | None:
     return None
 
 
-def _holds_location(holder: Any) -> bool:
+def _holds_location(holder: Attribute | ir.OpAttributeMap) -> bool:
     """Whether a location is among the attributes: the bindings give none, and end the process where they are asked."""
     try:
         match holder:

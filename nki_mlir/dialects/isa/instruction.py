@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
@@ -81,11 +81,11 @@ class Control:
         CONTROLS[mnemonic] = cls
 
     @classmethod
-    def kinds(cls) -> dict[str, Any]:
+    def kinds(cls) -> dict[str, object]:
         """Field name -> type, in order."""
         return {f.name: f.type for f in dataclasses.fields(cls)}        # type: ignore[arg-type]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.kinds()}
 
 

@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Block, Module, Operation, Region, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, SPACES, Linear, Tile
+from nki_mlir.dialects.access import HBM, SPACES, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, read_access, read_value
 from nki_mlir.dialects.isa.instruction import (
     BY_ASM,
@@ -23,7 +23,7 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 
@@ -43,7 +43,7 @@ def program_text(program: Program) -> str:
         return str(module)
 
 
-def write_program(module: Any, program: Program) -> None:
+def write_program(module: Module, program: Program) -> None:
     """Put the program into the module, in place of what it contains."""
     load_isa(module.context)
     for operation in reversed(list(module.body.operations)):
@@ -52,7 +52,7 @@ def write_program(module: Any, program: Program) -> None:
 
 
 class _Writer:
-    def __init__(self, module: Any, program: Program) -> None:
+    def __init__(self, module: Module, program: Program) -> None:
         self.program, self.make = program, Attributes()
         self.unknown = ir.Location.unknown()
         value = self.make.value
@@ -75,13 +75,14 @@ class _Writer:
                 op = self.operation("isa.stream", body, {"engine": value(engine.asm)}, regions=1)
                 self.stream(op.regions[0], stream)
 
-    def operation(self, name: str, block: Any, attributes: dict[str, Any], regions: int = 0, successors: Any = (),
-                  location: Location | None = None) -> Any:
+    def operation(self, name: str, block: Block, attributes: dict[str, Attribute], regions: int = 0,
+                  successors: Sequence[Block] = (),
+                  location: Location | None = None) -> Operation:
         where = ir.Location.file(location.file, location.line, location.column + 1) if location else self.unknown
         return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors), loc=where,
                                    ip=ir.InsertionPoint(block))
 
-    def stream(self, region: Any, stream: Sequence[Instruction]) -> None:
+    def stream(self, region: Region, stream: Sequence[Instruction]) -> None:
         """Blocks start at branch targets and behind branches; the first has no predecessors."""
         targets = {int(i.op.target) for i in stream if isinstance(i.op, CompareBranch)}
         starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, CompareBranch))})
@@ -106,15 +107,15 @@ class _Writer:
             self.operation("isa.next", block, {}, successors=[last])
         self.operation("isa.end", last, {})
 
-    def signals(self, instruction: Instruction) -> dict[str, Any]:
+    def signals(self, instruction: Instruction) -> dict[str, Attribute]:
         update = instruction.update
         return {"waits": self.make.value(tuple((w.semaphore, w.value) for w in instruction.waits)),
                 "update": self.make.value((update.semaphore, update.amount) if update else ())}
 
-    def instruction(self, instruction: Instruction) -> dict[str, Any]:
+    def instruction(self, instruction: Instruction) -> dict[str, Attribute]:
         op, make = instruction.op, self.make
-        tiles: dict[str, Any] = {}
-        fields: dict[str, Any] = {}
+        tiles: dict[str, Attribute] = {}
+        fields: dict[str, Attribute] = {}
         registers: tuple[int, ...] = ()
         if isinstance(op, Control):
             for name, value in op.values().items():
@@ -134,7 +135,7 @@ class _Writer:
                                                                         else instruction.queue),
                 **self.signals(instruction)}
 
-    def place(self, tile: Tile, registers: int) -> Any:
+    def place(self, tile: Tile, registers: int) -> Attribute:
         """[memory or variable, access]."""
         where = tile.handle.name if tile.space == HBM else tile.space
         return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
@@ -145,7 +146,7 @@ def scalar(value: Any) -> Any:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def read_program(module: Any) -> Program:
+def read_program(module: Module) -> Program:
     """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
     found = [op for op in module.body.operations if op.operation.name == "isa.program"]
     if len(found) != 1:
@@ -176,7 +177,7 @@ def engine_named(name: str) -> Engine:
     return BY_ASM[name]
 
 
-def variables_of(program: Any) -> dict[str, Variable]:
+def variables_of(program: Operation) -> dict[str, Variable]:
     """The variables of an ``isa.program``."""
     made = {}
     for one in program.regions[0].blocks[0].operations:
@@ -189,7 +190,7 @@ def variables_of(program: Any) -> dict[str, Variable]:
     return made
 
 
-def read_stream(stream: Any, variables: dict[str, Variable]) -> list[Instruction]:
+def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[Instruction]:
     """The instructions in the order of the blocks."""
     blocks = list(stream.regions[0].blocks)
     starts, total = [], 0
@@ -204,24 +205,24 @@ def read_stream(stream: Any, variables: dict[str, Variable]) -> list[Instruction
                 found.append(read_instruction(op, variables))
             elif op.name == "isa.branch":
                 target = starts[blocks.index(op.successors[0])]
-                lhs, rhs = (read_scalar(a) for a in op.attributes["sides"])
+                lhs, rhs = (read_side(a) for a in op.attributes["sides"])
                 branch = CompareBranch(op.attributes["op"].value, lhs, rhs, Label(target))
                 found.append(Instruction(branch, *read_signals(op), None, location_of(op)))
     return found
 
 
-def read_signals(op: Any) -> tuple[tuple[Wait, ...], Update | None]:
+def read_signals(op: Operation) -> tuple[tuple[Wait, ...], Update | None]:
     waits = tuple(Wait(*(n.value for n in w)) for w in op.attributes["waits"])
     update = [n.value for n in op.attributes["update"]]
     return waits, Update(*update) if update else None
 
 
-def location_of(op: Any) -> Location | None:
+def location_of(op: Operation) -> Location | None:
     at = op.location
     return Location(at.filename, at.start_line, at.start_col - 1) if isinstance(at, ir.FileLineColLoc) else None
 
 
-def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> Instruction:
+def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> Instruction:
     """One ``isa.instruction``. Without the program's variables they are looked up around it.
 
     Raises ``MalformedAttribute``, or the error of what an attribute names: the dialect declares the kind of each
@@ -235,10 +236,10 @@ def read_instruction(op: Any, variables: dict[str, Variable] | None = None) -> I
         raise MalformedAttribute(f"has an attribute that is not of the documented form: {error}") from None
 
 
-def _instruction(op: Any, variables: dict[str, Variable] | None) -> Instruction:
+def _instruction(op: Operation, variables: dict[str, Variable] | None) -> Instruction:
     marks = op.attributes
     name = marks["mnemonic"].value
-    cls: Any = by_mnemonic().get(name)
+    cls = by_mnemonic().get(name)
     if cls is None:
         raise MalformedAttribute(f"names no instruction: '{name}'")
     stream = op.parent
@@ -253,21 +254,29 @@ def _instruction(op: Any, variables: dict[str, Variable] | None) -> Instruction:
     return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
 
 
-def entry(found: Any, name: str, mnemonic: str) -> Any:
+def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:
     """A named entry, or ``MalformedAttribute``."""
     if name not in found:
         raise MalformedAttribute(f"{mnemonic} lacks '{name}'")
     return found[name]
 
 
-def read_scalar(attribute: Any) -> Any:
+def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar | str:
     value = attribute.value
     if isinstance(value, str):
         return Register(int(value[1:])) if value[:1] == "r" and value[1:].isdigit() else value
     return value
 
 
-def read_control(cls: type[Control], fields: Any, variables: dict[str, Variable], machine: Any) -> Control:
+def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar:
+    """One of what a branch compares."""
+    value = read_scalar(attribute)
+    if isinstance(value, str):
+        raise MalformedAttribute(f"a branch compares numbers and registers, not '{value}'")
+    return value
+
+
+def read_control(cls: type[Control], fields: ir.DictAttr, variables: dict[str, Variable], machine: Machine) -> Control:
     values: dict[str, Any] = {}
     for name, kind in cls.kinds().items():
         if kind is Tile:
@@ -280,7 +289,8 @@ def read_control(cls: type[Control], fields: Any, variables: dict[str, Variable]
     return cls(**values)
 
 
-def read_operation(cls: type[Op], marks: Any, variables: dict[str, Variable], machine: Any, engine: str) -> Op:
+def read_operation(cls: type[Op], marks: ir.OpAttributeMap, variables: dict[str, Variable], machine: Machine,
+                   engine: str) -> Op:
     values: dict[str, Any] = {"engine": engine_named(engine).value} if "engine" in cls.attributes else {}
     for field in cls.tiles:
         if field.name in marks["tiles"]:
@@ -294,7 +304,7 @@ def read_operation(cls: type[Op], marks: Any, variables: dict[str, Variable], ma
     return cls(symbols=tuple(Register(r.value) for r in marks["registers"]), **values)
 
 
-def read_tile(where: str, access: Any, variables: dict[str, Variable], machine: Any, label: str) -> Tile:
+def read_tile(where: str, access: Access, variables: dict[str, Variable], machine: Machine, label: str) -> Tile:
     if (access.partition is None) == (where in SPACES):
         raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{where}'")
     if where in SPACES:

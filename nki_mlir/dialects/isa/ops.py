@@ -8,9 +8,8 @@ the class that says what its tiles, fields and rules are.
 # mypy: disable-error-code="call-arg,name-defined"
 # (the bindings make the classes from their annotations when the module is imported)
 
-from typing import Any
 
-from nki_mlir.bindings import ext, ir
+from nki_mlir.bindings import Context, ext, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.attributes import MalformedAttribute
 
@@ -125,7 +124,7 @@ class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
     """The end of the stream."""
 
 
-def load_isa(context: Any) -> None:
+def load_isa(context: Context) -> None:
     """Load the dialect, and ``nki`` for access patterns; harmless when they are loaded already."""
     from nki_mlir.dialects.attributes import Nki
     with context, ir.Location.unknown():

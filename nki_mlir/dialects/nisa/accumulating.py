@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Newer instructions that run the accumulation registers: activate2, exponential, cumulative tensor_scalar."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import apply_alu
 from nki_mlir.dialects.nisa.selection import Accumulating
-from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
+from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
@@ -46,7 +47,7 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
     reduce_cmd: str = "idle"
     reduce_op: str = "add"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "operand0", "operand1", "slope")
         check.same_shape("dst", "src")
         check.per_partition("dst", "operand0", "operand1", "slope")
@@ -56,7 +57,7 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
         self.verify_accumulator(check)
         check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *tiles: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *tiles: np.ndarray) -> Results:
         given = iter(tiles)
         s = ArrayScalars(FLOAT32)
         value = src
@@ -88,7 +89,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
     reduce_cmd: str = "idle"
     reduce_op: str = "add"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "highest")
         check.same_shape("dst", "src")
         check.dtype("highest", FLOAT32)
@@ -96,7 +97,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         check.one_of("reduce_op", ("add",))
         self.verify_accumulator(check)
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *highest: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *highest: np.ndarray) -> Results:
         limit = per_row(highest[0], src) if highest else np.float32(self.imm)
         return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
 
@@ -107,7 +108,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
 class _WithOperand(Accumulating):
     """Family: first src op0 operand0, a [P, 1] tile or the constant ``imm0``; then what the class adds."""
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src")
@@ -137,11 +138,11 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
     reverse0: bool = False
     negate: bool = False
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op0)
         check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
         value = self.with_operand(src, operand, self.reverse0)
         made = self.results(value, accumulator)
         return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
@@ -165,12 +166,12 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
     reduce_cmd: str = "reset_reduce"
     reduce_op: str = "add"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
         check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
         p = src.shape[0]
         value = self.with_operand(src, operand).reshape(p, -1)
         start = 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)

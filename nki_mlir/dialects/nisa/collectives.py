@@ -6,7 +6,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from nki_mlir.dialects.access import HBM, SBUF, Tile
 from nki_mlir.dialects.meeting import PLACES, PROGRAMS, RANKS
 from nki_mlir.dialects.nisa.meeting import ANY, Meeting
 from nki_mlir.dialects.nisa.whole import Whole
-from nki_mlir.dialects.op import In, InOut, Out
+from nki_mlir.dialects.op import In, InOut, Integers, Out, Results
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
@@ -52,7 +53,7 @@ def group_of(groups: str, own: int, kind: str) -> list[int]:
     raise NotInGroup(kind=kind.removesuffix("s"), number=own, groups=groups)
 
 
-def check_groups(check: Any, groups: str) -> None:
+def check_groups(check: Check, groups: str) -> None:
     flat = [r for g in parsed(groups) for r in g]
     check.rule(len(flat) > 0 and min(flat) >= 0 and len(flat) == len(set(flat)),
                f"groups are lists of different numbers as JSON, got {groups}")
@@ -64,7 +65,7 @@ class Collective(Meeting):
     destinations = (SBUF,)
     queued = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         tiles = [(f.name, t) for f, t in self.operands()]
         for label, _ in tiles:
             check.spaces(label, HBM, SBUF)
@@ -97,7 +98,7 @@ class Grouped(Collective):
         dst: Tile
         src: Tile
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("over", (PROGRAMS, RANKS))
         check_groups(check, self.groups)
@@ -112,7 +113,7 @@ class Grouped(Collective):
     def largest_group(self) -> int:
         return max(map(len, parsed(self.groups)))
 
-    def elements(self, check: Any, whole: str = "") -> None:
+    def elements(self, check: Check, whole: str = "") -> None:
         """dst and src are of one size, or ``whole`` holds as many of the other as there are members."""
         for n in map(len, parsed(self.groups)):
             sizes = {label: _size(getattr(self, label)) * (n if whole and label != whole else 1)
@@ -120,7 +121,7 @@ class Grouped(Collective):
             check.rule(sizes["dst"] == sizes["src"],
                        f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members")
 
-    def divides(self, check: Any) -> None:
+    def divides(self, check: Check) -> None:
         """Axis 0 of src has a part for each member."""
         for n in map(len, parsed(self.groups)):
             check.rule(self.src.shape[0] % n == 0, f"src{list(self.src.shape)} has no {n} equal parts along axis 0")
@@ -155,7 +156,7 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
     src: In
     op: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         if self.over == RANKS:
             check.one_of("op", FOLDS)
@@ -166,7 +167,7 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
     def hops(self, members: int) -> int:
         return 2 * (members - 1)                # parts are folded round the ring, and sent round it
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return self.folded([v for v, in values]).reshape(self.dst.shape)
 
 
@@ -177,12 +178,12 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
     src: In
     dim: int = 0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}")
         self.elements(check, whole="dst")
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return np.concatenate([v for v, in values], self.dim).reshape(self.dst.shape)
 
 
@@ -194,13 +195,13 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
     src: In
     op: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("op", FOLDS)
         self.elements(check, whole="src")
         self.divides(check)
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         parts = np.split(self.folded([v for v, in values]), len(members))
         return parts[members.index(own)].reshape(self.dst.shape)
 
@@ -211,12 +212,12 @@ class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_A
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         self.elements(check)
         self.divides(check)
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         parts = [np.split(v, len(members))[members.index(own)] for v, in values]
         return np.concatenate(parts).reshape(self.dst.shape)
 
@@ -229,7 +230,7 @@ class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemoni
     other: In | None
     op: str = "add"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("op", FOLDS)
         self.elements(check)
@@ -242,10 +243,10 @@ class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemoni
     def hops(self, members: int) -> int:
         return 1
 
-    def given(self, *sources: np.ndarray) -> Any:
+    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().given(self.folded(sources))
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         value, = values[members.index(own) - 1]
         return value.reshape(self.dst.shape)
 
@@ -255,9 +256,9 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
 
     dst: InOut
     src: In
-    pairs: tuple            # a, b, a, b, ...
+    pairs: Integers            # a, b, a, b, ...
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.same_shape("dst", "src")
         check.rule(len(self.pairs) % 2 == 0 and len(set(self.pairs[1::2])) == len(self.pairs) // 2
@@ -274,7 +275,7 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
     def hops(self, members: int) -> int:
         return 1
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         if own not in self.pairs[1::2]:
             return None
         source = self.pairs[2 * self.pairs[1::2].index(own)]
@@ -296,7 +297,7 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
     counts_known: bool = False
     displaced: bool = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.dtype("metadata", UINT32)
         check.dtype("dst", self.src.dtype)
@@ -305,10 +306,10 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
             check.rule(_size(self.metadata) == rows * len(group),
                        f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}")
 
-    def given(self, *sources: np.ndarray) -> Any:
+    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().given(*sources[1:]) + [sources[0].copy()]
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         place, n = members.index(own), len(members)
         tables = [table.reshape(-1, n).astype(np.int64) for _, table, _ in values]
         made = values[place][2].copy()
@@ -332,7 +333,7 @@ class RankIdOp(Whole, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x
     groups: str = "[]"
     steps: int = 0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check.dtype("dst", INT32)
         check.rule(_size(self.dst) == 1, f"dst is one element, got {list(self.dst.shape)}")

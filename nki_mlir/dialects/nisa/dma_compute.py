@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sums computed by the DMA engines while they move data."""
 
-from typing import Any
 
 from nki_mlir.dialects.access import HBM, SBUF
-from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out
+from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 
 
@@ -18,12 +18,12 @@ class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC
     rhs: In
     destinations = (SBUF,)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         for label in ("dst", "lhs", "rhs"):
             check.spaces(label, HBM, SBUF)
         check.same_shape("dst", "lhs", "rhs")
 
-    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu("add", lhs, rhs)
 
     def cycles(self, machine: Machine) -> float:

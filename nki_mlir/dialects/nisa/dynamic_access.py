@@ -7,13 +7,14 @@ a row of it, and the index tile moves them: by one value, or by one value for ea
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
@@ -32,7 +33,7 @@ class PatternAddressed(NisaOp):
     table, moved = "src", "dst"
     addressed_by_data = "src"
     start: int
-    steps: tuple
+    steps: Integers
     scale: int
     extent: int
     mode: str = "error"
@@ -50,7 +51,7 @@ class PatternAddressed(NisaOp):
             extents += tiles[name].shape
         return Iteration(tuple(extents), axes, frozenset(range(len(own), len(extents))))
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
@@ -59,7 +60,8 @@ class PatternAddressed(NisaOp):
         check.rule(prod(index.shape) in (1, moved.shape[0]), "takes one index, or one for each row")
         check.rule(table.shape[0] in (1, moved.shape[0]), "the table has one row, or one for each partition")
 
-    def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray) -> tuple[Any, Any, np.ndarray]:
+    def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
+                  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(rows, places, where they are in bounds), each of the moved tile's shape; an index outside may be an
         error."""
         rank = len(moved)
@@ -86,7 +88,7 @@ class PatternAddressed(NisaOp):
         flat[rows[good], places[good]] = True
         return made
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:
@@ -126,7 +128,7 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
     table, moved = "dst", "src"
     addressed_by_data = "dst"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.one_of("rmw", ("bypass", "add"))
 
@@ -174,13 +176,13 @@ class ColumnsAddressed(NisaOp):
             extents += tile.shape[1:]
         return Iteration(tuple(extents), axes, frozenset(range(1, len(extents))))
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.one_of("group", GROUPS)
         check.spaces("index", "sbuf")
         check.integers("index")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
@@ -190,7 +192,7 @@ class ColumnsAddressed(NisaOp):
         np.put_along_axis(made.reshape(len(made), -1), places, True, 1)
         return made
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:

@@ -2,13 +2,14 @@
 """Elementwise engine instructions: tensor_tensor, tensor_scalar, scalar_tensor_tensor, activation, selections."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, Tile
+from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_beside, number_dtype, select_compute
-from nki_mlir.dialects.op import Elementwise, In, InOut, Linear, NisaOp, Out
+from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.operators import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -20,7 +21,7 @@ BITS = ("bitwise", "shift")
 ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))    # before generation 4
 
 
-def not_all_in_psum(op: Any, check: Any, *labels: str) -> None:
+def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
     """The engines have one PSUM read port: some source must be in SBUF."""
     check.rule(any(getattr(op, label).space != PSUM for label in labels),
                f"at most one of {' and '.join(labels)} may be in PSUM")
@@ -35,7 +36,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
     rhs: In
     op: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op", 2)
         check.on_chip("dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
@@ -45,7 +46,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
             for label in ("dst", "lhs", "rhs"):
                 check.spaces(label, "sbuf")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op)
 
     @property
@@ -64,7 +65,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
             return FLOAT32
         return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
 
-    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu(self.op, lhs, rhs)
 
     def cycles(self, machine: Machine) -> float:
@@ -89,7 +90,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     imm1: float = 0.0
     reverse1: bool = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
         check.on_chip("dst", "src", "operand0", "operand1")
@@ -99,7 +100,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             check.spaces("src", "sbuf")
             check.spaces("dst", "sbuf")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("operand0", "operand1")
         if self.runs_on is SCALAR:
             check.need(3, "tensor_scalar on the scalar engine", "use the vector engine")
@@ -138,7 +139,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         bits = ALU[self.op0].group in BITS or ALU[self.op1].group in BITS
         return self.src.dtype if bits or (self.exact and self.runs_on is GPSIMD) else FLOAT32
 
-    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         given = iter(tiles)
         kind = self.src.dtype
         left = next(given) if self.operand0 is not None else s.constant(
@@ -155,7 +156,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return max(machine.minimum_interval_cycles, n / machine.vector_elements_per_cycle)
 
 
-def apply_alu(s: Any, op: str, value: Any, operand: Any, reverse: bool) -> Any:
+def apply_alu(s: ScalarFunctions[V], op: str, value: V, operand: V, reverse: bool) -> V:
     """One step of a two-operation instruction; operations of one operand ignore the second."""
     if op == "bypass":
         return value
@@ -178,7 +179,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     reverse0: bool = False
     reverse1: bool = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
         check.on_chip("dst", "src", "operand0", "rhs")
@@ -186,7 +187,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         not_all_in_psum(self, check, "src", "rhs")
         check.bits(["op0", "op1"], "src", "rhs")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("operand0")
         check.operators(self.op0, self.op1)
 
@@ -194,7 +195,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     def compute(self) -> DType:
         return self.src.dtype if ALU[self.op0].group in BITS or ALU[self.op1].group in BITS else FLOAT32
 
-    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)
         return apply_alu(s, self.op1, apply_alu(s, self.op0, src, left, self.reverse0), tiles[-1], self.reverse1)
 
@@ -215,20 +216,20 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
     fn: str
     imm: float = 1.0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("fn", ACTIVATIONS)
         check.on_chip("dst", "src", "bias", "scale")
         check.same_shape("dst", "src", "bias", "scale")
         check.dtype("bias", FLOAT32, FLOAT16, BFLOAT16)
         check.dtype("scale", FLOAT32)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("scale")
         check.one_a_row("bias", contested=True)         # a release took any
         if self.fn == "reciprocal" and self.bias is not None:
             check.need(3, "the activation 'reciprocal' with a bias", "add the bias in an instruction of its own")
 
-    def body(self, s: Any, src: Any, *tiles: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         given = iter(tiles)
         bias = next(given) if self.bias is not None else None
         if self.scale is not None:
@@ -247,11 +248,11 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("reciprocal", src)
 
     def cycles(self, machine: Machine) -> float:
@@ -268,12 +269,12 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     reverse_pred: bool = False
     addressed_by_data = "dst"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "predicate")
         check.same_shape("dst", "src", "predicate")
         not_all_in_psum(self, check, "src", "predicate")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         signed = self.predicate.dtype.is_integer        # the same bits to a test for 0
         check.dtypes("predicate", UINT8, UINT16, UINT32, BOOL, contested=signed)
 
@@ -284,7 +285,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         return (tiles["predicate"] == 0) if self.reverse_pred else (tiles["predicate"] != 0)
 
-    def body(self, s: Any, dst: Any, src: Any, predicate: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], dst: V, src: V, predicate: V) -> V:
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
     def cycles(self, machine: Machine) -> float:
@@ -303,11 +304,11 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     equal: bool = False
     value: float = 0.0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         kind = self.src.dtype
         check.rule(kind.is_float or kind.itemsize < 4, f"selects floats and integers of 8 and 16 bits, got {kind}",
                    "convert the tile first", contested=True)
@@ -320,7 +321,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def index_forms(self) -> tuple[Linear, ...]:
         return (self.predicate,)
 
-    def body(self, s: Any, src: Any, position: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V, position: V) -> V:
         holds = s.alu("equal" if self.equal else "greater_equal", position, s.constant(0.0))
         return s.alu("select", holds, src, s.constant(self.value))
 

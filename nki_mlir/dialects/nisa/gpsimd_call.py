@@ -3,7 +3,6 @@
 
 import json
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.whole import Whole
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.programs import program
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 
 SOURCES = tuple(f"source{k}" for k in range(6))
@@ -42,7 +42,7 @@ class GpsimdCallOp(Whole, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic
     destinations = (HBM,)
     is_loop_nest = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         for label in ("dst", *SOURCES):
             check.spaces(label, HBM)
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
@@ -55,13 +55,14 @@ class GpsimdCallOp(Whole, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources
-        return program(self.library, self.function)(shaped, _parsed(self.numbers)).reshape(self.dst.shape)
+        numbers: list[float] = json.loads(self.numbers)
+        return program(self.library, self.function)(shaped, numbers).reshape(self.dst.shape)
 
     def cycles(self, machine: Machine) -> float:
         return max(self.busy, machine.gpsimd_start_cycles)
 
 
-def _fitting(shapes: list[Any], tiles: list[tuple[int, ...]]) -> bool:
+def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:
     """Whether shapes are those of tiles, but for how the elements are divided."""
     if shapes and len(shapes) != len(tiles):
         return False
@@ -69,7 +70,7 @@ def _fitting(shapes: list[Any], tiles: list[tuple[int, ...]]) -> bool:
                for shape, tile in zip(shapes, tiles))
 
 
-def _parsed(text: str) -> list[Any]:
+def _parsed(text: str) -> list[object]:
     """The list that a text is; one that no rule allows where it is none."""
     try:
         found = json.loads(text)

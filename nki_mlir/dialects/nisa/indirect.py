@@ -3,13 +3,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp
-from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NisaOp
+from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
@@ -74,7 +73,7 @@ class RowAddressed(NisaOp):
         axes[self.table_field] = (len(free) + 1, *range(1, len(free) + 1))
         return Iteration(extents, axes, frozenset({len(free) + 1}))
 
-    def verify_rows(self, check: Any, data: str) -> None:
+    def verify_rows(self, check: Check, data: str) -> None:
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
         table, moved = getattr(self, self.table_field), getattr(self, data)
@@ -87,7 +86,7 @@ class RowAddressed(NisaOp):
         made[checked_rows(tiles["index"], getattr(self, self.table_field), self.mode)[1]] = True
         return made
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:
@@ -103,7 +102,7 @@ class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mne
     mode: str = "error"
     destinations = ("sbuf", "hbm")
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.spaces("dst", "sbuf", "hbm")
         check.spaces("src", "sbuf", "hbm")
@@ -134,7 +133,7 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
     rmw: str = "bypass"
     table_field = addressed_by_data = "dst"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.one_of("rmw", ("bypass", "add"))
         check.spaces("dst", "sbuf", "hbm")

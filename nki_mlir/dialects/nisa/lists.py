@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """GpSimd instructions on lists: the largest K of a list, and the places of what is not zero."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32, DType
 
@@ -26,7 +26,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
     src: In
     n: int
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         for label in ("values", "places", "src"):
             check.spaces(label, SBUF)
         check.dtype("values", BFLOAT16)
@@ -69,7 +69,7 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
     base: int = 0
     padding: int = -1
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", SBUF)
         check.spaces("src", SBUF)
         check.dtype("src", FLOAT32, INT32)

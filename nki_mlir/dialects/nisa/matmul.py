@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensor-engine instructions: nc_matmul and nc_transpose."""
 
-from typing import Any
 
 from nki_mlir.dialects.nki.matmul import Product
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32
 
@@ -17,7 +18,7 @@ class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mn
 
     accumulate: bool = False
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         kinds = (self.stationary.dtype, self.moving.dtype)
         if self.dst.dtype is not FLOAT32:
             what = f"a result of nc_matmul in {self.dst.dtype}"
@@ -51,7 +52,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
         limit = 32 if self.runs_on is Engine.VECTOR else 128
         return {0: limit, 1: limit}
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         if self.runs_on is Engine.TENSOR:
             check.spaces("src", "sbuf")

@@ -7,7 +7,6 @@ others but the meeting itself.
 
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.meeting import PLACES, PROGRAMS
 from nki_mlir.dialects.nisa.whole import Whole
-from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.op import In, Integers, Out, Results
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import ENGINES, Engine, Machine
 
 ANY = (Engine.GPSIMD, *(e for e in ENGINES if e is not Engine.GPSIMD))
@@ -45,15 +45,15 @@ class Meeting(Whole):
         """Exchanges between the same members that are told apart."""
         return self.full_name()
 
-    def given(self, *sources: np.ndarray) -> Any:
+    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
         """What this member gives; the memory may be written again before the others have taken it."""
         return [s.copy() for s in sources]
 
     @abstractmethod
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         """The results, None for a tile that stays as it is."""
 
-    def reference(self, *sources: np.ndarray) -> Any:
+    def reference(self, *sources: np.ndarray) -> Results:
         here = PLACES[self.between].get()
         members = tuple(self.members(here.number))
         if here.number not in members:
@@ -72,9 +72,9 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     """
 
     data: In
-    cores: tuple
+    cores: Integers
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.in_hbm("data")
         check.rule(len(self.cores) == len(set(self.cores)) and min(self.cores, default=-1) >= 0,
                    f"cores are different numbers from 0, got {self.cores}")
@@ -86,10 +86,10 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def members(self, own: int) -> Sequence[int]:
         return sorted(self.cores)
 
-    def given(self, *sources: np.ndarray) -> Any:
+    def given(self, *sources: np.ndarray) -> None:
         return None
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[None]) -> None:
         return None
 
     def cycles(self, machine: Machine) -> float:
@@ -112,7 +112,7 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     destinations = (SBUF,)
     queued = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", SBUF)
         check.spaces("src", SBUF)
         check.same_shape("dst", "src")
@@ -126,10 +126,10 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     def occasion(self) -> Hashable:
         return self.full_name(), self.pipe
 
-    def given(self, *sources: np.ndarray) -> Any:
+    def given(self, *sources: np.ndarray) -> tuple[int, np.ndarray]:
         return self.send_to, sources[0].copy()
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[Any]) -> Any:
+    def made(self, own: int, members: Sequence[int], values: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
         to, value = values[members.index(self.receive_from)]
         if to != own:
             raise WrongPartner(own=own, partner=self.receive_from, to=to)

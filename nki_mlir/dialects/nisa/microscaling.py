@@ -7,7 +7,6 @@ scale of group row g is in partition 32 * (g // 4) + g % 4 of the scale tile: fo
 A scale tile may begin at partition 4, 8 or 12 of a quadrant: four of them lie in one buffer.
 """
 
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,11 +14,12 @@ import numpy as np
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, UINT8, DType
 
-FORMATS: dict[str, Any] = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
-                           "float4_e2m1fn": ml_dtypes.float4_e2m1fn}
+FORMATS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
+           "float4_e2m1fn": ml_dtypes.float4_e2m1fn}
 LARGEST_EXPONENT = {"float8_e4m3fn": 8, "float8_e5m2": 15}
 BIAS, GROUP, PACKED = 127, 8, 4
 SCALE_OFFSETS = (0, 4, 8, 12)
@@ -71,7 +71,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
     src: In
     element: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("element", tuple(LARGEST_EXPONENT))
         for label in ("dst", "dst_scale", "src"):
             check.spaces(label, SBUF)
@@ -97,7 +97,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
             exponent = np.frexp(largest)[1] - 1 - (LARGEST_EXPONENT[self.element] - 1) + BIAS
         byte = np.where(largest == 0, 0, np.clip(exponent, 0, 254)).astype(np.uint8)
         byte = np.where(np.isinf(largest), 254, np.where(np.isnan(largest), 255, byte)).astype(np.uint8)
-        limit = np.float32(ml_dtypes.finfo(FORMATS[self.element]).max)
+        limit = np.float32(ml_dtypes.finfo(FORMATS[self.element]).max)     # type: ignore[no-untyped-call]
         factor = np.exp2(BIAS - byte.astype(np.float32))[:, None, :, None]
         with np.errstate(all="ignore"):
             small = np.clip(groups * factor, -limit, limit).reshape(p, n, PACKED)
@@ -125,7 +125,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
     accumulate: bool = False
     destinations = (PSUM,)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
         check.dtype("dst", FLOAT32, BFLOAT16)
         for label in ("stationary", "moving"):

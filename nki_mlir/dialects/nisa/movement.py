@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Data movement instructions: tensor_copy, memset, iota, dma_copy."""
 
-from typing import Any
 
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
 from nki_mlir.dialects.op import In, NisaOp, Out
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
@@ -19,14 +20,14 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
         if self.runs_on is GPSIMD:
             check.spaces("dst", "sbuf")
             check.spaces("src", "sbuf")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         if self.engine == SCALAR.value:         # newer documents take it from generation 2, older ones have it there
             check.need(3, "'tensor_copy' on the scalar engine", "use nisa.activation(op=nl.copy)", settled=True)
 
@@ -41,7 +42,7 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
 class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
     """dst = value, converted to dst's dtype."""
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         if self.runs_on is GPSIMD:
             check.spaces("dst", "sbuf")
@@ -65,7 +66,7 @@ class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD)
     src: In
     destinations = (SBUF,)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", "hbm", "sbuf")
         check.spaces("src", "hbm", "sbuf")
         check.same_shape("dst", "src")

@@ -4,10 +4,10 @@
 They have no linalg form: they stay instructions on every path, and their meaning is the class's reference.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Iteration, NisaOp
+from nki_mlir.dialects.op import Builder, Iteration, NisaOp
 
 
 class PartitionWise(NisaOp):
@@ -37,5 +37,5 @@ class PartitionWise(NisaOp):
             axes[field.name] = tuple(own)
         return Iteration(tuple(extents), axes, frozenset(range(len(main.shape), len(extents))))
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)

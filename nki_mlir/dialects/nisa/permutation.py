@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The tensor engine in transpose mode: it moves elements without computing with them."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import Builder, In, Iteration, NisaOp, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -25,7 +25,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     destinations = (PSUM,)
     is_loop_nest = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
         check.spaces("stationary", SBUF)
         check.spaces("moving", SBUF)
@@ -49,7 +49,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
             return data[chosen.argmax(0)].T
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:

@@ -5,12 +5,13 @@ The generator counts: a state (seed, count) [1, 2] gives the Philox stream of th
 on.
 """
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, InOut, Out
+from nki_mlir.dialects.op import In, InOut, Op, Out
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 
@@ -23,7 +24,7 @@ def draw(state: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndar
     return generator.random(shape, np.float32), after
 
 
-def check_state(op: Any, check: Any) -> None:
+def check_state(op: Op, check: Check) -> None:
     check.dtype("state", UINT32)
     check.shape("state", (1, 2))
 
@@ -34,7 +35,7 @@ class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), 
     state: Out
     seed: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check_state(self, check)
         check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value")
 
@@ -56,7 +57,7 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
     dst: Out
     state: InOut
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check_state(self, check)
 
@@ -82,13 +83,13 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
     prob: In | None
     imm: float = 0.0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "prob")
         check.same_shape("dst", "src")
         check.per_partition("dst", "prob")
         check_state(self, check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         if self.src.dtype.is_integer:
             check.dtypes("prob", FLOAT32)
             check.dtypes("dst", self.src.dtype)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random bits as integers, from the same counted generator as random numbers."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.nisa.random import check_state
 from nki_mlir.dialects.op import InOut, Out
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BOOL, DType
 
@@ -19,14 +20,14 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
     dst: Out
     state: InOut
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check.integers("dst")
         if self.runs_on is Engine.GPSIMD:
             check.spaces("dst", "sbuf")
         check_state(self, check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         if self.runs_on is Engine.GPSIMD:
             check.need(3, "'rng' on the gpsimd engine", "use the vector engine")
 

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reducing engine instructions: tensor_reduce, activation_reduce, tensor_scalar_reduce, tensor_partition_reduce."""
 
-from typing import Any
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
-from nki_mlir.dialects.op import ArrayScalars, In, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import ArrayScalars, Builder, In, Iteration, NisaOp, Out
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+
+if TYPE_CHECKING:
+    from nki_mlir.dialects.nisa.selection import Accumulating
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 ROW_REDUCTIONS = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -23,7 +29,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
 
     negate: bool = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         super().verify(check)
         check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions")
 
@@ -31,7 +37,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
         value = reduce_keeping(self.op, src, self.axes, sums_integers(self))
         return -value if self.negate else value
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.reduction(self, self.op, negate=self.negate)
 
     def cycles(self, machine: Machine) -> float:
@@ -48,7 +54,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
     src: In
     op: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("op", ("add", "maximum", "bitwise_or", "bitwise_and"))
         check.on_chip("dst", "src")
         check.shape("dst", (1, *self.src.shape[1:]))
@@ -65,7 +71,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, (0,), sums_integers(self))
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.reduction(self, self.op)
 
     def cycles(self, machine: Machine) -> float:
@@ -76,32 +82,35 @@ class WithRowReduction(NisaOp):
     """Mixin: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
 
     broadcasts = True
+    if TYPE_CHECKING:           # subclasses declare them, each in its place
+        dst: Out
+        reduce_op: str
 
     def iteration(self) -> Iteration:
-        shape = self.dst.shape                                      # type: ignore[attr-defined]
+        shape = self.dst.shape
         same = tuple(range(len(shape)))
         axes = {f.name: same for f, _ in self.operands()}
         return Iteration(shape, axes, frozenset(same[1:]))
 
     def reference(self, *sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value = np.asarray(self.body(ArrayScalars(self.compute), *sources))             # type: ignore[attr-defined]
-        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)),       # type: ignore[attr-defined]
+        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)),
                               sums_integers(self))
         return value, rows
 
-    def lower(self, b: Any) -> None:
-        b.elementwise_with_rows(self, self.reduce_op)                                   # type: ignore[attr-defined]
+    def lower(self, b: Builder) -> None:
+        b.elementwise_with_rows(self, self.reduce_op)
 
-    def verify_rows(self, check: Any) -> None:
+    def verify_rows(self, check: Check) -> None:
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.on_chip("reduce_res")
-        shape = self.dst.shape                                      # type: ignore[attr-defined]
+        shape = self.dst.shape
         check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
 
 
-def verify_sum(op: Any, check: Any) -> None:
+def verify_sum(op: "WithRowReduction | Accumulating", check: TargetCheck) -> None:
     """The Scalar engine's registers add; the documents of ``activation_reduce`` restrict only generation 2 to that."""
-    ActivationOp.verify_target(op, check)
+    ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
     if op.reduce_op != "add":
         what = f"'{op.name}' with reduce_op '{op.reduce_op}'"
         check.need(3, what, "reduce with nisa.tensor_reduce")
@@ -123,11 +132,11 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
     reduce_op: str = "add"
     imm: float = 1.0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_rows(check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         verify_sum(self, check)
 
     body = ActivationOp.body
@@ -149,14 +158,14 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     imm0: float = 0.0
     reverse0: bool = False
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src", "operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_rows(check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("operand0")
         check.operators(self.op0)
         check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)

@@ -8,13 +8,13 @@ or ``second(e)`` plus ``offset[k]``, is below ``extents[k]``: bounds are those o
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, InOut, Iteration, Linear, NisaOp, Out
+from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
@@ -35,8 +35,8 @@ class RunTimeIndexed(NisaOp):
     position: Linear
     first: Linear
     second: Linear = Linear()
-    scales: tuple = (1,)
-    extents: tuple
+    scales: Integers = (1,)
+    extents: Integers
 
     @property
     def compute(self) -> DType | None:
@@ -45,7 +45,7 @@ class RunTimeIndexed(NisaOp):
     def index_forms(self) -> tuple[Linear, ...]:
         return (self.position, self.first, self.second)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("offset", "sbuf")
         check.dtype("offset", INT32, UINT32)
         count = len(self.scales)
@@ -118,14 +118,14 @@ class RunTimeIndexed(NisaOp):
         flat[np.broadcast_to(rows, piece)[good], places[good]] = True
         return made
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
 
 class OnChip(RunTimeIndexed):
     """By an engine: each partition reads and writes its own row, at one place for all."""
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(self.dst.shape[0] == self.src.shape[0],                          # type: ignore[attr-defined]
                    "dst and src have one number of partitions")
@@ -175,7 +175,7 @@ class Transfer(RunTimeIndexed):
     table_apart = True
     destinations = ("sbuf", "hbm")
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.spaces("dst", "sbuf", "hbm")
         check.spaces("src", "sbuf", "hbm")
@@ -218,7 +218,7 @@ class DmaDynamicWriteOp(Transfer, name="dma_dynamic_write", engines=(Engine.GPSI
     piece, table = "src", "dst"
     addressed_by_data = "dst"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("rmw", ("bypass", "add"))
         super().verify(check)
 

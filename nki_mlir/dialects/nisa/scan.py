@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The scan instruction: a recurrence along the free axis."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 
@@ -31,7 +31,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     reverse1: bool = False
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op0", 2)
         check.alu("op1", 2)
         check.rule(not (check.bits(["op0"]) or check.bits(["op1"])), "op0 and op1 must be arithmetic")

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Search instructions: the eight largest values, their places, and replacing them."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.op import In, Op, Out, Results
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import UINT16, UINT32
 
 EIGHT, LONGEST = 8, 16384
 
 
-def check_length(op: Any, check: Any, label: str) -> None:
+def check_length(op: Op, check: Check, label: str) -> None:
     n = getattr(op, label).free_elements
     check.rule(EIGHT <= n <= LONGEST, f"takes {EIGHT} to {LONGEST} values a partition in {label}, got {n}")
 
@@ -25,7 +25,7 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
     src: In
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check_length(self, check, "src")
         check.shape("dst", (self.src.shape[0], EIGHT))
@@ -62,7 +62,7 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
     vals: In
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "data", "vals")
         check_length(self, check, "data")
         check.shape("vals", (self.data.shape[0], EIGHT))
@@ -87,7 +87,7 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
     imm: float
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "dst_idx", "data", "vals")
         check_length(self, check, "data")
         check.shape("vals", (self.data.shape[0], EIGHT))
@@ -95,7 +95,7 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         if self.dst_idx is not None:
             check.dtype("dst_idx", UINT32, UINT16)
 
-    def reference(self, data: np.ndarray, vals: np.ndarray) -> Any:
+    def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
         places = find_each(data, vals)
         made = data.reshape(data.shape[0], -1).copy()
         row, j = np.nonzero(places >= 0)

@@ -5,7 +5,7 @@ The machine's accumulation registers are an operand, ``accumulator`` [P, 1]: eac
 """
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from nki_mlir.dialects.nisa.elementwise import ActivationOp, not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
 from nki_mlir.dialects.nki.reduction import sums_integers
-from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out
+from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
@@ -38,14 +40,19 @@ class Accumulating(PartitionWise):
     """Mixin: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
 
     rows_apart = True
+    if TYPE_CHECKING:           # subclasses declare them, each in its place
+        dst: Out
+        reduce_res: Out | None
+        reduce_cmd: str
+        reduce_op: str
 
-    def results(self, value: np.ndarray, before: np.ndarray) -> Any:
-        after = accumulated(self.reduce_cmd, self.reduce_op, before, value,         # type: ignore[attr-defined]
+    def results(self, value: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, ...]:
+        after = accumulated(self.reduce_cmd, self.reduce_op, before, value,
                             sums_integers(self))
         made = (value, after)
-        return (*made, after) if self.reduce_res is not None else made              # type: ignore[attr-defined]
+        return (*made, after) if self.reduce_res is not None else made
 
-    def verify_accumulator(self, check: Any) -> None:
+    def verify_accumulator(self, check: Check) -> None:
         check.one_of("reduce_cmd", COMMANDS)
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.dtype("accumulator", FLOAT32)
@@ -67,14 +74,14 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
     reduce_cmd: str
     imm: float = 1.0
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_accumulator(check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         verify_sum(self, check)
 
-    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
         value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
         return self.results(value, accumulator)
 
@@ -97,7 +104,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "predicate", "on_true", "on_false")
         check.same_shape("dst", "predicate", "on_true")
         check.per_partition("dst", "on_false")
@@ -105,13 +112,13 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)
         check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32), f"on_true cannot be {self.on_true.dtype}",
                    "convert it first")
 
     def reference(self, accumulator: np.ndarray, predicate: np.ndarray, on_true: np.ndarray,
-                  *on_false: np.ndarray) -> Any:
+                  *on_false: np.ndarray) -> Results:
         other = on_false[0].reshape(-1, *(1,) * (on_true.ndim - 1)) if on_false else np.float32(self.imm)
         chosen = (predicate != 0) != self.reverse_pred
         return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
@@ -138,7 +145,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     reduce_op: str = "maximum"
     rows_apart = False                  # it computes with the places of elements
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         comparisons = ("equal", "less", "less_equal", "greater", "greater_equal")
         check.one_of("comp0", comparisons)
         check.one_of("comp1", comparisons)
@@ -150,7 +157,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         check.per_partition("dst", "bound0", "bound1")
         self.verify_accumulator(check)
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         check.rule(self.src.dtype.is_float, f"selects floats, got {self.src.dtype}", "convert the tile first")
         last = abs(self.base) + self.src.free_elements
         check.rule(last < EXACT, f"counts elements up to {last:g}, which float32 does not tell apart",
@@ -159,7 +166,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
                    f"puts {LOWEST:g} where the range ends, got {self.fill:g}", "leave on_false_value out",
                    contested=True)
 
-    def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Any:
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Results:
         p = src.shape[0]
         place = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
         inside = (ALU[self.comp0].numpy(place, bound0.reshape(p, 1)) != 0) & (
@@ -178,12 +185,12 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
     dst: Out
     segment_ids: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "segment_ids")
         check.rule(self.segment_ids.shape[0] == 1, "segment_ids have one partition")
         check.shape("dst", (1, 2, self.segment_ids.free_elements))
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         for label in ("dst", "segment_ids"):
             check.dtypes(label, FLOAT32, INT32)
 

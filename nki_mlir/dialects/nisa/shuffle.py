@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Moving data between partitions and places: stream shuffle, local gather, flattened gather, transposing DMA."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
 
@@ -28,9 +28,9 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     partition_group = QUADRANT
     dst: InOut
     src: In
-    shuffle: tuple
+    shuffle: Integers
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
                    f"takes {QUADRANT} entries of 0..31 or 255")
@@ -66,7 +66,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
     elements: int = 1
     valid: int = -1
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("src", SBUF)
         check.spaces("dst", SBUF)
         check.spaces("index", SBUF)
@@ -113,7 +113,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     rows_apart = True
     main, table = "index", "src"
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "index")
         check.dtype("index", UINT32, INT32)
         check.shape("dst", self.index.shape)
@@ -147,10 +147,10 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
 
     dst: Out
     src: In
-    permutation: tuple
+    permutation: Integers
     destinations = (SBUF,)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", "hbm", "sbuf")
         check.spaces("src", "hbm", "sbuf")
         check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
@@ -167,10 +167,10 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.transpose(self.permutation)
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.elementwise(self)
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         return src
 
     def cycles(self, machine: Machine) -> float:

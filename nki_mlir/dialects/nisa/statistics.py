@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Batch-norm statistics: bn_stats of a piece, bn_aggr of pieces."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 
 
@@ -17,7 +17,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
     src: In
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.at_most("src", 1, self.src.free_elements, 512)
         check.shape("dst", (self.src.shape[0], 6))
@@ -44,7 +44,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
     src: In
     rows_apart = True
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(self.src.free_elements % 3 == 0, f"takes triples, got {self.src.free_elements} values a partition")
         check.shape("dst", (self.src.shape[0], 2))

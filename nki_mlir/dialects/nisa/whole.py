@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Base of instructions that work on whole tensors and are no loop nest: their meaning is the class's reference."""
 
-from typing import Any
 
-from nki_mlir.dialects.op import Iteration, NisaOp
+from nki_mlir.dialects.op import Builder, Iteration, NisaOp
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -23,5 +22,5 @@ class Whole(NisaOp):
             extents += tile.shape
         return Iteration(tuple(extents), axes, frozenset(range(len(operands[0][1].shape), len(extents))))
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)

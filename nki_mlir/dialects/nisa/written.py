@@ -2,7 +2,6 @@
 """The check, at the end of a kernel, that an output which only a loop of the device writes has been written."""
 
 from pathlib import PurePath
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.meeting import ANY
 from nki_mlir.dialects.nisa.whole import Whole
 from nki_mlir.dialects.op import In
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import INT32
 
@@ -37,7 +37,7 @@ class RequireWrittenOp(Whole, name="require_written", engines=ANY, mnemonic="REQ
     output: str
     reason: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("flag", SBUF)
         check.dtype("flag", INT32)
         check.rule(self.flag.shape == (1, 1), f"the flag is one element, got {list(self.flag.shape)}")

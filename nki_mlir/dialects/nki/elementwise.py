@@ -2,11 +2,12 @@
 """Elementwise operations of the tile language: one result element from the elements at the same place."""
 
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out
+from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine.operators import SINCE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
@@ -66,7 +67,7 @@ def select_compute(condition: DType, *values: DType) -> DType:
     return kind or FLOAT32
 
 
-def verify_magnitude(op: Any, check: Any) -> None:
+def verify_magnitude(op: "BinaryOp | BinaryScalarOp", check: TargetCheck) -> None:
     """No older engine has these two operators, and no other instructions stand for them."""
     if op.op in ("abs_max", "abs_min"):
         check.need(SINCE[op.op], f"nl.{op.op}", "compute it by other operators")
@@ -80,20 +81,20 @@ class BinaryOp(NkiOp, Elementwise, name="binary"):
     rhs: In
     op: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op", 2)
         check.on_chip("dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
         check.bits(["op"], "lhs", "rhs")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         verify_magnitude(self, check)
 
     @property
     def compute(self) -> DType:
         return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
 
-    def body(self, s: Any, lhs: Any, rhs: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu(self.op, lhs, rhs)
 
 
@@ -106,13 +107,13 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     scalar: float
     reverse: bool
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.alu("op", 2)
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
         check.bits(["op"], "src")
 
-    def verify_target(self, check: Any) -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         verify_magnitude(self, check)
 
     @property
@@ -121,7 +122,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
         number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
         return self.src.dtype if on_bits(self.op) else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         scalar = s.constant(number_beside(self.op, self.scalar, self.src.dtype, self.reverse))
         return s.alu(self.op, scalar, src) if self.reverse else s.alu(self.op, src, scalar)
 
@@ -133,7 +134,7 @@ class UnaryOp(NkiOp, Elementwise, name="unary"):
     src: In
     fn: str
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("fn", [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1)])
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
@@ -144,7 +145,7 @@ class UnaryOp(NkiOp, Elementwise, name="unary"):
     def compute(self) -> DType:
         return self.src.dtype if self.fn == "invert" else FLOAT32
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.activation(self.fn, src) if self.fn in ACTIVATIONS else s.alu(self.fn, src)
 
 
@@ -156,7 +157,7 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     on_true: In
     on_false: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "condition", "on_true", "on_false")
         check.same_shape("dst", "condition", "on_true", "on_false")
 
@@ -164,5 +165,5 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     def compute(self) -> DType:
         return select_compute(self.condition.dtype, self.on_true.dtype, self.on_false.dtype)
 
-    def body(self, s: Any, condition: Any, on_true: Any, on_false: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], condition: V, on_true: V, on_false: V) -> V:
         return s.alu("select", condition, on_true, on_false)

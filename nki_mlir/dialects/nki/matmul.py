@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Matrix product of the tile language, with accumulation in PSUM."""
 
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, NkiOp, Op
-from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, PsumBank, WrongDtype
+from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NkiOp, Op
+from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDtype
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 
@@ -23,7 +22,7 @@ class Product(Op):
     accumulate: bool
     destinations = (PSUM,)
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.spaces("dst", "psum")
         check.spaces("stationary", "sbuf")
         check.spaces("moving", "sbuf")
@@ -65,7 +64,7 @@ class Product(Op):
         product = product.reshape(*stationary.shape[1:], *moving.shape[1:])
         return dst[0] + product if dst else product
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.contraction(self, accumulate=self.accumulate)
 
 

@@ -3,11 +3,13 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.op import Elementwise, In, Iteration, Linear, NkiOp, Op, Out
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.op import Builder, Elementwise, In, Iteration, NkiOp, Op, Out, ScalarFunctions, V
+from nki_mlir.dialects.verifier import Check
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
 
 
@@ -18,7 +20,7 @@ class Copying(Elementwise):
     def compute(self) -> DType | None:
         return None
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         return src
 
 
@@ -28,7 +30,7 @@ class LoadOp(NkiOp, Copying, name="load"):
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.in_hbm("src")
         check.on_chip("dst")
         check.same_shape("dst", "src")
@@ -40,7 +42,7 @@ class StoreOp(NkiOp, Copying, name="store"):
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.in_hbm("dst")
         check.on_chip("src")
         check.same_shape("dst", "src")
@@ -52,7 +54,7 @@ class CopyOp(NkiOp, Copying, name="copy"):
     dst: Out
     src: In
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
 
@@ -68,7 +70,7 @@ class Transposing(Op):
         """Axis of the source -> its largest extent. What becomes the partition axis has at most 128."""
         return {1: 128}
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(len(self.src.shape) == 2, f"transposes 2-D tiles, got {list(self.src.shape)}")
         for axis, limit in self.largest.items():
@@ -85,10 +87,10 @@ class Transposing(Op):
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.T
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.elementwise(self)
 
-    def body(self, s: Any, src: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], src: V) -> V:
         return src
 
 
@@ -107,14 +109,14 @@ class Filling(Elementwise):
     dst: Out
     value: float
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst")
 
     @property
     def compute(self) -> DType:
         return constant_compute(self.dst.dtype)
 
-    def body(self, s: Any) -> Any:
+    def body(self, s: ScalarFunctions[V]) -> V:
         return s.constant(self.value)
 
 
@@ -124,7 +126,7 @@ class Counting(Elementwise):
     dst: Out
     expression: Linear
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.on_chip("dst")
 
     @property
@@ -134,7 +136,7 @@ class Counting(Elementwise):
     def index_forms(self) -> tuple[Linear, ...]:
         return (self.expression,)
 
-    def body(self, s: Any, position: Any) -> Any:
+    def body(self, s: ScalarFunctions[V], position: V) -> V:
         return position
 
 
@@ -167,8 +169,8 @@ class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=
     def reference(self, src: np.ndarray) -> None:
         print_sink.get()(self.prefix, src.copy())
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.keep(self)
 
-    def cycles(self, machine: Any) -> float:
+    def cycles(self, machine: Machine) -> float:
         return 0.0

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reductions of the tile language over free axes."""
 
-from typing import Any
 
 import numpy as np
 
-from nki_mlir.dialects.op import In, Iteration, NkiOp, Op, Out
+from nki_mlir.dialects.op import Builder, In, Integers, Iteration, NkiOp, Op, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.integer_sums import reduced
@@ -35,9 +35,9 @@ class Reducing(Op):
     dst: Out
     src: In
     op: str
-    axes: tuple
+    axes: Integers
 
-    def verify(self, check: Any) -> None:
+    def verify(self, check: Check) -> None:
         check.one_of("op", REDUCTIONS)
         check.on_chip("dst", "src")
         check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
@@ -60,5 +60,5 @@ class ReduceOp(NkiOp, Reducing, name="reduce"):
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, self.axes, sums_integers(self))
 
-    def lower(self, b: Any) -> None:
+    def lower(self, b: Builder) -> None:
         b.reduction(self, self.op)

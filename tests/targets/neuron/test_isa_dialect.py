@@ -4,6 +4,7 @@
 import pytest
 
 from nki_mlir.bindings import ir
+from nki_mlir.dialects.attributes import MalformedAttribute
 from nki_mlir.dialects.isa.module import NotAProgram, program_text, read_program, write_program
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.passes.levels import IllegalAtLevel, Level, check_level
@@ -65,6 +66,14 @@ def test_error__malformed(old, new, what, context):
     with pytest.raises(ir.MLIRError) as caught:
         parsed(text.replace(old, new, 1), context)
     assert what in str(caught.value)
+
+
+def test_error__branch_on_a_name(context):
+    text = program_text(parse_program(PROGRAM))
+    assert 'sides = ["r1", 4]' in text
+    module = parsed(text.replace('sides = ["r1", 4]', 'sides = ["one", 4]'), context)
+    with pytest.raises(MalformedAttribute, match="a branch compares numbers and registers, not 'one'"):
+        read_program(module)
 
 
 def test_error__no_program(context):
