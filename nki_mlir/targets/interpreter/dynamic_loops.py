@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops whose condition is computed at run time, and single elements read as values."""
+"""Loops whose condition is computed at run time."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,3 @@ def _while(code: "FunctionCompiler", op: Any) -> Step:
 @executes("scf.condition")
 def _condition(code: "FunctionCompiler", op: Any) -> None:
     return None
-
-
-@executes("memref.load")
-def _load(code: "FunctionCompiler", op: Any) -> Step:
-    out, source, *places = (code.slot(v) for v in (op.results[0], *op.operands))
-    return lambda env: env.__setitem__(out, env[source][tuple(env[p] for p in places)])

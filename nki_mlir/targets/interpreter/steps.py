@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir.diagnostics import InternalError
+
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
 
@@ -25,6 +27,9 @@ def executes(*names: str) -> Callable[[Compile], Compile]:
     """Decorator of a function that compiles operations of these names; None: there is nothing to do for it."""
     def register(compile_step: Compile) -> Compile:
         for name in names:
+            if name in _STEPS:
+                both = " and ".join(f"{f.__module__}.{f.__qualname__}" for f in (_STEPS[name], compile_step))
+                raise InternalError(f"'{name}' is compiled by {both}")
             _STEPS[name] = compile_step
         return compile_step
     return register
@@ -34,5 +39,6 @@ def executes(*names: str) -> Callable[[Compile], Compile]:
 def steps() -> dict[str, Compile]:
     """All of them."""
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        importlib.import_module(f"{__package__}.{file.stem}".removesuffix(".__init__"))
+        if file.stem != "__init__":
+            importlib.import_module(f"{__package__}.{file.stem}")
     return _STEPS
