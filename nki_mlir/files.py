@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writing the files that a user names: regular ones appear whole or not at all, everything else is written to.
+"""The files that a user names: regular ones are written whole or not at all, everything else is written to.
 
 A rename over the target is what makes a file whole, and it would take the place of a device, a FIFO or a link as well.
 """
@@ -12,6 +12,16 @@ import stat
 from pathlib import Path
 
 NAME_BYTES = 200                    # of the target's name in the temporary file's, of at most 255
+
+
+def shown(file: str | Path) -> str:
+    """A file's name as short as it can be typed: relative where it is below the current directory."""
+    absolute = os.path.abspath(file)
+    try:
+        relative = os.path.relpath(absolute)
+    except (OSError, ValueError):           # the directory is gone; another drive
+        return absolute
+    return absolute if relative.startswith("..") else relative
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:

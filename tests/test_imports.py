@@ -19,6 +19,7 @@ TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours
 
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for f in FILES}
 
 
 def part_of(module: str) -> str:
@@ -30,8 +31,52 @@ def module_name(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+# Functions that import what they are given the name of.
+IMPORTERS = ("import_module", "__import__", "find_spec", "resolve_name", "spec_from_file_location")
+# Modules that import what no text before the program runs says, and why the tiers hold all the same.
+UNREAD = {
+    "nki_mlir.bindings": "the MLIR bindings, whichever are installed",
+    "nki_mlir.cli.source": "the file that a command is given",
+    "nki_mlir.compat": "vendors' names, and modules that its tables name",
+    "nki_mlir.language.current.beta_calls": "modules that a table of the same file names",
+    "nki_mlir.language.kernel": "the module of a user's kernel that was pickled",
+    "nki_mlir.language.signatures.generation": "modules that the functions of the two generations name",
+    "nki_mlir.passes.packages": "the package at the top of one that is registered: it is there, and has no passes",
+    "nki_mlir.passes.pass_manager": "modules of packages that registered themselves",
+}
+# What a lower tier imports of a higher one by a name that it makes, and why it cannot be the other way round.
+UPWARDS = {
+    ("nki_mlir.language.dispatch", "nki_mlir.frameworks"): "nothing has loaded a framework's adapter when a kernel is "
+    "called with the first of its tensors",
+}
+
+
+def written(name: ast.expr, known: dict[str, str]) -> tuple[str, bool]:
+    """What the text of a program says of a string from its start on, and whether that is all of it."""
+    match name:
+        case ast.Constant(value=str(text)):
+            return text, True
+        case ast.Name(id=variable) if variable in known:
+            return known[variable], True
+        case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+            return written(value, known)
+        case ast.JoinedStr(values=parts):
+            pass
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            parts = [left, right]
+        case _:
+            return "", False
+    said = ""
+    for text, whole in (written(part, known) for part in parts):
+        said += text
+        if not whole:
+            return said, False
+    return said, True
+
+
 def imported(file: Path) -> Iterator[tuple[int, str]]:
-    """(line, module) of every import statement, at any depth; strings given to import_module, too."""
+    """(line, module) of every import statement, at any depth, of strings that name a module, and of what ``IMPORTERS``
+    are given: as much of a name that is made as tells its part of the package, "" where none is told."""
     name = module_name(file)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(file.read_text())):
@@ -45,8 +90,12 @@ def imported(file: Path) -> Iterator[tuple[int, str]]:
             case ast.ImportFrom():
                 base = package.split(".")[:len(package.split(".")) - node.level + 1]
                 yield node.lineno, ".".join([*base, *([node.module] if node.module else [])])
-            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(text)), *_]):
+            case ast.Constant(value=str(text)) if text in MODULES:
                 yield node.lineno, text
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called), args=[made, *_]) if called in IMPORTERS:
+                text, whole = written(made, {"__package__": package, "__name__": name})
+                if text not in MODULES:
+                    yield node.lineno, text if whole or text.count(".") > 1 else ""
 
 
 def test_tiers__are_those_of_the_document() -> None:
@@ -66,8 +115,34 @@ def test_every_part__has_a_tier() -> None:
 def test_imports__go_one_way(file: Path) -> None:
     own = TIER.get(part_of(module_name(file)), TOP)
     wrong = [f"{file}:{line}: imports {module}" for line, module in imported(file)
-             if module.startswith("nki_mlir.") and TIER.get(part_of(module), TOP) > own]
+             if module.startswith("nki_mlir.") and TIER.get(part_of(module), TOP) > own
+             and (module_name(file), f"nki_mlir.{part_of(module)}") not in UPWARDS]
     assert not wrong, "\n".join(wrong)
+
+
+def test_names_that_are_made__are_read_or_explained() -> None:
+    unread = {module_name(file): f"{file}:{line}" for file in FILES for line, module in imported(file) if not module}
+    wrong = {name: unread.get(name, "is explained, but has none") for name in unread.keys() ^ UNREAD.keys()}
+    assert not wrong
+
+
+@pytest.mark.parametrize("text, found", [
+    ('importlib.import_module(f"nki_mlir.frameworks.{name}")', "nki_mlir.frameworks."),
+    ('import_module("nki_mlir." + "cli" + "." + name)', "nki_mlir.cli."),
+    ('__import__(f"{__package__}.{name}")', "nki_mlir.dialects."),
+    ('importlib.import_module(f"nki_mlir.{\'customop\'}.{name}")', "nki_mlir.customop."),
+    ('importlib.import_module(f"nki_mlir.{part}.{name}")', ""),
+    ('importlib.import_module(f"{nki_mlir.__name__}.customop")', ""),
+    ('importlib.import_module("nki_mlir.%s" % name)', ""),
+    ("importlib.util.find_spec(name)", ""),
+    ('MODULES = {"kernel": "nki_mlir.language.kernel"}', "nki_mlir.language.kernel"),
+])
+def test_names_that_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: str) -> None:
+    file = tmp_path / "nki_mlir" / "dialects" / "module.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert [module for _, module in imported(file)] == [found]
 
 
 def test_mlir__is_imported_in_one_place() -> None:

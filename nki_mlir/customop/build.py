@@ -29,11 +29,10 @@ from nki_mlir.customop.errors import (
     BadStackSize,
     MissingSource,
     UnwritableDirectory,
-    shown,
 )
 from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.files import write_file
+from nki_mlir.files import shown, write_file
 
 STACK_MAX = 400_000                 # bytes
 # In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.

@@ -2,20 +2,9 @@
 """Errors of building, loading and calling custom operators. What a kernel does wrong when it runs is in ``faults``."""
 
 import linecache
-import os
-from pathlib import Path
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-
-
-def shown(file: str | Path) -> str:
-    """A file's name as short as it can be typed: relative where it is below the current directory."""
-    absolute = os.path.abspath(file)
-    try:
-        relative = os.path.relpath(absolute)
-    except (OSError, ValueError):           # the directory is gone; another drive
-        return absolute
-    return absolute if relative.startswith("..") else relative
+from nki_mlir.files import shown
 
 
 def line_of(file: str, line: int) -> Location:
@@ -129,13 +118,6 @@ class UnknownOperator(NkiMlirError, AttributeError):      # type: ignore[misc]
 
 
 # -- in graphs ---------------------------------------------------------------------------------------------------------
-class NotLoaded(NkiMlirError, LookupError):
-    code = "NKI-CUSTOMOP-NOT-LOADED"
-    message = "operator {operator} is called, and library {library} is not loaded in this process"
-    why = "a module names its libraries; code is only loaded where a program asks for it"
-    fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
-
-
 class GraphAbi(NkiMlirError, ValueError):
     code = "NKI-CUSTOMOP-GRAPH-ABI"
     message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine, "

@@ -20,15 +20,16 @@ from nki_mlir.customop.errors import (
     KernelSignature,
     NoLibraryBlock,
     NotALibrary,
-    NotLoaded,
     RepeatedOperator,
     TooManyOperators,
     UnknownOperator,
-    shown,
 )
 from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.reports import findings, tell
 from nki_mlir.customop.symbols import defined_functions
+from nki_mlir.dialects import programs
+from nki_mlir.dialects.programs import NotLoaded
+from nki_mlir.files import shown
 
 # A parameter of a kernel as the demangler writes it; a tensor by value or reference is passed alike.
 SPELLINGS = {"torch::Tensor": "T", "c10::Scalar": "S", "double": "d", "long": "i", "long long": "i"}
@@ -156,6 +157,21 @@ def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
     if not found:
         raise NotLoaded(operator=operator, library=name or file, file=shown(file))
     return found[0]
+
+
+class Named:
+    """Operators for instructions and graphs, which name them; loads what makes a program or a record of one."""
+
+    def program(self, library: str, function: str) -> programs.Program:
+        from nki_mlir.customop.kernel_binding import program
+        return program(library, function)
+
+    def record(self, said: dict[str, Any]) -> Any:
+        from nki_mlir.customop.graph_binding import record_from
+        return record_from(said)
+
+
+programs.register(Named())
 
 
 def opened(path: Path) -> ctypes.CDLL:

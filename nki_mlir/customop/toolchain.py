@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from nki_mlir.customop.errors import CompilationFailed, NoCompiler, shown
+from nki_mlir.customop.errors import CompilationFailed, NoCompiler
 from nki_mlir.diagnostics import Location
+from nki_mlir.files import shown
 
 HERE = Path(__file__).parent
 INCLUDE = HERE / "include"

@@ -1,35 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs that an instruction or a graph calls by name: what they compute, on NumPy arrays.
 
-Custom C++ operators are such programs. They are above the dialects, hence their binding is found by name when a program
-of a library is asked for that nobody has given yet. It knows the libraries that this process has loaded, and no others:
-a name in a module is no reason to load a file.
+Custom C++ operators are such programs. They are above the dialects: what opens their libraries registers itself here
+when it is loaded, and knows the libraries of this process, no others. A name in a module is no reason to load a file.
 """
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-import nki_mlir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.files import shown
 
 Program = Callable[[Sequence[np.ndarray], Sequence[float]], np.ndarray]
 
 PROGRAMS: dict[tuple[str, str], Program] = {}           # (library, function) -> result of arrays and numbers
 
 
+class NotLoaded(NkiMlirError, LookupError):
+    code = "NKI-CUSTOMOP-NOT-LOADED"
+    message = "operator {operator} is called, and library {library} is not loaded in this process"
+    why = "a module names its libraries; code is only loaded where a program asks for it"
+    fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
+
+
+_libraries: list[Any] = []
+
+
+def register(libraries: Any) -> None:
+    """``libraries.program(library, function)`` gives programs that nobody has given yet, ``libraries.record(said)`` the
+    records of a graph's calls. Both raise ``NotLoaded``."""
+    _libraries.append(libraries)
+
+
 def program(library: str, function: str) -> Program:
     """The program of a library that is loaded in this process."""
     if (library, function) not in PROGRAMS:
-        PROGRAMS[library, function] = _binding("kernel_binding").program(library, function)
+        PROGRAMS[library, function] = _registered(function, library, library).program(library, function)
     return PROGRAMS[library, function]
 
 
 def operator_record(said: dict[str, Any]) -> Any:
     """The record of a graph's call of an operator, by what the graph says of it."""
-    return _binding("graph_binding").record_from(said)
+    return _registered(str(said["operator"]), str(said["library"]), str(said["file"])).record(said)
 
 
-def _binding(name: str) -> Any:
-    return importlib.import_module(f"{nki_mlir.__name__}.{'customop'}.{name}")
+def _registered(operator: str, library: str, file: str) -> Any:
+    if not _libraries:
+        raise NotLoaded(operator=operator, library=library, file=shown(file))
+    return _libraries[-1]

@@ -12,9 +12,10 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import cost
-from nki_mlir.customop.errors import EmptyTensor, GraphAbi, NotLoaded, OperatorChanged, OperatorRefuses, UnknownOperator
+from nki_mlir.customop.errors import EmptyTensor, GraphAbi, OperatorChanged, OperatorRefuses, UnknownOperator
 from nki_mlir.customop.graph_binding import callee
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked, simulate_linked
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
