@@ -2,7 +2,9 @@
 """What every source file of the project looks like."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,48 @@ def test_expected_errors__have_their_text_compared(file: Path) -> None:
     assert not blind, f"give match=, or compare the text, in lines {blind}"
 
 
+LOOSE = 1e-4
+TOLERANCES = {"rtol", "atol", "rel", "abs", "tolerance"}
+CLOSE = {"assert_allclose": 2, "allclose": 2, "isclose": 2, "assert_close": 2}      # how many arguments are no tolerance
+
+
+def tolerances_of(node: ast.AST) -> list[ast.AST]:
+    """The expressions that say how far two values may be apart: of a comparing call, and of ``assert abs(...) < this``."""
+    if isinstance(node, ast.Call):
+        positional = CLOSE.get(ast.unparse(node.func).rpartition(".")[2], len(node.args))
+        return [k.value for k in node.keywords if k.arg in TOLERANCES] + node.args[positional:]
+    if isinstance(node, ast.Assert):
+        return [c.comparators[0] for c in ast.walk(node.test) if isinstance(c, ast.Compare)
+                and isinstance(c.ops[0], (ast.Lt, ast.LtE)) and "abs(" in ast.unparse(c.left)]
+    return []
+
+
+def constants_of(expression: ast.AST) -> list[float]:
+    """The numbers in an expression, but for factors of what is computed."""
+    if not any(isinstance(n, (ast.Name, ast.Compare, ast.Dict)) for n in ast.walk(expression)):
+        value = eval(compile(ast.Expression(expression), "tolerance", "eval"))
+        return [value] if type(value) in (int, float) else []
+    if isinstance(expression, ast.IfExp):
+        return constants_of(expression.body) + constants_of(expression.orelse)
+    parts = [n for n in ast.iter_child_nodes(expression) if isinstance(n, ast.expr)]
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, (ast.Mult, ast.Div)):
+        parts = [n for n in parts if any(isinstance(inner, ast.Name) for inner in ast.walk(n))]
+    return [n for part in parts for n in constants_of(part)]
+
+
+@pytest.mark.parametrize("file", TESTS, ids=name)
+def test_loose_tolerances__have_a_reason(file: Path) -> None:
+    """A tolerance above 1e-4 has a comment on its line or the one above; most follow from ``tests/tolerances.py``."""
+    text = file.read_text()
+    comments = {t.start[0] for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT}
+    bare = []
+    for expression in (e for node in ast.walk(ast.parse(text)) for e in tolerances_of(node)):
+        if max(constants_of(expression), default=0) > LOOSE and not comments & {expression.lineno - 1, expression.lineno}:
+            bare.append(expression.lineno)
+    assert not bare, f"make them as tight as the arithmetic is, or say why not, in lines {bare}"
+
+
+# -- types ------------------------------------------------------------------------------------------------------------
 def anys(file: Path) -> int:
     """How often a file says that a type is anything."""
     return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(ast.parse(file.read_text())))

@@ -66,10 +66,10 @@ def test_cost__of_the_published_measurements(build):
     folder = build("spread").path.parent
     boxes = np.random.default_rng(0).uniform(size=(1024, 256, 4)).astype(np.float32)
     giou = customop.load("giou", [EXAMPLES / "giou.cpp"], [EXAMPLES / "giou_shape.cpp"], folder, multicore=True)
-    assert giou.giou.microseconds(boxes, boxes) == pytest.approx(61, rel=0.01)
+    assert round(giou.giou.microseconds(boxes, boxes)) == 61
     relu = customop.load("relu", [EXAMPLES / "relu.cpp"], [EXAMPLES / "relu_shape.cpp"], folder)
     x = np.ones((512, 1024), np.float32)
-    assert relu.relu_elements.microseconds(x) / relu.relu_forward.microseconds(x) == pytest.approx(127, rel=0.01)
+    assert round(relu.relu_elements.microseconds(x) / relu.relu_forward.microseconds(x)) == 127
     assert cost.cycles(relu.relu_elements.counters(x)) == 2 * x.size * cost.ELEMENT
 
 

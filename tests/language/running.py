@@ -9,6 +9,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import Kernel, unwrap
 
+from ..tolerances import assert_steps, assert_within
 from .evaluating import evaluated, is_evaluated
 
 
@@ -35,27 +36,32 @@ def run(on: str, kernel: Any, *arguments: Any, grid: Any = None, **keywords: Any
     return chosen.on(on)(*given, **keywords)
 
 
-def check(on: str, kernel: Any, expected: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0,
-          grid: Any = None, **keywords: Any) -> None:
+def check(on: str, kernel: Any, expected: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, steps: int = 0,
+          within: Any = None, grid: Any = None, **keywords: Any) -> None:
     """The kernel's results are ``expected``, bit for bit unless a tolerance is given, in shape and dtype, too.
 
-    The evaluator that shares nothing with the executors gives them as well; it is asked once.
+    The tolerance is relative and absolute, or in ``steps`` of the dtype, or an array of bounds (``within``). The
+    evaluator that shares nothing with the executors gives the results as well; it is asked once.
     """
-    compare(run(on, kernel, *arguments, grid=grid, **keywords), expected, rtol, atol)
+    compare(run(on, kernel, *arguments, grid=grid, **keywords), expected, rtol, atol, steps, within)
     if on == "eager" and is_evaluated():
-        compare(evaluated(kernel, arguments, keywords, grid).results, expected, rtol, atol)
+        compare(evaluated(kernel, arguments, keywords, grid).results, expected, rtol, atol, steps, within)
 
 
-def compare(got: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+def compare(got: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0, steps: int = 0, within: Any = None) -> None:
     if isinstance(expected, (tuple, list)):
         assert isinstance(got, (tuple, list)) and len(got) == len(expected)
         for g, e in zip(got, expected):
-            compare(g, e, rtol, atol)
+            compare(g, e, rtol, atol, steps, within)
         return
     assert isinstance(got, np.ndarray)
     assert got.shape == expected.shape, f"shape {got.shape}, expected {expected.shape}"
     assert got.dtype == expected.dtype, f"dtype {got.dtype}, expected {expected.dtype}"
-    if rtol or atol:
+    if within is not None:
+        assert_within(got, expected, within)
+    elif steps:
+        assert_steps(got, expected, steps)
+    elif rtol or atol:
         np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(got, expected)

@@ -9,6 +9,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
+from ..tolerances import product_bound
 from .running import check, floats, run
 
 
@@ -117,7 +118,8 @@ def test_tiles_of_the_tensor_engine(on):
         return out
     a, b = floats(4, 4, 64, 64), floats(4, 4, 64, 512, seed=1)
     expected = np.einsum("xykm,xykn->xymn", a.astype(np.float64), b, optimize=True).astype(np.float32)
-    check(on, kernel, expected, a, b, rtol=1e-4, atol=1e-4)
+    bounds = np.stack([[product_bound(a[i, j], b[i, j]) for j in range(4)] for i in range(4)])
+    check(on, kernel, expected, a, b, within=bounds)
 
 
 def test_sum_of_a_product_in_two_steps(on):
@@ -130,7 +132,7 @@ def test_sum_of_a_product_in_two_steps(on):
         nl.store(out, total)
         return out
     a, b = floats(256, 128), floats(256, 512, seed=1)
-    check(on, kernel, (a.astype(np.float64).T @ b).astype(np.float32), a, b, rtol=1e-4, atol=1e-4)
+    check(on, kernel, (a.astype(np.float64).T @ b).astype(np.float32), a, b, within=product_bound(a, b))
 
 
 def test_scan_of_two_halves(on):

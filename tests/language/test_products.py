@@ -12,6 +12,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
+from ..tolerances import product_bound
 from .running import check, floats, kernel_of, numbers, output_of, run
 
 BF16 = ml_dtypes.bfloat16
@@ -88,7 +89,8 @@ def test_affine_select__of_a_product(on):
 def test_matmul__true_float32(on):
     x, y = floats(128, 64) * 100, floats(128, 200, seed=1) * 100
     exact = x.T.astype(np.float64) @ y.astype(np.float64)
-    check(on, kernel_of(lambda a, b: nisa.nc_matmul(a, b)), exact.astype(np.float32), x, y, rtol=1e-5, atol=0.2)
+    check(on, kernel_of(lambda a, b: nisa.nc_matmul(a, b)), exact.astype(np.float32), x, y,
+          within=product_bound(x, y))
 
 
 def test_matmul__views_as_operands(on):

@@ -10,6 +10,8 @@ from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.current.tensor import NkiTensor
 
+from ..tolerances import assert_within
+
 
 def run(on: str, kernel: Any, *arguments: Any, cores: int | None = None) -> Any:
     """What the kernel returns; it gets copies of the arrays."""
@@ -48,13 +50,18 @@ def on_tiles(on: str, body: Any, outputs: list, *arrays: np.ndarray, memory: Any
 
 
 def check(on: str, body: Any, expected: Any, *arrays: np.ndarray, before: Any = None, dtype: Any = None,
-          rtol: float = 0.0, atol: float = 0.0, memory: Any = nl.sbuf) -> None:
-    """One destination: it holds ``expected`` after ``body(dst, *tiles)``."""
+          rtol: float = 0.0, atol: float = 0.0, within: Any = None, memory: Any = nl.sbuf) -> None:
+    """One destination: it holds ``expected`` after ``body(dst, *tiles)``, bit for bit unless a tolerance is given.
+
+    That is relative and absolute, or an array of bounds (``within``).
+    """
     expected = np.asarray(expected)
     output = (expected.shape, dtype or expected.dtype) + (() if before is None else (before,))
     got, = on_tiles(on, body, [output], *arrays, memory=memory)
     assert got.shape == expected.shape
-    if rtol or atol:
+    if within is not None:
+        assert_within(got, expected, within)
+    elif rtol or atol:
         np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=atol)
     else:
         np.testing.assert_array_equal(got, expected)

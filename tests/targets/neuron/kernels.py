@@ -6,6 +6,8 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
 
+from ...tolerances import product_bound
+
 
 @nki.jit
 def pipeline(a, w):
@@ -86,12 +88,13 @@ def uneven(a):
 
 
 def cases():
-    """(kernel, arguments, answer, tolerance)."""
+    """(kernel, arguments, answer, how far each element may be from it)."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((512, 192)).astype(np.float32)
     square = rng.standard_normal((128, 128)).astype(np.float32)
     exp = np.exp(a[:, :192].astype(np.float64)).reshape(4, 128, 192)
-    yield pipeline, (a, square), (square.astype(np.float64).T @ exp).reshape(512, 192) + a, 1e-3
+    bounds = np.concatenate([product_bound(square, tile) for tile in exp])
+    yield pipeline, (a, square), (square.astype(np.float64).T @ exp).reshape(512, 192) + a, bounds
     yield masked_rows, (a[:300].copy(),), 2.0 * a[:300], 0
     yield triangle, (square[:64, :64].copy(),), np.tril(square[:64, :64]), 0
     total = np.zeros((4, 128, 64), np.float32)

@@ -22,6 +22,8 @@ from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
 
+from ...tolerances import assert_within
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 install()
 kernels = importlib.import_module("tests.targets.neuron.kernels")
@@ -46,18 +48,18 @@ def simulated(spec, arguments, options=None, seeds=(None,)):
     return made
 
 
-@pytest.mark.parametrize("kernel,arguments,answer,tolerance", CASES)
+@pytest.mark.parametrize("kernel,arguments,answer,bound", CASES)
 @pytest.mark.parametrize("options", [Emission(), Emission(reorder=False), Emission(unroll_limit=8)], ids=str)
-def test_kernel__gives_the_answer_under_every_scheduler(kernel, arguments, answer, tolerance, options):
+def test_kernel__gives_the_answer_under_every_scheduler(kernel, arguments, answer, bound, options):
     spec = specialization(kernel, arguments)
     for made in simulated(spec, arguments, options, (None, *range(6))):
-        assert np.abs(made.astype(np.float64) - answer).max() <= tolerance
+        assert_within(made, answer, bound)
 
 
-@pytest.mark.parametrize("kernel,arguments,answer,tolerance", CASES)
-def test_kernel__runs_on_the_isa_executor(kernel, arguments, answer, tolerance):
+@pytest.mark.parametrize("kernel,arguments,answer,bound", CASES)
+def test_kernel__runs_on_the_isa_executor(kernel, arguments, answer, bound):
     made = kernel.run(arguments, {}, "isa")
-    assert np.abs(np.asarray(made, np.float64) - answer).max() <= tolerance
+    assert_within(np.asarray(made), answer, bound)
 
 
 @pytest.mark.parametrize("name", ["softmax", "matmul", "attention", "top_k"])
