@@ -52,6 +52,7 @@ faults: setup
 docs: setup
 	$(BIN)/python tools/export_dialects.py
 	$(BIN)/python tools/error_reference.py
+	$(BIN)/python tools/stubs.py
 	$(BIN)/python tools/coverage.py
 
 clean:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Public functions show the newest signature of their generation, from the table that their calls are bound by."""
 
+import ast
 import importlib
 import inspect
 import pydoc
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.signatures.in_use import LEFT_OUT
 from nki_mlir.language.signatures.table import histories, signatures
 
+ROOT = Path(__file__).parent.parent.parent
 GENERATIONS = {"beta": BETA, "current": CURRENT}
 ABSENT = {"nki.isa.attention_kernel", "nki.isa.attention_kernel_cache", "nki.isa.builtin_custom_op",
           "nki.language.gemm_grid", "nki.language.gemm_stationary_grid"}       # in stubs, on no page
@@ -69,3 +72,22 @@ def test_what_calls_may_leave_out_is_shown_as_required():
     for name in LEFT_OUT:
         parameter = inspect.signature(getattr(nl, name.rpartition(".")[2])).parameters["dtype"]
         assert parameter.default is parameter.empty
+
+
+def test_editors_see_the_newest_signatures():
+    import sys
+    sys.path.insert(0, str(ROOT / "tools"))
+    import stubs
+    for name, text in stubs.files().items():
+        assert (ROOT / "typings" / name).read_text() == text, f"{name} differs. fix: make docs"
+    texts = stubs.files()
+    for generation, name in NAMES:
+        module, _, last = name.rpartition(".")
+        package = "nki" if generation == "current" else "neuronxcc/nki"
+        tree = ast.parse(texts[f"{package}/{module.removeprefix('nki').strip('.') or '__init__'}.pyi"])
+        if inspect.isclass(public(generation, name)) or name.count(".") == 1:
+            continue
+        found = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == last).args
+        newest = signatures(name, generation)[0]
+        assert [a.arg for a in found.args] == list(newest.positional)
+        assert [a.arg for a in found.kwonlyargs] == [p.name for p in newest.parameters if p.keyword_only]

@@ -89,11 +89,11 @@ class Function:
         """The newest signature, for ``help()`` and editors."""
         kinds, empty, newest = inspect.Parameter, inspect.Parameter.empty, self.newest
         shown = [p.replace(annotation=empty) for p in list(self.signature.parameters.values())[:self.skip]]
-        if newest.takes_all:
-            shown.append(kinds("args", kinds.VAR_POSITIONAL))
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
                   if newest is self.own else signature_of(newest, self.generation).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
+        if newest.takes_all:
+            shown.insert(sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown), kinds("args", kinds.VAR_POSITIONAL))
         return inspect.Signature(shown)
 
     def description(self) -> str:
