@@ -51,33 +51,36 @@ REGULAR = {
 load()
 
 
-def functions(generation: Generation, operator: Callable[[Any, str], str], run: Callable[..., Any], there: Any,
+def functions(generation: Generation, operator: Callable[[Any, str], str], maker: Callable[..., Any], there: Any,
               not_given: str = "") -> dict[str, Callable]:
     """The functions of a generation for the entries that are not ``there``.
 
-    ``operator`` gives the name of an operator, ``run(class, entry, given, attributes)`` does what a call asks.
+    ``operator`` gives the name of an operator; ``maker(class, entry)`` gives what is called with the values of all
+    parameters and the operation's attributes.
     """
-    return {name: _function(name, entry, generation, operator, run, not_given) for name, entry in REGULAR.items()
+    return {name: _function(name, entry, generation, operator, maker, not_given) for name, entry in REGULAR.items()
             if name not in there and signatures(f"nki.isa.{name}", generation.name)}
 
 
 def _function(name: str, entry: Regular, generation: Generation, operator: Callable[[Any, str], str],
-              run: Callable[..., Any], not_given: str) -> Callable:
+              maker: Callable[..., Any], not_given: str) -> Callable:
     signature = signature_of(signatures(f"nki.isa.{name}", generation.name)[0], generation, without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     cls = REGISTRY[f"nisa.{name}"]
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
     attributes = [(n, made, cls.attributes[made]) for n in signature.parameters
                   if (made := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
+    run = maker(cls, entry)
 
     def function(*values: Any, **named: Any) -> Any:
-        given = {**defaults, **dict(zip(names, values)), **named}
+        given = defaults | named
+        given.update(zip(names, values))
         made: dict[str, Any] = {}
         for parameter, attribute, kind in attributes:
             value = given[parameter]
             made[attribute] = kind(value) if kind is not str else engine_name(value) if attribute == "engine" else (
                 operator(value, f"{name} {parameter}"))
-        return run(cls, entry, given, made)
+        return run(given, made)
     function.__name__ = function.__qualname__ = name
     function.__doc__, function.__signature__ = entry.does, signature        # type: ignore[attr-defined]
     return function

@@ -65,28 +65,30 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def _compute(cls: type[Op], entry: regular.Regular, given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+def _computing(cls: type[Op], entry: regular.Regular) -> Any:
     """A new tile, which an instruction makes of its tiles."""
-    views = {tile: as_operand(given[parameter]) for parameter, tile in entry.tiles.items()}
-    first, *others = views.values()
-    for parameter, (tile, number) in entry.scalars.items():
-        views[tile], attributes[number] = operand(given[parameter])
-    shape, kind, dtype = first.shape, first.dtype, given["dtype"]
-    if entry.rows:
-        shape = (shape[0], entry.rows)
-    else:
-        for other in others:
-            kind = promote(kind, other.dtype)
-        if not cls.broadcasts:
-            views = {tile: v if v is None or tile not in entry.tiles.values() else v.broadcast_to(shape)
-                     for tile, v in views.items()}
-    return ops.compute(cls, shape, dtype or kind, views, given["mask"], explicit_dtype=dtype is not None,
-                       **attributes)
+    (source, place), *others = entry.tiles.items()
+    scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
+
+    def compute(given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+        first, dtype = as_operand(given[source]), given["dtype"]
+        shape, kind, views = first.shape, first.dtype, {place: first}
+        for parameter, tile in others:
+            views[tile] = other = as_operand(given[parameter])
+            if not entry.rows:
+                kind = promote(kind, other.dtype)
+                if not cls.broadcasts:
+                    views[tile] = other.broadcast_to(shape)
+        for parameter, tile, number in scalars:
+            views[tile], attributes[number] = operand(given[parameter])
+        return ops.compute(cls, (shape[0], entry.rows) if entry.rows else shape, dtype or kind, views, given["mask"],
+                           explicit_dtype=dtype is not None, **attributes)
+    return compute
 
 
 BETA.values.enumerations |= {e.__name__: e for e in (engine, reduce_cmd, dge_mode, oob_mode)}
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
-globals().update(regular.functions(BETA, lambda token, what: alu_token(token).name, _compute, globals()))
+globals().update(regular.functions(BETA, lambda token, what: alu_token(token).name, _computing, globals()))
 bind_module(globals(), "nki.isa")
 __getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

@@ -79,8 +79,8 @@ def activation_source(op: Any, data: Any, bias: Any, scale: Any) -> tuple[Any, d
     source = creation.as_operand(data)
     refuse_hidden_bias(op, bias, source)
     bias, tile, number = activation_operands(op, bias, scale, source.shape[0])
-    return source, {"src": source, "bias": over_row(bias, source.shape), "scale": over_row(tile, source.shape)}, {
-        "fn": activation_token(op).name, "imm": number}
+    views = {"src": source, "bias": over_row(bias, source.shape), "scale": over_row(tile, source.shape)}
+    return source, views, {"fn": activation_token(op).name, "imm": number}
 
 
 def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtype, mask, buffer=None) -> Any:
