@@ -46,6 +46,20 @@ def test_modules__are_at_most_400_lines() -> None:
     assert longer.keys() == LONGER.keys(), longer
 
 
+LIMITS = {128, 512, 2048, 16384, 32767}         # of partitions, columns, banks, searches, steps
+
+
+@pytest.mark.parametrize("part", ["language", "dialects"])
+def test_limits_of_the_machine__are_in_its_description(part: str) -> None:
+    found = []
+    for file in sorted((ROOT / "nki_mlir" / part).rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        opcodes = {k.value for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for k in n.keywords}
+        found += [f"{name(file)}:{n.lineno}: {n.value}" for n in ast.walk(tree) if isinstance(n, ast.Constant)
+                  and type(n.value) is int and n.value in LIMITS and n not in opcodes]
+    assert not found, "use a field of nki_mlir.machine.Machine"
+
+
 def test_modules__have_telling_names() -> None:
     assert not [name(f) for f in PACKAGE if f.stem in VAGUE or f.parent.name in VAGUE]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.overlap import names_twice
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.isa.instruction import Control
     from nki_mlir.dialects.op import Op, TileField
 
-PARTITIONS = 128                # on every generation
-PSUM_BANK_BYTES = 2048
+PARTITIONS, PSUM_BANK_BYTES = Machine.partitions, Machine.psum_bank_bytes      # of every generation
 
 
 class OutOfBounds(KernelError, IndexError):

@@ -37,9 +37,10 @@ from nki_mlir.frontend.strides import (
     subscript_index,
     substitute,
 )
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
-PARTITIONS = 128
+PARTITIONS = Machine.partitions
 Change = Callable[[Index], Index]
 
 

@@ -13,7 +13,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import HiddenBias, refuse_hidden
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
 
@@ -130,7 +130,7 @@ def command_name(command: Any) -> str:
 
 def registers(engine: str, partitions: int) -> Any:
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
-    whole = creation.tensor_of(active().state(f"{engine}_accumulators", (128, 1), FLOAT32))
+    whole = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
     return whole[0:partitions, 0:1]
 
 

@@ -33,6 +33,7 @@ from nki_mlir.language.creation import (
     tensor_of,
 )
 from nki_mlir.language.made import Made
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
 from nki_mlir.scalar.promotion import promote
@@ -45,8 +46,8 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
-    if source.shape[0] > 128:
-        raise TooManyPartitions(count=source.shape[0], limit=128).located(user_location())
+    if source.shape[0] > Machine.partitions:
+        raise TooManyPartitions(count=source.shape[0], limit=Machine.partitions).located(user_location())
     return compute(movement.LoadOp, source.shape, dtype or src.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)
 
@@ -334,7 +335,8 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> An
 
 def product_shape(op: str, stationary: View, moving: View) -> tuple[int, ...]:
     """The result's shape; the error where an operand is too large, before a result of such a shape is."""
-    for label, tile, limit in (("stationary", stationary, 128), ("moving", moving, 512)):
+    for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
+                               ("moving", moving, Machine.moving_free_max)):
         if math.prod(tile.shape[1:]) > limit:
             raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).located(user_location())
     return *stationary.shape[1:], *moving.shape[1:]
@@ -350,9 +352,10 @@ def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     source = as_operand(x)
     if source.ndim != 2:
         raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).located(user_location())
-    if source.shape[1] > 128:
-        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=128).located(user_location())
-    if max(source.shape) > 32:                      # smaller ones are the Vector engine's
+    if source.shape[1] > Machine.partitions:
+        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).located(
+            user_location())
+    if max(source.shape) > Machine.transpose_vector_max:                      # smaller ones are the Vector engine's
         refuse_hidden(HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], dtype or x.dtype, {"src": source}, mask,
                    explicit_dtype=dtype is not None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_mlir.frontend.builder import current
 from nki_mlir.language.creation import located_dtype
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import Machine, machine_named
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import dtype_of
 
@@ -16,12 +16,12 @@ from nki_mlir.scalar.dtypes import dtype_of
 class TileSize:
     """``nl.tile_size``: what fits one instruction."""
 
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
+    pmax = Machine.partitions
+    psum_fmax: Any = Machine.psum_free_max
+    gemm_stationary_fmax = Machine.stationary_free_max
+    gemm_moving_fmax = Machine.moving_free_max
+    bn_stats_fmax = Machine.bn_stats_max
+    psum_min_align = Machine.address_alignment
     sbuf_min_align = 1
 
     @property

@@ -54,6 +54,10 @@ class Machine:
     stationary_free_max: int = 128
     moving_free_max: int = 512
     psum_free_max: int = 512                # float32 elements of a bank
+    bn_stats_max: int = 512                 # elements of a partition that bn_stats takes
+    search_max: int = 16384                 # that searches take
+    topk_list_max: int = 65535              # elements of a list
+    topk_results_max: int = 32767
     product_banks: int = 1                  # PSUM banks that the result of one nisa.nc_matmul may be in
     array_parts: tuple[int, ...] = (32, 64, 128)        # rows and columns of a part of the tensor engine's array
     transpose_vector_max: int = 32          # a vector-engine transpose is at most this square
@@ -62,10 +66,17 @@ class Machine:
     sbuf_elements_max: int = 65535          # per partition and instruction
     psum_elements_max: int = 4096
     quadrant: int = 32                      # partitions in groups; start partitions are multiples
+    gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
+    gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
+    gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
     gpsimd_sees_psum: bool = False
     semaphores: int = 256
+    semaphore_max: int = 65535              # a semaphore's value has 16 bits
+    registers: int = 32                     # scalar registers of an engine, 32 bits each
     dma_engines: int = 16
+    dma_sources_max: int = 16               # of a sum
     minimum_interval_cycles: int = 64       # between instructions of one engine
+    stationary_load_cycles: int = 64        # at most, for the stationary tile of a product
     access_cycles: int = 60                 # fixed cost of an operand access
     gpsimd_start_cycles: int = 150
     gpsimd_root_cycles: int = 4             # per element of what takes roots and powers
@@ -78,11 +89,12 @@ class Machine:
     def psum_bytes_per_partition(self) -> int:
         return self.psum_banks * self.psum_bank_bytes
 
-    def legal_start_partition(self, start: int, count: int) -> bool:
+    @classmethod
+    def legal_start_partition(cls, start: int, count: int) -> bool:
         """Whether an engine may access ``count`` partitions from ``start`` (hardware: quadrants)."""
-        if count > 2 * self.quadrant:
+        if count > 2 * cls.quadrant:
             return start == 0
-        return start % (2 * self.quadrant if count > self.quadrant else self.quadrant) == 0
+        return start % (2 * cls.quadrant if count > cls.quadrant else cls.quadrant) == 0
 
 
 _FILES = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3": "trn2", "trn3": "trn3",

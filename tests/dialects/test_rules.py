@@ -123,7 +123,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
     ("nisa.nc_stream_shuffle", {"src": "sbuf PxFxbf16"},
      "'nc_stream_shuffle': dst and src have one dtype and one free shape"),
     ("nisa.local_gather", {"index": "sbuf 32x1xui16"},
-     "'local_gather': src and index have one number of partitions, a multiple of 16"),
+     "'local_gather': src and index have one number of partitions, a multiple of 16, got 16 and 32"),
     ("nisa.local_gather", {"elements": 3}, "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
     ("nisa.local_gather", {"dst": "sbuf 16x16xbf16"}, "'local_gather': dst and src have one dtype"),
     ("nisa.dma_transpose", {"permutation": (0, 0, 1)},

@@ -304,15 +304,15 @@ REFUSED = {
         "'nc_find_index8': takes 8 to 16384 values a partition in data, got 16385"),
     # shuffle
     "shuffle: mask len": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [0]*31),
-        "nc_stream_shuffle shuffle_mask has 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),
-        "nc_stream_shuffle shuffle_mask has 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
         "nc_stream_shuffle dst is float32, src is int32; they must be equal"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
         "nc_stream_shuffle dst starts at partition 32; 96 partitions start at (0,)"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
-        "nc_stream_shuffle shuffle_mask has 32 entries of 0..31 or 255"),
+        "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     # patterns
     "patterns: pattern 5": (lambda: nisa.iota(tile(4, 4), [[1, 1]]*4+[[1, 4]]),
         "iota pattern has 1 to 4 [step, count] pairs"),
@@ -326,13 +326,13 @@ REFUSED = {
         "affine_select pattern [[1, 5]] has 5 elements, dst 4 per partition"),
     # gathers and lists
     "gathers and lists: P%16": (lambda: nisa.local_gather(tile(8, 16), tile(8, 16), tile(8, 1, dtype=nl.uint16)),
-        "local_gather takes a multiple of 16 partitions, got 8"),
+        "'local_gather': src and index have one number of partitions, a multiple of 16, got 8 and 8"),
     "gathers and lists: epi": (
         lambda: nisa.local_gather(tile(16, 48), tile(16, 16), tile(16, 1, dtype=nl.uint16), 3),
         "'local_gather': gathers 1, 2, 4, 8, 16 or 32 elements an index"),
     "gathers and lists: dtype": (
         lambda: nisa.local_gather(tile(16, 16), tile(16, 16), tile(16, 1, dtype=nl.uint32)),
-        "local_gather index must be uint16"),
+        "operand 'index' of 'local_gather' has dtype uint32, which must be uint16"),
     "gathers and lists: 4096": (
         lambda: nisa.local_gather(tile(16, 4112), tile(16, 16), tile(16, 257, dtype=nl.uint16)),
         "local_gather takes up to 4096 indices, got 4112"),

@@ -15,11 +15,10 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.machine import ENGINES, Engine
+from nki_mlir.machine import ENGINES, Engine, Machine
 
-REGISTERS = 32                  # scalar registers of an engine, 32 bits each
-SEMAPHORE_MAX = 65535           # a semaphore's value has 16 bits
-COMPLETIONS = 16                # what a finished transfer adds to its queue's semaphore: one for each DMA engine
+REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max
+COMPLETIONS = Machine.dma_engines       # what a finished transfer adds to its queue's semaphore: one for each of them
 
 
 class NoEncoding(NkiMlirError):

@@ -19,7 +19,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
-GROUPS = (16, 32)
+GROUPS = (Machine.gpsimd_group, Machine.quadrant)
 
 
 class PatternAddressed(NisaOp):
@@ -206,7 +206,7 @@ class GatherColumnsOp(ColumnsAddressed, name="gather_columns", engines=(Engine.V
     dst: Out
     src: In
     index: In
-    group: int = 16
+    group: int = Machine.gpsimd_group
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         flat = src.reshape(src.shape[0], -1)
@@ -222,7 +222,7 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
     dst: InOut
     src: In
     index: In
-    group: int = 16
+    group: int = Machine.gpsimd_group
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:

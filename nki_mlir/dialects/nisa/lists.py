@@ -11,7 +11,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32, DType
 
-GROUP = 16
+GROUP = Machine.gpsimd_group
 
 
 class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOPK", opcode=0x7A, since=3):
@@ -34,9 +34,9 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         check.dtype("places", UINT32)
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
         check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions")
-        check.rule(8 <= self.n < 65536 and self.n <= capacity,
-                   f"takes lists of 8 to {min(65535, capacity)}, got {self.n}")
-        check.rule(1 <= k <= self.n and k < 32768 and k == self.places.free_elements,
+        check.rule(8 <= self.n <= Machine.topk_list_max and self.n <= capacity,
+                   f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}")
+        check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.places.free_elements,
                    f"gives 1 to {self.n} results in both tiles, got {k} and {self.places.free_elements}")
 
     @property

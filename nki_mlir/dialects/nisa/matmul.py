@@ -38,7 +38,8 @@ class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mn
 
     def cycles(self, machine: Machine) -> float:
         passes = 4 if self.moving.dtype is FLOAT32 else 1
-        return passes * max(min(64, self.stationary.free_elements), self.moving.free_elements)
+        load = min(machine.stationary_load_cycles, self.stationary.free_elements)
+        return passes * max(load, self.moving.free_elements)
 
 
 class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TENSOR, Engine.VECTOR),
@@ -49,7 +50,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
 
     @property
     def largest(self) -> dict[int, int]:
-        limit = 32 if self.runs_on is Engine.VECTOR else 128
+        limit = Machine.transpose_vector_max if self.runs_on is Engine.VECTOR else Machine.partitions
         return {0: limit, 1: limit}
 
     def verify(self, check: Check) -> None:
@@ -62,10 +63,10 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
     def runs_on(self) -> Engine:
         if self.engine != "unknown":
             return Engine(self.engine)
-        return Engine.VECTOR if max(self.src.shape) <= 32 else Engine.TENSOR
+        return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
 
     def cycles(self, machine: Machine) -> float:
         p, f = self.src.shape
         if self.runs_on is Engine.TENSOR:
-            return max(p, min(64, f))
+            return max(p, min(machine.stationary_load_cycles, f))
         return max(machine.minimum_interval_cycles, f)

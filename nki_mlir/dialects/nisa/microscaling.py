@@ -27,7 +27,7 @@ SCALE_OFFSETS = (0, 4, 8, 12)
 
 def scale_row(group: int) -> int:
     """The partition of a group row's scales."""
-    return 32 * (group // 4) + group % 4
+    return Machine.quadrant * (group // 4) + group % 4
 
 
 def unpacked(data: np.ndarray, element: str) -> np.ndarray:
@@ -78,7 +78,8 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         check.dtype("src", BFLOAT16, FLOAT16)
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)
         p, f = self.src.shape[0], self.src.free_elements
-        check.rule(p % 32 == 0 and f % PACKED == 0, f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}")
+        check.rule(p % Machine.quadrant == 0 and f % PACKED == 0,
+                   f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}")
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
                    f"the scale tile {list(self.dst_scale.shape)} does not hold {p // GROUP} rows of {f // PACKED}")
@@ -134,8 +135,10 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
             check.spaces(f"{label}_scale", SBUF)
             check.dtype(f"{label}_scale", UINT8, FLOAT8_E8M0FNU)
         k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements
-        check.rule(k == self.moving.shape[0] and k % 32 == 0, "contracts 32, 64, 96 or 128 partitions of both operands")
-        check.rule(m % 2 == 0 and m <= 128, f"takes an even number of up to 128 stationary columns, got {m}")
+        check.rule(k == self.moving.shape[0] and k % Machine.quadrant == 0,
+                   "contracts 32, 64, 96 or 128 partitions of both operands")
+        check.rule(m % 2 == 0 and m <= Machine.stationary_free_max,
+                   f"takes an even number of up to 128 stationary columns, got {m}")
         check.shape("dst", (m, n))
 
     @property
@@ -154,4 +157,4 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         return dst[0].astype(np.float32) + product if dst else product
 
     def cycles(self, machine: Machine) -> float:
-        return max(min(64, self.stationary.free_elements), self.moving.free_elements)
+        return max(min(machine.stationary_load_cycles, self.stationary.free_elements), self.moving.free_elements)

@@ -30,7 +30,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         check.spaces("stationary", SBUF)
         check.spaces("moving", SBUF)
         check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands")
-        check.at_most("stationary", 1, self.stationary.free_elements, 128)
+        check.at_most("stationary", 1, self.stationary.free_elements, Machine.stationary_free_max)
         check.shape("dst", (self.stationary.free_elements, self.moving.free_elements))
 
     @property
@@ -53,4 +53,4 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:
-        return max(min(64, self.stationary.free_elements), self.moving.free_elements)
+        return max(min(machine.stationary_load_cycles, self.stationary.free_elements), self.moving.free_elements)

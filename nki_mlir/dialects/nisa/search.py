@@ -10,7 +10,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import UINT16, UINT32
 
-EIGHT, LONGEST = 8, 16384
+EIGHT, LONGEST = 8, Machine.search_max
 
 
 def check_length(op: Op, check: Check, label: str) -> None:

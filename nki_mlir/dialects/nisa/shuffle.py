@@ -12,8 +12,8 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
 
-QUADRANT, KEEP, GROUP = 32, 255, 16
-INDICES = 4096                  # that a core of the GpSimd engine takes
+QUADRANT, GROUP, INDICES = Machine.quadrant, Machine.gpsimd_group, Machine.gpsimd_indices_max
+KEEP = 255
 
 
 class GatherOutOfBounds(IndirectOutOfBounds):
@@ -72,7 +72,8 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.spaces("index", SBUF)
         check.dtype("index", UINT16)
         check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
-                   "src and index have one number of partitions, a multiple of 16")
+                   f"src and index have one number of partitions, a multiple of {GROUP}, got {self.src.shape[0]} and "
+                   f"{self.index.shape[0]}")
         check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
         check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype")

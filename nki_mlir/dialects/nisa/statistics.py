@@ -19,7 +19,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.at_most("src", 1, self.src.free_elements, 512)
+        check.at_most("src", 1, self.src.free_elements, Machine.bn_stats_max)
         check.shape("dst", (self.src.shape[0], 6))
 
     def reference(self, src: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NkiOp, Op
 from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDtype
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 
@@ -29,8 +30,8 @@ class Product(Op):
         stationary, moving = self.stationary, self.moving
         check.rule(stationary.shape[0] == moving.shape[0],
                    f"contracts axis 0 of both operands, got {list(stationary.shape)} and {list(moving.shape)}")
-        check.at_most("stationary", 1, stationary.free_elements, 128)
-        check.at_most("moving", 1, moving.free_elements, 512)
+        check.at_most("stationary", 1, stationary.free_elements, Machine.stationary_free_max)
+        check.at_most("moving", 1, moving.free_elements, Machine.moving_free_max)
         check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))
         for label, tile in (("stationary", stationary), ("moving", moving)):
             if not tile.dtype.is_float:

@@ -68,7 +68,7 @@ class Transposing(Op):
     @property
     def largest(self) -> dict[int, int]:
         """Axis of the source -> its largest extent. What becomes the partition axis has at most 128."""
-        return {1: 128}
+        return {1: Machine.partitions}
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")

@@ -37,6 +37,7 @@ from nki_mlir.language.instructions import (
     rows_like,
 )
 from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.scalar.tokens import activation_token, alu_token
 
@@ -263,7 +264,7 @@ def nc_transpose(data, *, mask, dtype, engine) -> Any:
     name = engine_name(engine)
     if name not in ("unknown", "tensor", "vector"):
         raise BadTransposeEngine(found=name).located(user_location())
-    small = max(source.shape) <= 32
+    small = max(source.shape) <= Machine.transpose_vector_max
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
     if not on_vector:
         refuse_hidden(HiddenTranspose, "nc_transpose", source)

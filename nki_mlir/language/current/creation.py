@@ -28,8 +28,9 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
     require(isinstance(address, (tuple, list)) and len(address) == 2, f"expecting 'pair', got {address!r}")
     partition, byte = (whole(n, "address") for n in address)
     require(buffer.space != "hbm", "a tensor in HBM has no address")
-    require(partition in (0, 32, 64, 96), "partition dimension must be 0, 32, 64, or 96")
-    require(partition + shape[0] <= 128, f"{shape[0]} partitions do not fit from partition {partition} on")
+    rows = machine().partitions
+    require(partition in range(0, rows, machine().quadrant), "partition dimension must be 0, 32, 64, or 96")
+    require(partition + shape[0] <= rows, f"{shape[0]} partitions do not fit from partition {partition} on")
     require(byte >= 0 and byte % dtype.itemsize == 0, f"byte {byte} is no place of a {dtype}")
     if buffer is MemoryRegion.psum:
         require(byte % machine().psum_bank_bytes == 0, f"byte {byte} is not the start of a PSUM bank")
@@ -111,7 +112,7 @@ def shared_constant(constant, dtype=None) -> NkiTensor:
 def shared_identity_matrix(n, dtype, dst) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
-    require(0 < n <= 128, f"an identity matrix has 1 to 128 rows, got {n}")
+    require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}")
     if dst is not None:
         low.is_tensor(dst, "shared_identity_matrix", "dst")
     made = dst if dst is not None else low.allocate((n, n), kind, identity=True)

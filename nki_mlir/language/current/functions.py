@@ -117,7 +117,8 @@ silu, silu_dx, softplus, mish, erf, erf_dx = (
 def load(src, dtype) -> NkiTensor:
     """HBM to a new SBUF tile."""
     require(not src.on_chip, f"load src is in {src.buffer.value}, not in HBM")
-    require(src.shape[0] <= 128, f"load src partition dimension {src.shape[0]} exceeds maximum 128")
+    require(src.shape[0] <= low.PARTITIONS,
+            f"load src partition dimension {src.shape[0]} exceeds maximum {low.PARTITIONS}")
     made = low.allocate(src.shape, result_type(dtype, src))
     assignment.dma(made, src, op="load")
     return made
@@ -152,8 +153,8 @@ def copy(x, dtype) -> NkiTensor:
 def transpose(x, dtype) -> NkiTensor:
     """A 2-D tile with partition and free axis exchanged, in PSUM."""
     source = on_chip("transpose", "x", x)
-    require(source.ndim == 2 and source.shape[1] <= 128,
-            f"transpose takes a 2-D tile of up to 128 x 128, got {list(x.shape)}")
+    require(source.ndim == 2 and source.shape[1] <= low.PARTITIONS,
+            f"transpose takes a 2-D tile of up to {low.PARTITIONS} x {low.PARTITIONS}, got {list(x.shape)}")
     if source.buffer is psum:
         source = copy(source)
     result = low.allocate(source.shape[::-1], source.dtype, psum)

@@ -14,6 +14,7 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import require, whole
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf, shared_hbm
+from nki_mlir.machine import Machine
 
 
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
@@ -53,7 +54,7 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine) -> Non
     require(src.dtype is dst.dtype and src.shape[0] == dst.shape[0] and src.size == dst.size,
             f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal")
     if chosen is e.dma_engine.gpsimd_dma:
-        limit = {4: 1024, 2: 512, 1: 256}[src.itemsize]
+        limit = Machine.gpsimd_send_max * src.itemsize
         size = src.size // src.shape[0] * src.itemsize
         require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}")
     to, frm = int(send_to_rank), int(recv_from_rank)

@@ -17,6 +17,7 @@ from nki_mlir.language.current.errors import invalid, older, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32
 
 DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -143,7 +144,8 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 def dma_compute(dst, srcs, reduce_op, scales, unique_indices, oob_mode) -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
-    require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= 16, f"{op} takes 1 to 16 sources")
+    require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
+            f"{op} takes 1 to {Machine.dma_sources_max} sources")
     require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
     require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
             f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}")

@@ -25,9 +25,13 @@ from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+
+
+QUADRANT = Machine.quadrant
 
 
 # -- affine patterns ---------------------------------------------------------------------------------------------------
@@ -151,15 +155,13 @@ def nc_stream_shuffle(dst, src, shuffle_mask) -> None:
     source = low.flat_tile(op, "src", src)
     require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}")
     mask = tuple(whole(m, f"{op} shuffle_mask") for m in shuffle_mask)
-    require(len(mask) == 32 and all(0 <= m < 32 or m == 255 for m in mask),
-            f"{op} shuffle_mask has 32 entries of 0..31 or 255")
     with low.writing(dst, op, reads=True, flat=True) as out:
         target = low.flat_view(out)
         require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, src is {source.dtype}; they must be equal")
         check_starts(op, dst=target, src=source)
         require(target.shape[1] == source.shape[1],
                 f"{op} dst and src have {target.shape[1]} and {source.shape[1]} elements")
-        missing = [m for m in mask if m != 255 and m >= source.shape[0]]
+        missing = [m for m in mask if source.shape[0] <= m < QUADRANT]
         require(not missing,
                 f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
         emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
@@ -167,11 +169,12 @@ def nc_stream_shuffle(dst, src, shuffle_mask) -> None:
 
 def check_starts(op: str, **views: View) -> None:
     """Where the partitions of a shuffle may start, by how many groups of 32 it has."""
-    groups = max(-(-v.shape[0] // 32) for v in views.values())
-    allowed = {1: (0, 32, 64, 96), 2: (0, 64)}.get(groups, (0,))
+    groups = max(-(-v.shape[0] // QUADRANT) for v in views.values())
+    count = QUADRANT * groups
+    allowed = tuple(p for p in range(0, low.PARTITIONS, QUADRANT) if Machine.legal_start_partition(p, count))
     for label, v in views.items():
         require(v.partition.const in allowed,
-                f"{op} {label} starts at partition {v.partition.const}; {32 * groups} partitions start at {allowed}")
+                f"{op} {label} starts at partition {v.partition.const}; {count} partitions start at {allowed}")
 
 
 @instruction
@@ -179,17 +182,16 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices) ->
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
-    require(source.shape[0] % 16 == 0, f"{op} takes a multiple of 16 partitions, got {source.shape[0]}")
-    require(indices.dtype is UINT16, f"{op} index must be uint16")
-    count = 16 * indices.shape[1] if num_valid_indices is None else int(num_valid_indices)
-    require(count <= 4096, f"{op} takes up to 4096 indices, got {count}")
+    places = shuffle.GROUP * indices.shape[1]
+    count = places if num_valid_indices is None else int(num_valid_indices)
+    require(count <= shuffle.INDICES, f"{op} takes up to {shuffle.INDICES} indices, got {count}")
     with low.writing(dst, op, flat=True) as out:
         target = low.flat_view(out)
         require(target.shape[1] == count * num_elem_per_idx,
                 f"{op} dst has {target.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
         full = target
-        if count != 16 * indices.shape[1]:
-            full = low.core_view(low.allocate((source.shape[0], 16 * indices.shape[1] * num_elem_per_idx), out.dtype))
+        if count != places:
+            full = low.core_view(low.allocate((source.shape[0], places * num_elem_per_idx), out.dtype))
         emit(shuffle.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
                  valid=-1 if num_valid_indices is None else count)
         if full is not target:

@@ -223,7 +223,7 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
 def check_scales(op: str, label: str, scale: View, data: View) -> None:
     """One row of scales for 8 partitions, four rows in each 32 partitions; one column for each of the data."""
     last = max(data.shape[0] // 8 - 1, 0)
-    rows = 32 * (last // 4) + last % 4 + 1
+    rows = microscaling.scale_row(last) + 1
     require(scale.shape[0] >= rows and scale.shape[1] == data.shape[1],
             f"{op} {label} has shape {list(scale.shape)}; {data.shape[0]} partitions of data take {rows} rows and "
             f"{data.shape[1]} columns")

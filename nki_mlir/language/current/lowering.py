@@ -24,9 +24,10 @@ from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, s
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import INT32, MICROSCALING, UINT16, UINT32, DType
 
-PARTITIONS = 128
+PARTITIONS = Machine.partitions
 
 
 # -- allocating --------------------------------------------------------------------------------------------------------
@@ -162,10 +163,10 @@ def every_partition(tensor: NkiTensor) -> View:
 
 
 def group_size(op: str) -> int:
-    return 32 if op.startswith("nc_matmul") else 16
+    return Machine.quadrant if op.startswith("nc_matmul") else Machine.gpsimd_group
 
 
-def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = 16) -> None:
+def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
     """dst = the elements that the tensor addresses at run time; dst has the tensor's shape."""
     found = tensor.indirection
     assert found is not None
@@ -182,7 +183,8 @@ def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int =
              **pattern_attributes(tensor, found))
 
 
-def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass", group: int = 16) -> None:
+def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass",
+               group: int = Machine.gpsimd_group) -> None:
     """The elements that the tensor addresses at run time = src."""
     found = tensor.indirection
     assert found is not None

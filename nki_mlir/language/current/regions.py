@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from nki_mlir.frontend.builder import current
+from nki_mlir.language import tiles
 from nki_mlir.language.current.errors import invalid, older
 from nki_mlir.machine import Machine, machine_named
 
@@ -97,17 +98,11 @@ def machine() -> Machine:
     return machine_named(target())
 
 
-class TileSize:
+class TileSize(tiles.TileSize):
     """``nl.tile_size``: what fits one instruction, and the memories of the target."""
 
-    pmax = 128
-    psum_bank_fmax = 512
-    psum_bank_fmax_bytes = 2048
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
-    sbuf_min_align = 1
+    psum_bank_fmax = Machine.psum_free_max
+    psum_bank_fmax_bytes = Machine.psum_bank_bytes
 
     @property
     def psum_num_banks(self) -> int:

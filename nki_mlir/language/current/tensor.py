@@ -16,6 +16,7 @@ from nki_mlir.language.current.operators import Operators, leading_part
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
+from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -327,7 +328,8 @@ class NkiTensor(Operators):
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
-        count = whole(num_elem, "indirect") if num_elem is not None else min(16, self.shape[0]) * columns
+        rows = min(Machine.gpsimd_group, self.shape[0])
+        count = whole(num_elem, "indirect") if num_elem is not None else rows * columns
         return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
                          indirection=Indirection("columns", index, source=self))
 

@@ -24,6 +24,7 @@ from nki_mlir.dialects.isa.instruction import is_dma
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import Check
+from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.records import (
@@ -328,5 +329,4 @@ def _rows(op: Op) -> Iterator[Op]:
 def legal_start(tile: Tile) -> bool:
     start, count = tile.access.partition, tile.partitions
     assert start is not None
-    group = 128 if count > 64 else 64 if count > 32 else 32
-    return start.const % group == 0
+    return Machine.legal_start_partition(start.const, count)
