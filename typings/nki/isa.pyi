@@ -8,6 +8,8 @@ import numpy as np
 
 import nki.language as nl
 
+CURRENT: Any
+
 
 class NkiInstruction:
     """One instruction, to order others after it."""

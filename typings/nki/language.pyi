@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+CURRENT: Any
+
 
 class MemoryRegion(Enum):
     """Where a tensor lives."""

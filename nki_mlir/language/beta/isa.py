@@ -7,51 +7,13 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import operations as ops
 from nki_mlir.language import regular
+from nki_mlir.language.beta import enums, isa_compute, isa_special
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.beta.enums import (
-    dge_mode,
-    dma_engine,
-    engine,
-    gpsimd_engine,
-    nc_version,
-    oob_mode,
-    reduce_cmd,
-    scalar_engine,
-    tensor_engine,
-    unknown_engine,
-    vector_engine,
-)
-from nki_mlir.language.beta.isa_compute import (
-    activation,
-    activation_reduce,
-    affine_select,
-    dma_copy,
-    iota,
-    memset,
-    nc_matmul,
-    nc_transpose,
-    tensor_copy_predicated,
-    tensor_partition_reduce,
-    tensor_reduce,
-    tensor_scalar,
-    tensor_scalar_reduce,
-    tensor_tensor,
-)
-from nki_mlir.language.beta.isa_special import (
-    dma_transpose,
-    local_gather,
-    nc_find_index8,
-    nc_match_replace8,
-    nc_stream_shuffle,
-    range_select,
-    select_reduce,
-    sequence_bounds,
-    tensor_copy_dynamic_dst,
-    tensor_copy_dynamic_src,
-    tensor_scalar_cumulative,
-)
+from nki_mlir.language.beta.enums import nc_version
+from nki_mlir.language.beta.isa_special import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
 from nki_mlir.language.instructions import operand
+from nki_mlir.language.signatures.table import published
 from nki_mlir.language.special import dropout
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
@@ -86,9 +48,10 @@ def _computing(cls: type[Op], entry: regular.Regular) -> Any:
     return compute
 
 
-BETA.values.enumerations |= {e.__name__: e for e in (engine, reduce_cmd, dge_mode, oob_mode)}
+BETA.values.enumerations |= {e: getattr(enums, e) for e in ("engine", "reduce_cmd", "dge_mode", "oob_mode")}
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
+globals().update(published("nki.isa", BETA.name, enums, isa_compute, isa_special))
 globals().update(regular.functions(BETA, lambda token, what: alu_token(token).name, _computing, globals()))
 bind_module(globals(), "nki.isa")
 __getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

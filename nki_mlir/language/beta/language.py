@@ -13,15 +13,19 @@ from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.tracing import NkiRange
-from nki_mlir.language import creation, indirect, loops, special, spmd
+from nki_mlir.language import creation, indirect, special, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.beta.calls import bind_module, missing_from
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim, unique_name
 from nki_mlir.language.creation import constant as shared_constant
+from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS
+from nki_mlir.language.loops import loop_reduce
+from nki_mlir.language.operations import device_print, matmul, transpose
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -175,22 +179,6 @@ def expand_dims(data: Tensor, axis: Any) -> Tensor:
     return data.expand_dims(axis)
 
 
-def device_print(prefix: str, x: Tensor, *, mask: Any = None) -> None:
-    """Print prefix and value when the kernel runs off the device; nothing on it."""
-    ops.device_print(prefix, x, mask=mask)
-
-
-# -- tensor engine -----------------------------------------------------------------------------------------------------
-def matmul(x: Tensor, y: Tensor, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
-    """x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM."""
-    return ops.matmul(x, y, transpose_x=transpose_x, mask=mask)
-
-
-def transpose(x: Tensor, *, dtype: Any = None, mask: Any = None) -> Tensor:
-    """A 2-D tile with partition and free axis exchanged."""
-    return ops.transpose(x, dtype=dtype, mask=mask)
-
-
 # -- elementwise -------------------------------------------------------------------------------------------------------
 def _token(name: str) -> Callable[[Callable], Callable]:
     def mark(function: Callable) -> Callable:
@@ -200,25 +188,18 @@ def _token(name: str) -> Callable[[Callable], Callable]:
     return mark
 
 
-def _binary(name: str) -> Callable:
+def _binary(name: str, boolean: bool = False) -> Callable:
     @_token(name)
-    def operate(x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
-        return ops.binary(name, x, y, dtype=dtype, mask=mask)
-    operate.__doc__ = f"``{name}(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy."
-    return operate
-
-
-def _comparison(name: str) -> Callable:
-    @_token(name)
-    def operate(x: Any, y: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
-        return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=True)
-    operate.__doc__ = f"``{name}(x, y)`` elementwise: 1 where it holds, else 0."
+    def operate(x, y, *, dtype, mask) -> Tensor:
+        return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
+    operate.__doc__ = f"``{name}(x, y)`` elementwise" + (
+        ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy.")
     return operate
 
 
 def _positional(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
+    def operate(x, y, dtype, mask) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x, y)`` elementwise."
     return operate
@@ -226,35 +207,10 @@ def _positional(name: str) -> Callable:
 
 def _unary(name: str) -> Callable:
     @_token(name)
-    def operate(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+    def operate(x, *, dtype, mask) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
-
-
-add, subtract, multiply, divide = (_binary(n) for n in ("add", "subtract", "multiply", "divide"))
-power, maximum, minimum = (_binary(n) for n in ("power", "maximum", "minimum"))
-mod, fmod = _positional("mod"), _positional("fmod")
-equal, not_equal, greater, greater_equal, less, less_equal, logical_and, logical_or, logical_xor = (
-    _comparison(n) for n in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
-                             "logical_and", "logical_or", "logical_xor"))
-bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift = (
-    _binary(n) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"))
-invert, negative = _unary("invert"), _unary("negative")
-exp, log, sin, cos, tan, tanh, arctan, sqrt, rsqrt = (
-    _unary(n) for n in ("exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt", "rsqrt"))
-sigmoid, relu, gelu, gelu_dx, gelu_apprx_tanh, gelu_apprx_sigmoid = (
-    _unary(n) for n in ("sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid"))
-silu, silu_dx, erf, erf_dx, softplus, mish = (
-    _unary(n) for n in ("silu", "silu_dx", "erf", "erf_dx", "softplus", "mish"))
-square, sign, abs, reciprocal, floor, ceil, trunc = (
-    _unary(n) for n in ("square", "sign", "abs", "reciprocal", "floor", "ceil", "trunc"))
-
-
-@_token("logical_not")
-def logical_not(x: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
-    """1 where x is 0."""
-    return ops.unary("logical_not", x, dtype=dtype, mask=mask)
 
 
 @_token("copy")
@@ -268,29 +224,9 @@ def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = N
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
-def gather_flattened(data: Tensor, indices: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
-    """Per partition: data's free elements, flattened, at ``indices``."""
-    return special.gather_flattened(data, indices, mask=mask, dtype=dtype)
-
-
-def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
-    """A tile of uniform random numbers in [0, 1)."""
-    return special.rand(shape, dtype)
-
-
-def random_seed(seed: Any, *, mask: Any = None) -> None:
-    """Seed the generator with a number or a [1, 1] tile."""
-    special.random_seed(seed, mask=mask)
-
-
 def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return special.dropout(x, rate, dtype=dtype, mask=mask)
-
-
-def loop_reduce(x: Tensor, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> Any:
-    """Assigned to a tensor made before the loops: dst = op(dst, x), x at first where nothing had been written to it."""
-    return loops.loop_reduce(x, op, loop_indices, dtype=dtype, mask=mask)
 
 
 def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
@@ -301,16 +237,12 @@ def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, token: str) -> Callable:
-    def operate(x: Tensor, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Tensor:
+    def operate(x, axis, *, dtype, mask, keepdims) -> Tensor:
         return ops.reduce(token, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     operate.__name__ = operate.__qualname__ = name
     operate.nki_token = token                                   # type: ignore[attr-defined]
     operate.__doc__ = f"``{name}`` over free axes, accumulated in float32."
     return operate
-
-
-sum, prod, max, min = (_reduction(n, t) for n, t in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
-                                                      ("min", "minimum")))
 
 
 def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
@@ -321,6 +253,9 @@ def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
 all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
 
 
-range = range                   # of older code: Python's
+globals().update({n: _binary(n) for n in (*ARITHMETIC, *BITWISE)}, **{n: _binary(n, True) for n in VERDICTS},
+                 **{n: _positional(n) for n in MODULI}, **{n: _unary(n) for n in UNARY},
+                 **{n: _reduction(n, op) for n, op in REDUCTIONS.items()},
+                 range=range)                   # of older code: Python's
 bind_module(globals(), "nki.language")
 __getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

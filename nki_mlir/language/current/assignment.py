@@ -7,7 +7,6 @@ from typing import Any
 from nki_mlir.dialects.nisa import movement
 from nki_mlir.frontend.tensor import Dim, View
 from nki_mlir.language import creation
-from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import written

@@ -9,16 +9,15 @@ import numpy as np
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language import creation, special
-from nki_mlir.language import operations as ops
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location, whole
-from nki_mlir.language.current.regions import MemoryRegion, machine, region, sbuf
+from nki_mlir.language.current.errors import invalid, require, whole
+from nki_mlir.language.current.regions import MemoryRegion, machine, region
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.regions import makes
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 
 def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtype: DType) -> tuple[int, int] | None:

@@ -2,7 +2,7 @@
 """The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator."""
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
@@ -15,6 +15,7 @@ from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 from nki_mlir.scalar.promotion import promote
 
@@ -44,13 +45,9 @@ def result_type(dtype: Any, *operands: Any) -> DType:
     return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
 
 
-VERDICTS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
-            "logical_xor", "logical_not")
-
-
 def _binary(name: str) -> Callable:
     @token(name)
-    def operate(x: Any, y: Any, dtype: Any = None) -> NkiTensor:
+    def operate(x, y, dtype) -> NkiTensor:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
@@ -83,33 +80,20 @@ EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the d
 
 def _unary(name: str) -> Callable:
     @token(name)
-    def operate(x: Any, dtype: Any = None) -> NkiTensor:
+    def operate(x, dtype) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
             older("nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
         made = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
-        return low.adopt(made, name in VERDICTS)
+        return low.adopt(made, name == "logical_not")
     operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
 
 
-add, subtract, multiply, divide, maximum, minimum, power = (
-    _binary(n) for n in ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power"))
-fmod, mod, abs_max, abs_min = (_binary(n) for n in ("fmod", "mod", "abs_max", "abs_min"))
-equal, not_equal, less, less_equal, greater, greater_equal = (
-    _binary(n) for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
-bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift = (
-    _binary(n) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"))
-logical_and, logical_or, logical_xor = (_binary(n) for n in ("logical_and", "logical_or", "logical_xor"))
-invert, logical_not, abs, square, exp, log, sqrt, rsqrt, reciprocal = (
-    _unary(n) for n in ("invert", "logical_not", "abs", "square", "exp", "log", "sqrt", "rsqrt", "reciprocal"))
-sin, cos, tan, arctan, ceil, floor, trunc, negative, sign, tanh = (
-    _unary(n) for n in ("sin", "cos", "tan", "arctan", "ceil", "floor", "trunc", "negative", "sign", "tanh"))
-sigmoid, relu, gelu, gelu_dx, gelu_apprx_sigmoid, gelu_apprx_sigmoid_dx, gelu_apprx_tanh = (
-    _unary(n) for n in ("sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx",
-                        "gelu_apprx_tanh"))
-silu, silu_dx, softplus, mish, erf, erf_dx = (
-    _unary(n) for n in ("silu", "silu_dx", "softplus", "mish", "erf", "erf_dx"))
+ELEMENTWISE: dict[str, Any] = {
+    n: _binary(n) for n in (*ARITHMETIC, *MODULI, "abs_max", "abs_min", *VERDICTS, *BITWISE)} | {
+    n: _unary(n) for n in (*UNARY, "gelu_apprx_sigmoid_dx")}
+globals().update(ELEMENTWISE)
 
 
 # -- data movement -----------------------------------------------------------------------------------------------------
@@ -205,7 +189,7 @@ def expand_dims(x, axis) -> NkiTensor:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, op: str) -> Callable:
-    def operate(x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    def operate(x, axis, dtype, keepdims) -> NkiTensor:
         source = on_chip(name, "x", x)
         axes = low.free_axes(name, source, axis)
         return low.adopt(ops.reduce(op, low.core_view(source), list(axes), dtype=result_type(dtype, x),
@@ -217,8 +201,7 @@ def _reduction(name: str, op: str) -> Callable:
     return made
 
 
-sum, prod, max, min = (_reduction(n, op) for n, op in (("sum", "add"), ("prod", "multiply"), ("max", "maximum"),
-                                                       ("min", "minimum")))
+globals().update({name: _reduction(name, op) for name, op in REDUCTIONS.items()})
 
 
 @token("logical_and")

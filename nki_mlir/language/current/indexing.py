@@ -4,7 +4,6 @@
 One integer picks an element, a tile of several a row for each of them.
 """
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
-from nki_mlir.language.current.errors import device, invalid, require
-from nki_mlir.language.current.regions import machine
+from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.signatures.generation import with_defaults

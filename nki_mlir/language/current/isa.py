@@ -22,7 +22,7 @@ from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.enums import nc_version
 from nki_mlir.language.current.isa_elementwise import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
 from nki_mlir.language.current.regions import machine
-from nki_mlir.language.signatures.table import newest_names, published
+from nki_mlir.language.signatures.table import CURRENT, names_of, published
 
 
 @reported
@@ -37,9 +37,9 @@ def get_nc_sub_version() -> int:
     return int(os.environ.get("NKI_NC_SUB_VERSION", "0"))
 
 
-globals().update(published("nki.isa", enums, errors, instruction, register, isa_accumulate, isa_cores, isa_dma,
+globals().update(published("nki.isa", CURRENT, enums, errors, instruction, register, isa_accumulate, isa_cores, isa_dma,
                            isa_elementwise, isa_gpsimd, isa_matmul, isa_register), **isa_regular.functions)
-__all__ = [*newest_names("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
+__all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -7,15 +7,12 @@ from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reductio
 from nki_mlir.dialects.nisa.selection import RangeSelectOp, SelectReduceOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation, special
 from nki_mlir.language import instructions as core
-from nki_mlir.language import operations as ops
 from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, older, require, warn
-from nki_mlir.language.current.functions import maximum
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.isa_elementwise import unary_operand
 from nki_mlir.language.current.tensor import NkiTensor

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
 from nki_mlir.frontend.builder import active

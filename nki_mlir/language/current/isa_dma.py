@@ -6,7 +6,6 @@ from typing import Any
 from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import elementwise, shuffle
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit

@@ -22,7 +22,6 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import device, invalid, older, require
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
-from nki_mlir.language.current.regions import machine
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32

@@ -19,7 +19,6 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.errors import require, whole
-from nki_mlir.language.current.functions import equal
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf

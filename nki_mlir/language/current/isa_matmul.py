@@ -10,8 +10,6 @@ from nki_mlir.dialects.nisa import microscaling, movement, permutation
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation
-from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, written
 from nki_mlir.language.current import enums as e
@@ -22,7 +20,7 @@ from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.instructions import needs
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E8M0FNU, FLOAT32, TFLOAT32, UINT8
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
 
 
 def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, int]:

@@ -119,8 +119,8 @@ def computed(name: str, left: Any, right: Any) -> Any:
     from nki_mlir.language.current import functions
     if name != "floor_divide":
         return getattr(functions, name)(left, right)
-    quotient = functions.divide(left, right, dtype=FLOAT32)
-    return functions.floor(quotient, dtype=functions.result_type(None, left, right))
+    quotient = functions.ELEMENTWISE["divide"](left, right, dtype=FLOAT32)
+    return functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, left, right))
 
 
 def _operator(name: str, swapped: bool) -> Callable:

@@ -116,27 +116,20 @@ expand_dims
 finfo
     2.20   (dtype)
     2.27   -
-float16
-    2.20   constant = np.float16
-    2.27   constant = 'float16'
-float32
-    2.20   constant = np.float32
-    2.27   constant = 'float32'
-float4_e2m1fn_x4
-    2.27   constant = 'float4_e2m1fn_x4'
+float16 float32 int16 int32 int8 uint16 uint32 uint8
+    2.20   constant = np.{}
+    2.27   constant = '{}'
+float4_e2m1fn_x4 float8_e4m3fn_x4 float8_e5m2_x4
+    2.27   constant = '{}'
 float8_e4m3
     2.20   constant = np.dtype('|V1')
     2.22   constant = np.dtype('float8_e4m3')
     2.27   constant = 'float8_e4m3'
 float8_e4m3fn
     2.28   constant = 'float8_e4m3fn'
-float8_e4m3fn_x4
-    2.27   constant = 'float8_e4m3fn_x4'
 float8_e5m2
     2.21   constant = np.dtype('float8_e5m2')
     2.27   constant = 'float8_e5m2'
-float8_e5m2_x4
-    2.27   constant = 'float8_e5m2_x4'
 float8_e8m0fnu
     2.31   constant
     2.32   constant: DType
@@ -171,15 +164,6 @@ hbm
     2.20   constant
     2.27   constant = 'hbm'
     2.29   constant = MemoryRegion.private_hbm
-int16
-    2.20   constant = np.int16
-    2.27   constant = 'int16'
-int32
-    2.20   constant = np.int32
-    2.27   constant = 'int32'
-int8
-    2.20   constant = np.int8
-    2.27   constant = 'int8'
 is_hbm is_on_chip is_psum is_sbuf
     2.29   (buffer)
 left_shift right_shift
@@ -233,20 +217,16 @@ ones
     2.21   (shape, dtype, *, buffer=None, name='', **kwargs)
     2.27   -
     2.29   (shape, dtype, buffer=MemoryRegion.sbuf, name='')
-private_hbm
+private_hbm psum sbuf shared_hbm
     2.20   constant
-    2.27   constant = 'private_hbm'
-    2.29   constant = MemoryRegion.private_hbm
+    2.27   constant = '{}'
+    2.29   constant = MemoryRegion.{}
 program_id
     kinds  INTEGER axis
     2.20   (axis)
     2.29   (axis=0)
 program_ndim
     2.20   ()
-psum
-    2.20   constant
-    2.27   constant = 'psum'
-    2.29   constant = MemoryRegion.psum
 rand
     2.20   (shape, dtype=np.float32, **kwargs)
     2.27   -
@@ -266,10 +246,6 @@ rms_norm
     2.21   (x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, mask=None, **kwargs)
     2.27   -
     2.29   (x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None)
-sbuf
-    2.20   constant
-    2.27   constant = 'sbuf'
-    2.29   constant = MemoryRegion.sbuf
 sequential_range
     2.20   (*args)
     2.21   (*args, **kwargs)
@@ -282,10 +258,6 @@ shared_constant
     2.29   (constant)
     2.29.1 -
     2.30   (constant)
-shared_hbm
-    2.20   constant
-    2.27   constant = 'shared_hbm'
-    2.29   constant = MemoryRegion.shared_hbm
 shared_identity_matrix
     beta   COUNT n
     current INTEGER n
@@ -342,15 +314,6 @@ tile_size
     2.32   class(NKIObject) attributes{pmax, psum_fmax, psum_bank_fmax, psum_bank_fmax_bytes, gemm_stationary_fmax,
             gemm_moving_fmax, bn_stats_fmax, psum_min_align, sbuf_min_align, psum_num_banks, sbuf_size_bytes,
             sbuf_fmax, sbuf_fmax_bytes, total_available_sbuf_size}
-uint16
-    2.20   constant = np.uint16
-    2.27   constant = 'uint16'
-uint32
-    2.20   constant = np.uint32
-    2.27   constant = 'uint32'
-uint8
-    2.20   constant = np.uint8
-    2.27   constant = 'uint8'
 var
     2.20   (x, axis, dtype=None, mask=None, **kwargs)
     2.21   (x, axis, *, dtype=None, mask=None, **kwargs)

@@ -8,9 +8,9 @@ A text has modules in brackets, lines of names that share a history, and an entr
         2.27   -                        gone
         2.29   (x, y) + name            back; the description has a keyword that the signature does not have
 
-``token``: a value for ``op=`` in that release, not said to be callable. Names are those of the package ``nki``; entries
-before 2.27 are of ``neuronxcc.nki``, the beta generation. In front of them stand the kinds (``kinds.py``) of parameters
-that do not take what their names say, in both generations or in one::
+``{}`` is the name itself; ``token``: a value for ``op=`` in that release, not said to be callable. Names are those of
+the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta generation. In front of them stand the kinds
+(``kinds.py``) of parameters that do not take what their names say, in both generations or in one::
 
     rms_norm
         beta     DIVISOR n
@@ -76,7 +76,8 @@ def texts() -> dict[str, tuple[tuple[str, str], ...]]:
                 entries.append((entry[1], entry[2]))
                 continue
             if entries:
-                found |= dict.fromkeys(names, tuple(entries))
+                found |= {name: tuple((word, text.replace("{}", name.rpartition(".")[2])) for word, text in entries)
+                          for name in names}
                 names, entries = [], []
             if line.startswith("["):
                 module = line.strip("[]")
@@ -137,15 +138,17 @@ def releases_with(name: str) -> tuple[str, ...]:
 
 
 @cache
-def newest_names(module: str) -> tuple[str, ...]:
-    """The names of a module that the newest release has."""
-    return tuple(n for whole in histories() for home, _, n in [whole.rpartition(".")]
-                 if home == module and releases_with(whole)[-1:] == RELEASES[-1:])
+def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
+    """The names that a public module has: those of the newest release, or of any of the beta generation."""
+    last, beta = {RELEASES[-1]}, set(RELEASES[:FIRST_OF_CURRENT])
+    return tuple(n for whole in histories() for home, _, n in [whole.rpartition(".")] if home == module
+                 and set(releases_with(whole)) & (beta if generation == BETA else last))
 
 
-def published(module: str, *sources: ModuleType) -> dict[str, Any]:
-    """What a public module of the newest release has of the modules that make it up."""
-    return {name: vars(source)[name] for source in sources for name in newest_names(module) if name in vars(source)}
+def published(module: str, generation: str, *sources: ModuleType) -> dict[str, Any]:
+    """What a public module has of the modules that make it up."""
+    return {name: vars(source)[name] for source in sources for name in names_of(module, generation)
+            if name in vars(source)}
 
 
 def spans(releases: tuple[str, ...]) -> str:

@@ -6,11 +6,17 @@ from typing import Any
 
 import numpy as np
 
+ARITHMETIC: Any
+
 
 class Allocation:
     """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
 
+BITWISE: Any
+
 HBM: Any
+
+MODULI: Any
 
 
 class MemoryRegion:
@@ -19,6 +25,8 @@ class MemoryRegion:
 
 class ParDim:
     """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
+
+REDUCTIONS: Any
 
 REGIONS: Any
 
@@ -31,6 +39,10 @@ class Tensor:
 
 class TileSize:
     """``nl.tile_size``: what fits one instruction."""
+
+UNARY: Any
+
+VERDICTS: Any
 
 
 def abs(x, *, dtype=None, mask=None) -> Any:
@@ -146,7 +158,7 @@ def cos(x, *, dtype=None, mask=None) -> Any:
 
 
 def device_print(prefix, x, *, mask=None) -> Any:
-    """Print prefix and value when the kernel runs off the device; nothing on it.
+    """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is.
 
     prefix: a string
     """
@@ -370,7 +382,7 @@ def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def logical_not(x, *, dtype=bool, mask=None) -> Any:
-    """1 where x is 0.
+    """``logical_not(x)`` of every element.
 
     dtype: a dtype
     """
@@ -391,7 +403,7 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
 
 
 def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
-    """Assigned to a tensor made before the loops: dst = op(dst, x), x at first where nothing had been written to it.
+    """``op`` over the iterations of the loops of these variables.
 
     x: a tile
     loop_indices: a loop variable or a tuple of them
@@ -400,7 +412,7 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
 
 
 def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
-    """x @ y, or x.T @ y with ``transpose_x``, as a float32 tile in PSUM.
+    """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32.
 
     transpose_x: True or False
     """
@@ -549,7 +561,7 @@ psum: Any
 
 
 def rand(shape, dtype=np.float32) -> Any:
-    """A tile of uniform random numbers in [0, 1).
+    """A tile of uniform numbers in [0, 1).
 
     shape: a tuple of integers
     dtype: a dtype
@@ -557,7 +569,7 @@ def rand(shape, dtype=np.float32) -> Any:
 
 
 def random_seed(seed, *, mask=None) -> Any:
-    """Seed the generator with a number or a [1, 1] tile.
+    """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers.
 
     seed: an integer or a [1, 1] tile of integers
     """
