@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
@@ -24,7 +24,7 @@ SYMBOLS, STEPS = 1 << 20, 1 << 30           # provisional numbers of values; old
 SCALAR = ("scalar.", "arith.", "math.")     # dialects whose operations a body may have
 
 Subscripts = Sequence[Linear]               # of one operand: a form of the axes for each of its dims
-Native = Callable[[Any, list[int], list[DType | None], DType | None, Callable[[Step], int]], Step]
+Native = Callable[[Any, list[int], list[DType | None], DType | None, Callable[[Step], int]], Step | None]
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,43 @@ def native(op: Any, operands: list[int], kinds: list[DType | None], result: DTyp
     return Step("native", result, tuple(operands), op.name, predicate)
 
 
+def _none_before(step: Step) -> int:
+    raise InternalError(f"{step} before a step that stands alone")
+
+
+def step_of(op: Any, operands: tuple[int, ...], natives: Native, add: Callable[[Step], int] = _none_before) -> Step:
+    """A scalar operation as a step on the values of these numbers; ``add`` takes steps that must come before it."""
+    dtype = scalar_dtype(op.results[0].type)
+    match op.name:
+        case "scalar.convert":
+            return Step("convert", dtype, operands)
+        case "scalar.alu" | "scalar.activation":
+            return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
+        case "arith.constant":
+            number = op.attributes["value"].value
+            if dtype is None:
+                return Step("form", None, (), "", Linear(number))
+            return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
+        case "linalg.index":
+            return Step("index", None, (), "", op.attributes["dim"].value)
+        case "affine.apply":
+            mapping = op.attributes["map"].value
+            form = _linear(mapping.results[0], "in an index", "use a linear map")
+            places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
+            return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
+        case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
+            return Step("cast", dtype, operands)
+    step = None
+    if op.name.startswith(SCALAR):
+        step = natives(op, list(operands), [scalar_dtype(v.type) for v in op.operands], dtype, add)
+    if step is None:
+        raise Unsupported(feature=f"'{op.name}' in a scalar expression",
+                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
+    return step
+
+
 class Reader:
-    """Reads operations. ``natives`` makes the steps of operations of ``arith`` and ``math``."""
+    """Reads operations. ``natives`` makes the steps of operations of ``arith`` and ``math``, None of unknown ones."""
 
     def __init__(self, natives: Native = native) -> None:
         self.natives = natives
@@ -234,32 +269,7 @@ class _Body:
         return self.values[value]
 
     def step(self, op: Any) -> Step:
-        operands = tuple([self.value(v) for v in op.operands])
-        dtype = scalar_dtype(op.results[0].type)
-        match op.name:
-            case "scalar.convert":
-                return Step("convert", dtype, operands)
-            case "scalar.alu" | "scalar.activation":
-                return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
-            case "arith.constant":
-                number = op.attributes["value"].value
-                if dtype is None:
-                    return Step("form", None, (), "", Linear(number))
-                return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
-            case "linalg.index":
-                return Step("index", None, (), "", op.attributes["dim"].value)
-            case "affine.apply":
-                mapping = op.attributes["map"].value
-                form = _linear(mapping.results[0], "in an index", "use a linear map")
-                places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
-                return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
-            case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
-                return Step("cast", dtype, operands)
-            case name if name.startswith(SCALAR):
-                kinds = [scalar_dtype(v.type) for v in op.operands]
-                return self.natives(op, list(operands), kinds, dtype, self.add)
-        raise Unsupported(feature=f"'{op.name}' in the body of a structured operation",
-                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
+        return step_of(op, tuple([self.value(v) for v in op.operands]), self.natives, self.add)
 
     def add(self, step: Step) -> int:
         """A step; the number of its value."""

@@ -342,11 +342,8 @@ def reader() -> Reader:
 
 
 def _native(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None, add: Callable[[Step], int]
-            ) -> Step:
-    if op.name not in NAMES:
-        raise Unsupported(feature=f"'{op.name}' in a linalg body on the CPU",
-                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
-    return read_upstream(op, operands, kinds, result, add)
+            ) -> Step | None:
+    return read_upstream(op, operands, kinds, result, add) if op.name in NAMES else None
 
 
 def _carries_nothing(op: Any) -> None:

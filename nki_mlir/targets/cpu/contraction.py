@@ -16,6 +16,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import Code, Value
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognition import factors_of, fold_of
 
 VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
 ROWS = {16: 8, 8: 6, 4: 6}
@@ -49,19 +50,14 @@ def product_of(nest: Nest) -> Product | None:
 
 def _is_product(nest: Nest) -> bool:
     """Whether the body is ``old + convert(a) * convert(b)`` in float32."""
-    total = nest.step(nest.results[0])
-    if total is None or total.name != "add" or total.dtype is not FLOAT32 or nest.first_output not in total.operands:
+    fold = fold_of(nest, 0)
+    if fold is None or fold.fn != "add" or fold.step.dtype is not FLOAT32:
         return False
-    product = nest.step(next((v for v in total.operands if v != nest.first_output), nest.first_output))
-    if product is None or product.name != "multiply" or nest.outputs[0].dtype is not FLOAT32:
-        return False
-    sources = []
-    for value in product.operands:
+
+    def unconverted(value: int) -> int:
         step = nest.step(value)
-        if step is not None and step.kind == "convert" and step.dtype is FLOAT32:
-            value = step.operands[0]
-        sources.append(value)
-    return sorted(sources) == [0, 1]
+        return step.operands[0] if step is not None and step.kind == "convert" and step.dtype is FLOAT32 else value
+    return sorted(map(unconverted, factors_of(nest, fold.value))) == [0, 1]
 
 
 class Contraction:

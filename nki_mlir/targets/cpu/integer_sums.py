@@ -6,28 +6,14 @@ Addends are float32 values, of which float64 holds sums of 2^21 integers of 32 b
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognition import fold_of, of_integers
 
 
 def integer_sums(nest: Nest) -> dict[int, int]:
     """Outputs that add up values made of integers alone, each with the number of the value."""
     found = {}
     for output, operand in enumerate(nest.outputs):
-        old = nest.first_output + output
-        step = nest.step(nest.results[output])
-        if (not nest.reduced or any(operand.strides[a] for a in nest.reduced) or step is None or step.kind != "alu"
-                or step.name != "add" or operand.dtype is not FLOAT32 or step.operands.count(old) != 1
-                or nest.uses(old) != 1):
-            continue
-        value = next(v for v in step.operands if v != old)
-        if of_integers(nest, value):
-            found[output] = value
+        fold = fold_of(nest, output) if nest.reduced and not any(operand.strides[a] for a in nest.reduced) else None
+        if fold is not None and fold.fn == "add" and operand.dtype is FLOAT32 and of_integers(nest, fold.value):
+            found[output] = fold.value
     return found
-
-
-def of_integers(nest: Nest, value: int) -> bool:
-    """Whether all that a value is computed from is integers and constants."""
-    dtype = nest.dtype_of(value)
-    if dtype is None or dtype.is_integer:
-        return True
-    step = nest.step(value)
-    return step is not None and all(of_integers(nest, v) for v in step.operands)

@@ -14,7 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import Body, Point
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import Code, Value
-from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, identity
+from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule
 from nki_mlir.waist.nest import Nest
 
 Carried = list[Value]
@@ -175,7 +175,7 @@ class Loops:
             return
         start = [self.zero(plan.lanes) if f.output in self.sums else
                  self.code.constant(self.code.shaped(self.code.element(self.nest.outputs[f.output].dtype), plan.lanes),
-                                    identity(self.nest, f)) for f in plan.folds]
+                                    f.identity) for f in plan.folds]        # type: ignore[arg-type]
         parts = self.descend(depth, point, start * plan.unroll)
         for k, fold in enumerate(plan.folds):
             total = self.across(fold, self.tree(fold, parts[k::len(plan.folds)]))
@@ -192,7 +192,7 @@ class Loops:
             return self.added(total, point.known[fold.value], point)
         value = self.code.spread(point.known[fold.value], point.lanes)
         if point.active is not None:
-            value = self.code.select(point.active, value, self.code.const(value, identity(self.nest, fold)))
+            value = self.code.select(point.active, value, self.code.const(value, fold.identity))
         return self.combine(fold, total, value)
 
     def combine(self, fold: Any, a: Value, b: Value) -> Value:

@@ -3,26 +3,17 @@
 
 from dataclasses import dataclass
 
-from nki_mlir.scalar.alu import ALU
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognition import Fold, fold_of
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
 LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
-
-
-@dataclass(frozen=True)
-class Fold:
-    """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value."""
-
-    output: int
-    step: Step
-    value: int
 
 
 @dataclass(frozen=True)
@@ -75,23 +66,8 @@ def lanes_for(nest: Nest, axis: int) -> int:
 
 def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
     """The carried outputs as folds by associative operators; None if one is not."""
-    found = []
-    for output in carried:
-        old = nest.first_output + output
-        step = nest.step(nest.results[output])
-        if (step is None or step.kind != "alu" or step.name not in ASSOCIATIVE or step.operands.count(old) != 1
-                or nest.uses(old) != 1):
-            return None
-        found.append(Fold(output, step, next(v for v in step.operands if v != old)))
-    return tuple(found)
-
-
-def identity(nest: Nest, fold: Fold) -> float:
-    """The value that changes nothing when it is folded in."""
-    dtype = nest.outputs[fold.output].dtype
-    value = ALU[fold.step.name].identity(dtype)
-    assert value is not None
-    return value
+    found = [fold_of(nest, output) for output in carried]
+    return tuple([f for f in found if f]) if all(f is not None and f.fn in ASSOCIATIVE for f in found) else None
 
 
 def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:

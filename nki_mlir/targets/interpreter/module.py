@@ -13,9 +13,11 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
+from nki_mlir.targets.interpreter.scalars import named_native
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
 from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.mesh import run_programs
+from nki_mlir.waist.reader import Reader
 
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
 
@@ -31,7 +33,8 @@ class FunctionCompiler:
         self.slots: dict[Any, int] = {}
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
-        self.known: dict[Any, Any] = {}         # runners of tile operations
+        self.known: dict[Any, Any] = {}         # runners of tile operations, and of structures
+        self.reader = Reader(named_native)
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]
         self.body = self.block(block)

@@ -6,7 +6,7 @@ the meaning they have upstream (``arith.fptosi`` truncates).
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,74 +14,61 @@ import numpy as np
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.attributes import read_linear
-from nki_mlir.dialects.places import place_of
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import BY_MLIR, INT64
-from nki_mlir.targets.interpreter.steps import Step, executes
+from nki_mlir.scalar.dtypes import INT64, DType
+from nki_mlir.targets.interpreter.steps import Step as Run
+from nki_mlir.targets.interpreter.steps import executes
+from nki_mlir.waist.nest import Step
+from nki_mlir.waist.reader import native, scalar_dtype, step_of
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 Function = Callable[..., Any]
-Make = Callable[[Any], Function]            # operation -> what it computes
-
-_MAKE: dict[str, Make] = {}
-
-
-def _made_by(*names: str) -> Callable[[Make], Make]:
-    def register(make: Make) -> Make:
-        _MAKE.update(dict.fromkeys(names, make))
-        return make
-    return register
 
 
 def scalar_function(op: Any) -> Function:
     """What a scalar operation computes from the values of its operands."""
-    if op.name not in _MAKE:
-        raise Unsupported(feature=f"'{op.name}' in a scalar expression",
-                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
-    return _MAKE[op.name](op)
+    if op.name in _AFFINE:
+        return _AFFINE[op.name](op)
+    step = step_of(op, tuple(range(len(op.operands))), named_native)
+    return function_of(step, [scalar_dtype(v.type) for v in op.operands])
 
 
 def is_scalar(name: str) -> bool:
-    return name in _MAKE
+    return name in NAMES
 
 
-def numpy_dtype(kind: Any) -> np.dtype:
-    """The NumPy dtype of a scalar type; a signless integer is a signed one."""
-    text = str(kind)
-    return BY_MLIR[text].numpy if text in BY_MLIR else np.dtype({"index": np.int64, "f64": np.float64}[text])
+def named_native(op: Any, *given: Any) -> Step | None:
+    """The step of an operation of ``arith`` or ``math`` that is known here."""
+    return native(op, *given) if op.name in _NATIVE else None
 
 
-# -- the scalar dialect ------------------------------------------------------------------------------------------------
-@_made_by("scalar.convert")
-def _convert(op: Any) -> Function:
-    frm, to = (BY_MLIR.get(str(v.type), INT64) for v in (op.operands[0], op.results[0]))
-    return lambda value: convert(np.asarray(value, frm.numpy), to, frm)
+def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
+    """What a step computes from values of these dtypes."""
+    dtype = step.dtype or INT64                                 # an index is computed in int64
+    match step.kind:
+        case "constant":
+            value = dtype.numpy.type(float(step.number) if dtype.is_float else step.number)
+            return lambda: value
+        case "convert":
+            frm = kinds[0] or INT64
+            return lambda value: convert(np.asarray(value, frm.numpy), dtype, frm)
+        case "alu":
+            return ALU[step.name].numpy
+        case "activation":
+            return ACTIVATIONS[step.name].numpy
+        case "form":
+            const, terms = step.number.const, step.number.axes
+            return lambda *values: const + sum([c * values[k] for k, c in terms])
+        case "cast":
+            return _cast(step)
+    return _NATIVE[step.name](step)
 
 
-@_made_by("scalar.alu")
-def _alu(op: Any) -> Function:
-    return ALU[op.attributes["fn"].value].numpy
-
-
-@_made_by("scalar.activation")
-def _activation(op: Any) -> Function:
-    return ACTIVATIONS[op.attributes["fn"].value].numpy
-
-
-# -- constants and indices ---------------------------------------------------------------------------------------------
-@_made_by("arith.constant")
-def _constant(op: Any) -> Function:
-    value = op.attributes["value"].value
-    if not isinstance(op.results[0].type, ir.IndexType):
-        value = numpy_dtype(op.results[0].type).type(value)
-    return lambda: value
-
-
-@_made_by("affine.apply")
+# -- affine maps, outside of bodies also those that are not linear -----------------------------------------------------
 def _affine_apply(op: Any) -> Function:
     mapping = op.attributes["map"].value
     (result,) = mapping.results
@@ -89,31 +76,11 @@ def _affine_apply(op: Any) -> Function:
     return lambda *values: evaluate(values)
 
 
-@_made_by("affine.min", "affine.max")
 def _affine_extremum(op: Any) -> Function:
     mapping = op.attributes["map"].value
     forms = [compile_expression(e, mapping.n_dims) for e in mapping.results]
     choose = min if op.name == "affine.min" else max
     return lambda *values: choose(form(values) for form in forms)
-
-
-@_made_by("arith.index_cast", "arith.extsi", "arith.trunci", "arith.sitofp", "arith.extf", "arith.truncf",
-          "arith.fptosi", "arith.fptoui", "arith.index_castui")
-def _cast(op: Any) -> Function:
-    dtype = numpy_dtype(op.results[0].type)
-    return np.errstate(all="ignore")(lambda value: np.asarray(value).astype(dtype))
-
-
-@_made_by("arith.extui", "arith.uitofp")
-def _cast_unsigned(op: Any) -> Function:
-    dtype = numpy_dtype(op.results[0].type)
-    return lambda value: _unsigned(np.asarray(value)).astype(dtype)
-
-
-@_made_by("arith.bitcast")
-def _bitcast(op: Any) -> Function:
-    dtype = numpy_dtype(op.results[0].type)
-    return lambda value: np.asarray(value).view(dtype)
 
 
 def compile_expression(e: Any, dims: int) -> Callable[[Any], Any]:
@@ -191,21 +158,35 @@ _COMPARE_INTEGERS = [np.equal, np.not_equal, operator.lt, operator.le, operator.
 _COMPARE_FLOATS = ["", "equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
 
 
-@_made_by(*_FLOAT, *_INTEGER)
-def _table(op: Any) -> Function:
-    function = _FLOAT.get(op.name) or _INTEGER[op.name]
+
+
+def _cast(step: Step) -> Function:
+    to = (step.dtype or INT64).numpy
+    return np.errstate(all="ignore")(lambda value: np.asarray(value).astype(to))
+
+
+def _cast_unsigned(step: Step) -> Function:
+    to = (step.dtype or INT64).numpy
+    return lambda value: _unsigned(np.asarray(value)).astype(to)
+
+
+def _bitcast(step: Step) -> Function:
+    to = (step.dtype or INT64).numpy
+    return lambda value: np.asarray(value).view(to)
+
+
+def _table(step: Step) -> Function:
+    function = _FLOAT.get(step.name) or _INTEGER[step.name]
     return np.errstate(all="ignore")(function)
 
 
-@_made_by("arith.cmpi")
-def _compare_integers(op: Any) -> Function:
-    return _COMPARE_INTEGERS[op.attributes["predicate"].value]
+def _compare_integers(step: Step) -> Function:
+    return _COMPARE_INTEGERS[step.number]
 
 
-@_made_by("arith.cmpf")
-def _compare_floats(op: Any) -> Function:
+def _compare_floats(step: Step) -> Function:
     """Ordered predicates (1 to 6) are false where either side is NaN, unordered ones (8 to 13) are true."""
-    predicate = op.attributes["predicate"].value
+    predicate = step.number
     if predicate in (0, 15):
         return lambda a, b: np.full(np.broadcast(a, b).shape, predicate == 15)
     if predicate in (7, 14):
@@ -214,9 +195,19 @@ def _compare_floats(op: Any) -> Function:
     return lambda a, b: np.where(np.isnan(a) | np.isnan(b), unordered, compare(a, b))
 
 
+_CASTS = ("index_cast", "extsi", "trunci", "sitofp", "extf", "truncf", "fptosi", "fptoui", "index_castui")
+_NATIVE: dict[str, Callable[[Step], Function]] = {
+    **{f"arith.{name}": _cast for name in _CASTS}, "arith.extui": _cast_unsigned, "arith.uitofp": _cast_unsigned,
+    "arith.bitcast": _bitcast, **dict.fromkeys((*_FLOAT, *_INTEGER), _table), "arith.cmpi": _compare_integers,
+    "arith.cmpf": _compare_floats}
+_AFFINE: dict[str, Callable[[Any], Function]] = {
+    "affine.apply": _affine_apply, "affine.min": _affine_extremum, "affine.max": _affine_extremum}
+NAMES = frozenset({"scalar.convert", "scalar.alu", "scalar.activation", "arith.constant", *_NATIVE, *_AFFINE})
+
+
 # -- outside of bodies -------------------------------------------------------------------------------------------------
-@executes(*_MAKE)
-def _scalar_step(code: "FunctionCompiler", op: Any) -> Step:
+@executes(*NAMES)
+def _scalar_step(code: "FunctionCompiler", op: Any) -> Run:
     function, out = scalar_function(op), code.slot(op.results[0])
     operands = [code.slot(v) for v in op.operands]
     if not operands:

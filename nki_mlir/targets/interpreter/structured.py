@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Mask, masked_box
-from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.access import masked_box
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
 from nki_mlir.targets.interpreter.bodies import Body, Output
 from nki_mlir.targets.interpreter.execute import check_limits, holds
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.targets.interpreter.views import Window
+from nki_mlir.waist.reader import Structured
+from nki_mlir.waist.recognition import factors_of, source_of
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
@@ -33,7 +32,7 @@ Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the a
 
 @dataclass(frozen=True)
 class Product:
-    """A contraction: the places of the two factors, and the axes of left, right and sum."""
+    """A contraction: the numbers of the two factors, and the axes of left, right and sum."""
 
     left: int
     right: int
@@ -44,7 +43,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Plan:
-    """How outputs are computed; operations at ``skipped`` places are not needed for it."""
+    """How outputs are computed; values that are ``skipped`` are not needed for it."""
 
     outputs: tuple[Output, ...]
     skipped: frozenset[int] = frozenset()
@@ -52,53 +51,29 @@ class Plan:
 
 
 class Generic:
-    """One ``linalg.generic``, ready to run."""
+    """One ``linalg.generic``, ready to run on any memory: what operations of one structure share."""
 
-    def __init__(self, code: "FunctionCompiler", op: Any) -> None:
-        attributes, operands = op.attributes, list(op.operands)
-        inputs = attributes["operandSegmentSizes"][0]
-        maps = [a.value for a in attributes["indexing_maps"]]
-        self.rank = maps[0].n_dims
-        self.operands = [self._operand(code, v, m, k) for k, (v, m) in enumerate(zip(operands, maps))]
-        self.inputs, self.targets = self.operands[:inputs], self.operands[inputs:]
-        self.symbols = _trailing_indices(operands[:inputs])
-        self.extents = self._extents(op, maps)
-        self.mask: Mask = read_mask(attributes["nki.mask"]) if "nki.mask" in attributes else ()
-        self.limits: Mask = read_mask(attributes["nki.limits"]) if "nki.limits" in attributes else ()
-        self.body = Body(op.regions[0].blocks[0], inputs, self.rank)
+    def __init__(self, read: Structured, operands: int) -> None:
+        """``operands`` are how many the operation has."""
+        self.nest = nest = read.nest
+        self.rank, self.limits = len(nest.extents), read.limits
+        self.inputs = len(nest.inputs)
+        numbers = [*range(self.inputs), *range(operands - len(nest.outputs), operands)]
+        self.windows: list[Any] = [
+            Window(v.type, f"operand {number} of linalg.generic", o.strides, start,
+                   frozenset(axis for form in forms for axis, _ in form.axes)) if isinstance(v.type, ir.MemRefType)
+            else None for v, o, start, forms, number in zip(read.values, nest.operands, read.starts, read.subscripts,
+                                                            numbers)]
+        self.targets = self.windows[self.inputs:]
+        self.body = Body(nest)
         self.missing = [tuple(a for a in range(self.rank) if a not in w.axes) for w in self.targets]
         self.stepped = sorted({a for axes in self.missing for a in axes})
         self.plain = Plan(tuple(self.body.assigned(k) for k in range(len(self.targets))))
         self.plan = self._plan()
         # A view keeps an axis along which it only repeats where its layout may decide the order of a sum.
         self.axes = [[a if a in w.axes and (w.steps[a] or self.stepped) else -1 for a in range(self.rank)]
-                     if isinstance(w, Window) else [] for w in self.operands]
+                     if w is not None else [] for w in self.windows]
         self.origin = (0,) * self.rank
-
-    # -- compiling -----------------------------------------------------------------------------------------------------
-    def _operand(self, code: "FunctionCompiler", value: Any, mapping: Any, number: int) -> Any:
-        """A window, or the slot of a scalar."""
-        slot = code.slot(value)
-        if not isinstance(value.type, ir.MemRefType):
-            return slot
-        try:
-            forms = [read_linear(e) for e in mapping.results]
-        except MalformedAttribute:
-            raise Unsupported(feature=f"the indexing map {mapping}", instead="use linear subscripts") from None
-        return Window(value.type, slot, f"operand {number} of linalg.generic", [dict(f.axes) for f in forms],
-                      [f.const for f in forms], self.rank)
-
-    def _extents(self, op: Any, maps: list[Any]) -> tuple[int, ...]:
-        """The loops' extents, from the dims that are subscripted by one axis alone."""
-        extents: dict[int, int] = {}
-        for window, mapping in zip(self.operands, maps):
-            for k, e in enumerate(mapping.results):
-                if isinstance(e, ir.AffineDimExpr):
-                    extents.setdefault(e.position, window.sizes[k])
-        if len(extents) != self.rank:
-            raise Unsupported(feature="a loop of linalg.generic whose extent no operand gives",
-                              instead="subscript some operand by each loop").located(place_of(op))
-        return tuple(extents[axis] for axis in range(self.rank))
 
     def _plan(self) -> Plan | None:
         """All outputs at once; None where an output is read in a way that needs one step after the other."""
@@ -109,68 +84,68 @@ class Generic:
             if missing and output.reads:
                 return None
             outputs.append(output)
-        skipped = {self.body.yielded[k] for k, output in enumerate(outputs) if output.fold}
+        skipped = {self.nest.results[k] for k, output in enumerate(outputs) if output.fold}
         product = self._product(outputs[0]) if len(outputs) == 1 else None
-        return Plan(tuple(outputs), frozenset(skipped | ({outputs[0].place} if product else set())), product)
+        return Plan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
 
     def _product(self, output: Output) -> Product | None:
-        arguments = self.body.product(output.place) if output.fold == "add" else None
-        if arguments is None or self.body.uses[output.place] != 1:
+        if output.fold != "add" or self.nest.uses(output.value) != 1:
             return None
-        windows = [self.operands[a] for a in arguments]
-        if not all(isinstance(w, Window) for w in windows):
+        factors = factors_of(self.nest, output.value)
+        sources = [source_of(self.nest, factor) for factor in factors]
+        windows = [self.windows[source] if source is not None else None for source in sources]
+        if len(windows) != 2 or windows[0] is None or windows[1] is None:
             return None
-        summed = set(self.missing[0])
-        rows, columns = (w.axes - summed for w in windows)
-        if rows & columns or rows | columns != self.targets[0].axes or any(not summed <= w.axes for w in windows):
+        summed, (left, right) = set(self.missing[0]), factors
+        rows, columns = windows[0].axes - summed, windows[1].axes - summed
+        if rows & columns or rows | columns != self.targets[0].axes or not all(w and summed <= w.axes for w in windows):
             return None
-        left, right = self.body.factors(output.place)
         if rows and columns and min(columns) < min(rows):
             left, right, rows, columns = right, left, columns, rows
         return Product(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
 
     # -- running -------------------------------------------------------------------------------------------------------
-    def __call__(self, env: Env) -> None:
+    def run(self, given: Sequence[Any], symbols: Sequence[int]) -> None:
+        """``given`` are the memrefs and numbers that it works on."""
         starts: Sequence[int] = self.origin
-        counts: Sequence[int] = self.extents
+        counts: Sequence[int] = self.nest.extents
         active = None
-        if self.mask or self.limits:
-            values = [env[slot] for slot in self.inputs[len(self.inputs) - self.symbols:]]
-            starts, counts, rest = masked_box(self.mask, self.extents, values)
+        if self.nest.mask or self.limits:
+            starts, counts, rest = masked_box(self.nest.mask, counts, symbols)
             if 0 in counts:
                 return
-            active = holds(rest, values, starts, counts) if rest else None
+            active = holds(rest, symbols, starts, counts) if rest else None
             if active is not None and not active.any():
                 return
-            check_limits(self.limits, values, starts, counts, active)
+            check_limits(self.limits, symbols, starts, counts, active)
         if self.plan is None or (active is not None and self.plan.product):
-            self._step_by_step(env, starts, counts, active)
+            self._step_by_step(given, symbols, (starts, counts), active)
         elif active is not None:
-            self._scattered(env, (starts, counts), active, self.plan)
+            self._scattered(given, symbols, (starts, counts), active, self.plan)
         else:
-            self._dense(env, (starts, counts), self.plan)
+            self._dense(given, symbols, (starts, counts), self.plan)
 
-    def _dense(self, env: Env, box: Box, plan: Plan) -> None:
+    def _dense(self, given: Sequence[Any], symbols: Sequence[int], box: Box, plan: Plan) -> None:
         starts, counts = box
-        views = [w.view(env, starts, counts, axes) if isinstance(w, Window) else env[w]
-                 for w, axes in zip(self.operands, self.axes)]
-        indices: list[Any] = [None] * self.rank
-        for axis in self.body.indices:
+        views = [w.view(v, starts, counts, axes) if w is not None else v
+                 for w, v, axes in zip(self.windows, given, self.axes)]
+
+        def position(axis: int) -> np.ndarray:
             along = np.arange(starts[axis], starts[axis] + counts[axis])
-            indices[axis] = along.reshape([-1 if a == axis else 1 for a in range(self.rank)])
-        values = self.body.run(views, indices, plan.skipped)
+            return along.reshape([-1 if a == axis else 1 for a in range(self.rank)])
+        targets = views[self.inputs:]
+        values = self.body.run([*views[:self.inputs], *symbols, *targets], position, plan.skipped)
         results = []
         for k, output in enumerate(plan.outputs):
             if plan.product:
                 results.append(_multiply(values, plan.product, counts))
             elif output.fold:
-                results.append(reduced(output.fold, np.broadcast_to(values[output.place], counts), self.missing[k],
+                results.append(reduced(output.fold, np.broadcast_to(values[output.value], counts), self.missing[k],
                                        output.of_integers))
             else:
-                value = values[output.place]
+                value = values[output.value]
                 results.append(value.copy() if len(plan.outputs) > 1 and isinstance(value, np.ndarray) else value)
-        for k, (output, value) in enumerate(zip(plan.outputs, results)):
-            target = views[len(self.inputs) + k]
+        for k, (output, value, target) in enumerate(zip(plan.outputs, results, targets)):
             if output.fold:
                 total = target.reshape(value.shape) if not self.missing[k] else np.squeeze(target, self.missing[k])
                 total[...] = ALU[output.fold].numpy(total, value)
@@ -183,21 +158,23 @@ class Generic:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
-    def _scattered(self, env: Env, box: Box, active: np.ndarray, plan: Plan) -> None:
+    def _scattered(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray, plan: Plan
+                   ) -> None:
         """The active elements are no box: they are gathered one by one, no other address is formed."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
-        places = [w.elements(env, positions) if isinstance(w, Window) else None for w in self.operands]
-        read = [env[w] if at is None else at[0][at[1]] for w, at in zip(self.operands, places)]
-        values = self.body.run(read, list(positions), plan.skipped)
+        places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, given)]
+        read = [v if at is None else at[0][at[1]] for v, at in zip(given, places)]
+        values = self.body.run([*read[:self.inputs], *symbols, *read[self.inputs:]], lambda axis: positions[axis],
+                               plan.skipped)
         for k, output in enumerate(plan.outputs):
-            value = values[output.place]
+            value = values[output.value]
             if output.fold:
-                self._fold_scattered(env, box, active, k, output, value)
+                self._fold_scattered(given[self.inputs + k], box, active, k, output, value)
             else:
-                buffer, at = places[len(self.inputs) + k]                       # type: ignore[misc]
+                buffer, at = places[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
 
-    def _fold_scattered(self, env: Env, box: Box, active: np.ndarray, k: int, output: Output, value: Any) -> None:
+    def _fold_scattered(self, target: Any, box: Box, active: np.ndarray, k: int, output: Output, value: Any) -> None:
         """Inactive elements count as the operation's identity; totals with no active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
         filled = np.full(tuple(box[1]), output.identity)
@@ -206,30 +183,30 @@ class Generic:
         kept = [a for a in range(self.rank) if a not in missing]
         positions = np.zeros((self.rank, int(touched.sum())), np.int64)
         positions[kept] = np.argwhere(touched).T + np.array(box[0])[kept][:, None]
-        buffer, at = self.targets[k].elements(env, positions)
+        buffer, at = self.targets[k].elements(target, positions)
         buffer[at] = entry.numpy(buffer[at], reduced(output.fold or "", filled, missing, output.of_integers)[touched])
 
-    def _step_by_step(self, env: Env, starts: Sequence[int], counts: Sequence[int], active: np.ndarray | None) -> None:
+    def _step_by_step(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray | None) -> None:
         """One after the other over the axes that some output does not have, at once over the rest."""
-        for point in np.ndindex(*(counts[a] for a in self.stepped)):
-            own_starts, own_counts = list(starts), list(counts)
+        for point in np.ndindex(*(box[1][a] for a in self.stepped)):
+            starts, counts = list(box[0]), list(box[1])
             part: list[Any] = [slice(None)] * self.rank
             for axis, p in zip(self.stepped, point):
-                own_starts[axis] += p
-                own_counts[axis] = 1
+                starts[axis] += p
+                counts[axis] = 1
                 part[axis] = slice(p, p + 1)
             if active is None:
-                self._dense(env, (own_starts, own_counts), self.plain)
+                self._dense(given, symbols, (starts, counts), self.plain)
             elif active[tuple(part)].any():
-                self._scattered(env, (own_starts, own_counts), active[tuple(part)], self.plain)
+                self._scattered(given, symbols, (starts, counts), active[tuple(part)], self.plain)
 
 
 @np.errstate(all="ignore")
 def _multiply(values: list[Any], product: Product, counts: Sequence[int]) -> np.ndarray:
     """The sum of products as one matrix product, with the axes that remain in their order."""
     sides = []
-    for place, own in ((product.left, product.rows), (product.right, product.columns)):
-        array = values[place]
+    for value, own in ((product.left, product.rows), (product.right, product.columns)):
+        array = values[value]
         others = [a for a in range(array.ndim) if a not in product.summed and a not in own]
         size = int(np.prod([counts[a] for a in product.summed], dtype=np.int64))
         sides.append(array.transpose([*product.summed, *own, *others]).reshape(size, -1))
@@ -238,14 +215,15 @@ def _multiply(values: list[Any], product: Product, counts: Sequence[int]) -> np.
     return result.transpose(np.argsort(kept)) if kept != sorted(kept) else result
 
 
-def _trailing_indices(inputs: list[Any]) -> int:
-    """How many of the last inputs are index values."""
-    count = 0
-    while count < len(inputs) and isinstance(inputs[-1 - count].type, ir.IndexType):
-        count += 1
-    return count
-
-
 @executes("linalg.generic")
 def _generic(code: "FunctionCompiler", op: Any) -> Step:
-    return code.located(op, Generic(code, op))
+    read = code.reader.read(op)
+    key = "generic", id(read.nest)                      # operations of equal structure have one nest
+    if key not in code.known:
+        code.known[key] = Generic(read, len(op.operands))
+    generic = code.known[key]
+    slots, symbols = [code.slot(v) for v in read.values], [code.slot(v) for v in read.symbols]
+
+    def run(env: Env) -> None:
+        generic.run([env[s] for s in slots], [env[s] for s in symbols])
+    return code.located(op, run)

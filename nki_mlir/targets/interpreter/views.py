@@ -15,21 +15,10 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
+from nki_mlir.waist.reader import DYNAMIC, layout_of
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
-
-DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
-
-
-def layout_of(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype]:
-    """Sizes, strides and element type of a memref type."""
-    shape, dtype, _ = memref_parts(kind)
-    strides, _ = ir.MemRefType(kind).get_strides_and_offset()
-    if DYNAMIC in strides:
-        raise Unsupported(feature=f"the strides of {kind}", instead="give the view static strides")
-    return shape, tuple(strides), dtype.numpy
-
 
 def buffer_of(value: Any) -> tuple[np.ndarray, int]:
     """The array and the offset behind a memref's run-time value."""
@@ -39,24 +28,17 @@ def buffer_of(value: Any) -> tuple[np.ndarray, int]:
 class Window:
     """How an iteration space reads or writes a memref: an offset and a stride per iteration axis, in elements.
 
-    ``coefficients`` are, per dim of the memref, the axes' coefficients in its subscript; ``starts`` the subscripts'
-    constants.
+    ``axes`` are those that its subscripts use.
     """
 
-    def __init__(self, kind: Any, slot: int, label: str, coefficients: Sequence[dict[int, int]], starts: Sequence[int],
-                 rank: int) -> None:
-        self.sizes, strides, self.dtype = layout_of(kind)
-        self.slot, self.label = slot, label
-        self.steps = [0] * rank
-        for stride, axes in zip(strides, coefficients):
-            for axis, c in axes.items():
-                self.steps[axis] += c * stride
-        self.start = sum(c * stride for c, stride in zip(starts, strides))
-        self.axes = frozenset(axis for axes in coefficients for axis in axes)      # what its subscripts use
+    def __init__(self, kind: Any, label: str, steps: Sequence[int], start: int, axes: frozenset[int]) -> None:
+        layout = layout_of(kind)
+        self.sizes, self.dtype = layout.sizes, layout.dtype.numpy
+        self.label, self.steps, self.start, self.axes = label, steps, start, axes
 
-    def view(self, env: Env, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    def view(self, memref: Any, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
         """The elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
-        array, offset = buffer_of(env[self.slot])
+        array, offset = buffer_of(memref)
         offset += self.start
         for s, step in zip(starts, self.steps):
             offset += s * step
@@ -72,9 +54,9 @@ class Window:
         size = self.dtype.itemsize
         return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
 
-    def elements(self, env: Env, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def elements(self, memref: Any, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The whole buffer in one dimension, and the places of the given positions ``[rank, n]`` in it."""
-        array, offset = buffer_of(env[self.slot])
+        array, offset = buffer_of(memref)
         places = offset + self.start + np.dot(self.steps, positions)
         if places.size:
             self.check(array, int(places.min()), int(places.max()))
@@ -86,10 +68,10 @@ class Window:
             raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)
 
 
-def whole(kind: Any, slot: int, label: str) -> Window:
+def whole(kind: Any, label: str) -> Window:
     """A memref as the iteration space of its own dims."""
-    rank = len(ir.MemRefType(kind).shape)
-    return Window(kind, slot, label, [{k: 1} for k in range(rank)], [0] * rank, rank)
+    strides = layout_of(kind).strides
+    return Window(kind, label, strides, 0, frozenset(range(len(strides))))
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
@@ -108,7 +90,7 @@ def _reinterpret_cast(code: "FunctionCompiler", op: Any) -> Step:
 def _subview(code: "FunctionCompiler", op: Any) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
-    _, strides, _ = layout_of(op.operands[0].type)
+    strides = layout_of(op.operands[0].type).strides
     given = [code.slot(v) for v in list(op.operands)[1:]]
     offsets = list(op.attributes["static_offsets"])
     static = sum(o * s for o, s in zip(offsets, strides) if o != DYNAMIC)
@@ -138,7 +120,7 @@ def _reinterpret(code: "FunctionCompiler", op: Any) -> Step:
 def _element(code: "FunctionCompiler", op: Any) -> Step:
     loads = op.name == "memref.load"
     memref, *subscripts = list(op.operands)[0 if loads else 1:]
-    window = whole(memref.type, code.slot(memref), op.name)
+    window, place = whole(memref.type, op.name), code.slot(memref)
     at, scalar = [code.slot(v) for v in subscripts], code.slot(op.results[0] if loads else op.operands[0])
     sizes = window.sizes
 
@@ -147,7 +129,7 @@ def _element(code: "FunctionCompiler", op: Any) -> Step:
         for dim, (i, n) in enumerate(zip(starts, sizes)):
             if not 0 <= i < n:
                 raise OutOfBounds(tensor=window.label, dim=dim, low=i, high=i, extent=n)
-        element = window.view(env, starts, sizes, ())
+        element = window.view(env[place], starts, sizes, ())
         if loads:
             env[scalar] = element[()]
         else:
@@ -158,23 +140,22 @@ def _element(code: "FunctionCompiler", op: Any) -> Step:
 @executes("linalg.fill", "linalg.copy", "memref.copy")
 def _copy(code: "FunctionCompiler", op: Any) -> Step:
     source, target = op.operands[0], op.operands[1]
-    out = whole(target.type, code.slot(target), op.name)
+    out, to, frm = whole(target.type, op.name), code.slot(target), code.slot(source)
     rank = len(out.sizes)
     zeros, axes = (0,) * rank, range(rank)
     if op.name == "linalg.fill":
         if element_dtype(source.type) is not element_dtype(ir.MemRefType(target.type).element_type):
             raise Unsupported(feature=f"'linalg.fill' of {target.type} with a {source.type}",
                               instead="convert it first")
-        value = code.slot(source)
 
         def fill(env: Env) -> None:
-            out.view(env, zeros, out.sizes, axes)[...] = env[value]
+            out.view(env[to], zeros, out.sizes, axes)[...] = env[frm]
         return code.located(op, fill)
-    into = whole(source.type, code.slot(source), op.name)
+    into = whole(source.type, op.name)
     if into.dtype != out.dtype:
         raise Unsupported(feature=f"'{op.name}' between {source.type} and {target.type}",
                           instead="convert the elements")
 
     def copy(env: Env) -> None:
-        out.view(env, zeros, out.sizes, axes)[...] = into.view(env, zeros, out.sizes, axes)
+        out.view(env[to], zeros, out.sizes, axes)[...] = into.view(env[frm], zeros, out.sizes, axes)
     return code.located(op, copy)

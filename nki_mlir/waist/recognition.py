@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a nest does that is better done as a whole: folds, products, sums of integers."""
+
+from dataclasses import dataclass
+
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.waist.nest import Nest, Step
+
+# Operations of ``arith`` that mean the same as an ALU operation.
+SAME = {"arith.addf": "add", "arith.addi": "add", "arith.mulf": "multiply", "arith.muli": "multiply",
+        "arith.maximumf": "maximum", "arith.minimumf": "minimum", "arith.maxsi": "maximum", "arith.minsi": "minimum",
+        "arith.andi": "bitwise_and", "arith.ori": "bitwise_or", "arith.xori": "bitwise_xor"}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value."""
+
+    output: int
+    step: Step
+    fn: str
+    value: int
+
+    @property
+    def identity(self) -> float | None:
+        """The value that changes nothing when it is folded in; None where there is none."""
+        return ALU[self.fn].identity(self.step.dtype) if self.step.dtype is not None else None
+
+
+def function_of(step: Step | None) -> str:
+    """The ALU operation that a step is; "" for any other."""
+    if step is None:
+        return ""
+    return step.name if step.kind == "alu" else SAME.get(step.name, "")
+
+
+def fold_of(nest: Nest, output: int) -> Fold | None:
+    """An output as a fold, if nothing else uses the value that it holds before."""
+    old, step = nest.first_output + output, nest.step(nest.results[output])
+    fn = function_of(step)
+    if step is None or not fn or len(step.operands) != 2 or step.operands.count(old) != 1 or nest.uses(old) != 1:
+        return None
+    left, right = step.operands
+    if left != old and not ALU[fn].commutative:
+        return None
+    return Fold(output, step, fn, right if left == old else left)
+
+
+def factors_of(nest: Nest, value: int) -> tuple[int, ...]:
+    """The two values that a value is the product of; none for any other."""
+    step = nest.step(value)
+    return step.operands if step is not None and function_of(step) == "multiply" else ()
+
+
+def source_of(nest: Nest, value: int) -> int | None:
+    """The input that a value is, converted or not."""
+    while (step := nest.step(value)) is not None and (step.kind == "convert" or step.name == "arith.extf"):
+        value = step.operands[0]
+    return value if value < len(nest.inputs) else None
+
+
+def of_integers(nest: Nest, value: int) -> bool:
+    """Whether all that a value is computed from is integers and constants."""
+    dtype = nest.dtype_of(value)
+    if dtype is None or dtype.is_integer:
+        return True
+    step = nest.step(value)
+    return step is not None and all(of_integers(nest, v) for v in step.operands)
