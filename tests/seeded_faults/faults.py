@@ -152,8 +152,9 @@ FAULTS = [
          'ops.binary("add", counter.state, 1, destination=counter.state)'),
         generation="current"),
     *of("language/current/isa_elementwise.py",
-        ("tensor_scalar's second operand is the first", 'low.scalar("tensor_scalar", "operand1", operand1, source), reverse1',
-         'low.scalar("tensor_scalar", "operand0", operand0, source), reverse1'),
-        ("data1 and data2 change places", "core.tensor_tensor(left, right, token, dst=target", "core.tensor_tensor(right, left, token, dst=target"),
+        ("tensor_scalar's second operand is the first", 'low.number_and_tile(op, "operand1", operand1, source)',
+         'low.number_and_tile(op, "operand1", operand0, source)'),
+        ("data1 and data2 change places", "**ops.of_one_kind(token, left, right)}, op=token,",
+         "**ops.of_one_kind(token, right, left)}, op=token,"),
         generation="current"),
 ]
