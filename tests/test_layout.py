@@ -154,7 +154,7 @@ def test_loose_tolerances__have_a_reason(file: Path) -> None:
     assert not bare, f"make them as tight as the arithmetic is, or say why not, in lines {bare}"
 
 
-# -- types ------------------------------------------------------------------------------------------------------------
+# -- types -------------------------------------------------------------------------------------------------------------
 def anys(file: Path) -> int:
     """How often a file says that a type is anything."""
     return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(ast.parse(file.read_text())))
