@@ -133,6 +133,7 @@ class Op:
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
+    engine = Engine.SYNC.value                  # by name; of what needs none, the one in whose stream it stands
     offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # of operands that may begin after a legal start partition, too
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out

@@ -177,7 +177,7 @@ def check_program(program: Program) -> Program:
 
 def with_engine(op: Op, engine: Engine) -> Op:
     """The operation bound to the engine whose stream it is in."""
-    op.engine = engine.value                                    # type: ignore[attr-defined]
+    op.engine = engine.value
     return op
 
 

@@ -14,6 +14,7 @@ from nki_mlir.compat import install
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import scalar
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine
 from nki_mlir.targets import neuron
@@ -102,6 +103,31 @@ def test_device_print__is_an_instruction_that_takes_no_engine(capsys):
     for seed in range(3):
         simulate(program, [array], [np.zeros((128, 128), np.float32)], seed=seed)
         assert capsys.readouterr().out == f"scratch\n{array + 1}\n"
+
+
+@nki.jit
+def printed_under_a_mask(a, counts):
+    """A mask that leaves rows out by a loop of the device, whose body is scheduled with others."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    left = nl.load(counts)
+    tile = nl.load(a)
+    going = scalar(True)
+    while going:
+        for i in range(2):
+            nl.device_print("rows", tile, mask=nl.arange(4)[:, None] >= 2 * i)
+            nl.store(out, nl.load(a) + 1)
+        left[...] = nl.subtract(left, 1)
+        going = scalar(left)
+    return out
+
+
+def test_device_print__under_a_mask_in_a_loop_of_the_device(capsys):
+    array = np.arange(8, dtype=np.float32).reshape(4, 2)
+    printed = []
+    for executor in ("interpreter", "isa"):
+        assert np.array_equal(printed_under_a_mask.on(executor)(array, np.full((1, 1), 2, np.int32)), array + 1)
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and printed[0].count("rows") == 4
 
 
 @nki.jit

@@ -229,7 +229,7 @@ def check_banks(lifetimes: Lifetimes, machine: Machine) -> None:
     """Every matmul result lies in one bank."""
     bank = machine.psum_bank_bytes
     for step in lifetimes.steps:
-        if step.op.engine != Engine.TENSOR.value:                       # type: ignore[attr-defined]
+        if step.op.engine != Engine.TENSOR.value:
             continue
         for _, tile in step.op.targets():
             access = tile.access

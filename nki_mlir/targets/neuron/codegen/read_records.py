@@ -15,7 +15,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op, changed
 from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.symbol_ranges import CASTS
-from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import BOOL
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -32,7 +32,6 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 from nki_mlir.targets.neuron.codegen.substitution import with_values
 
-NO_ENGINE = Engine.SYNC         # whose stream has what needs no engine
 COMPARISONS = {0: "eq", 1: "ne", 2: "lt", 3: "le", 4: "gt", 5: "ge"}            # predicates of arith.cmpi
 OPERATIONS = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "mult", "arith.andi": "and",
               "arith.ori": "or", "arith.minsi": "min", "arith.maxsi": "max", "arith.floordivsi": "floordiv"}
@@ -110,8 +109,8 @@ class _Reader:
             return replace(tile, handle=buffer, label=buffer.name or tile.label)
 
         symbols = [self.values[s] for s in read.symbols]
-        engine = read.runs_on if isinstance(read, NisaOp) else NO_ENGINE
-        return with_values(changed(read, tile, engine=engine.value), symbols)
+        engine = read.runs_on.value if isinstance(read, NisaOp) else read.engine
+        return with_values(changed(read, tile, engine=engine), symbols)
 
     def loop(self, op: Any) -> list[Loop]:
         span = loop_span(op)

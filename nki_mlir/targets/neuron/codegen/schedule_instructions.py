@@ -127,7 +127,7 @@ class _Scheduler:
         self.found: list[Step] = []
 
     def node(self, op: Op, outside: set[Buffer]) -> _Node:
-        engine, machine = Engine(op.engine), self.machine               # type: ignore[attr-defined]
+        engine, machine = Engine(op.engine), self.machine
         moved = max((prod(t.shape) * t.dtype.itemsize for _, t in op.targets()), default=0) if is_dma(type(op)) else 0
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
         return _Node(engine, op.cycles(machine) / machine.clocks[engine], moved, list(buffers), [], 0)

@@ -358,7 +358,7 @@ def check(step: Step) -> None:
 
 
 def engine_of(step: Step) -> Engine:
-    return Engine(step.op.engine)                                       # type: ignore[attr-defined]
+    return Engine(step.op.engine)
 
 
 def queue_of(step: Step) -> tuple[Engine, int]:
