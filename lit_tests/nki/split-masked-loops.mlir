@@ -75,3 +75,38 @@ func.func @program(%x: memref<300x64xf32, "hbm">, %id: index {nki.program_id = 0
     mask = affine_set<() : (0 == 0)>} : (memref<128x64xf32, "hbm">, memref<128x64xf32, "sbuf">) -> ()
   return
 }
+
+// A loop in the body of a loop of the device is cut as any other.
+// CHECK-LABEL: func.func @device_loop
+// CHECK:         scf.while
+// CHECK:         } do {
+// CHECK:           scf.for
+// CHECK:             "nki.load"
+// CHECK-SAME:          {{\[\[}}64, 128], [1, 64]]>
+// CHECK-SAME:          mask = #[[NONE]]
+// CHECK:           "nki.load"(%{{[^,]*}}, %{{[^,]*}})
+// CHECK-SAME:        {{\[\[}}64, 44], [1, 64]]>
+// CHECK-SAME:        mask = #[[NONE]]
+func.func @device_loop(%x: memref<300x64xf32, "hbm">) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant 0 : i32
+  %left = memref.alloc() : memref<1x1xi32, "sbuf">
+  scf.while : () -> () {
+    %number = memref.load %left[%c0, %c0] : memref<1x1xi32, "sbuf">
+    %more = arith.cmpi ne, %number, %zero : i32
+    scf.condition(%more)
+  } do {
+    scf.for %i = %c0 to %c4 step %c1 {
+      %t = memref.alloc() : memref<128x64xf32, "sbuf">
+      "nki.load"(%t, %x, %i) {
+        access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>,
+                  #nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>],
+        mask = affine_set<(d0, d1)[s0] : (s0 * -128 - d0 + 299 >= 0)>}
+        : (memref<128x64xf32, "sbuf">, memref<300x64xf32, "hbm">, index) -> ()
+    }
+    scf.yield
+  }
+  return
+}

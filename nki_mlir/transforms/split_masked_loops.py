@@ -130,6 +130,9 @@ class _Function:
                 self.loop(op, executes)
             elif op.name == "scf.if":
                 self.branch(op, executes)
+            elif op.name == "scf.while":        # its condition is computed once at least, its body perhaps never
+                for region, surely in zip(op.regions, (executes, False)):
+                    self.operations(contents(region.blocks[0]), surely)
 
     def loop(self, op: Any, executes: bool) -> None:
         span, block = loop_span(op), op.regions[0].blocks[0]

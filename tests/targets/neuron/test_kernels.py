@@ -131,6 +131,30 @@ def test_device_print__under_a_mask_in_a_loop_of_the_device(capsys):
 
 
 @nki.jit
+def gathered_under_a_mask(x, counts):
+    """Instructions that take no open mask, in a loop whose variable decides, in a loop of the device."""
+    out = nl.ndarray((3, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    left = nl.load(counts)
+    going = scalar(True)
+    while going:
+        for i in nl.affine_range(3):
+            row = nl.full((1, 1), 1, nl.int32)
+            tile = nl.zeros((1, x.shape[1]), x.dtype)
+            tile[...] = nl.load(x[row, nl.arange(4)[None, :]], mask=i < 2)
+            nl.store(out[i:i + 1, :], tile)
+        left[...] = nl.subtract(left, 1)
+        going = scalar(left)
+    return out
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+def test_gather__under_a_mask_of_a_loop_in_a_loop_of_the_device(executor):
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    expected = np.stack([x[1], x[1], np.zeros(4, np.float32)])
+    assert np.array_equal(gathered_under_a_mask.on(executor)(x, np.full((1, 1), 2, np.int32)), expected)
+
+
+@nki.jit
 def printed_in_order(a):
     """Prints of values that are ready in another order."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
