@@ -148,8 +148,6 @@ class Op:
     addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
 
     if TYPE_CHECKING:           # of classes that name engines: instructions (``NisaOp``)
-        engine: str
-
         @property
         def runs_on(self) -> Engine: ...
 
