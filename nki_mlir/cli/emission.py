@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The last step of ``nki-opt``: a module as assembly, binary, or code of the CPU."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 
 def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
@@ -16,7 +19,7 @@ def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
     return neuron.emit(module, form)
 
 
-def lower_to_cpu(level: str, module: Any) -> str:
+def lower_to_cpu(level: str, module: "Module") -> str:
     """The program that the JIT makes of a module, with its routines at the level ``vector`` or ``llvm``."""
     from nki_mlir.targets import cpu
     if is_graph(module):

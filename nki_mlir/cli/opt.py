@@ -6,10 +6,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.passes import PassSummary, pass_summaries
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
@@ -136,7 +139,7 @@ def captured_modules(options: argparse.Namespace) -> list[Any]:
     return captured(kernel, *parse_arguments(options.arg))[0]
 
 
-def process(module: Any, options: argparse.Namespace) -> str | bytes:
+def process(module: "Module", options: argparse.Namespace) -> str | bytes:
     """Run what the command line asks for on one module; text or bytes to write."""
     from nki_mlir.bindings import ir
     from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa

@@ -90,7 +90,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
     write_output(file, buffer.getvalue())
 
 
-def error_of(first: Any, second: Any) -> float:
+def error_of(first: object, second: object) -> float:
     """The largest difference, relative to max(1, |value|); NaN equals NaN, infinities equal themselves."""
     import numpy as np
     a, b = (np.asarray(x).astype(np.float64) for x in (first, second))

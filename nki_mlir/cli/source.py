@@ -5,10 +5,13 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.cli.status import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Context
 
 
 class SourceError(NkiMlirError):
@@ -119,7 +122,7 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
     return error
 
 
-def parse_module(text: str, context: Any, name: str) -> Any:
+def parse_module(text: str, context: "Context", name: str) -> Any:
     """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
     from nki_mlir.bindings import ir
     with context:

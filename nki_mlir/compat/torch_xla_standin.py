@@ -23,7 +23,7 @@ def device(index: int | None = None) -> Any:
     return xla_device(index)
 
 
-def mark_step(*arguments: Any, **keywords: Any) -> None:
+def mark_step(*arguments: object, **keywords: Any) -> None:
     """The end of a step: nothing waits to be run, but what was recorded of it is written."""
     from nki_mlir.frameworks.debug_output import recorders
     for recorder in recorders:
@@ -35,7 +35,7 @@ def sync(wait: bool = True, **keywords: Any) -> None:
     mark_step()
 
 
-def wait_device_ops(devices: Any = ()) -> None:
+def wait_device_ops(devices: object = ()) -> None:
     """All operations are done when their call returns."""
 
 
@@ -64,7 +64,7 @@ def xrt_world_size(defval: int = 1) -> int:
     return 1
 
 
-def master_print(*arguments: Any, **keywords: Any) -> None:
+def master_print(*arguments: object, **keywords: Any) -> None:
     print(*arguments, **keywords)
 
 
@@ -73,7 +73,7 @@ def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: 
     torch.save(data, file_or_path)
 
 
-def rendezvous(tag: str, payload: bytes = b"", replicas: Any = ()) -> list[bytes]:
+def rendezvous(tag: str, payload: bytes = b"", replicas: object = ()) -> list[bytes]:
     """All processes meet: there is one."""
     return [payload]
 

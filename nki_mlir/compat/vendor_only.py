@@ -39,10 +39,10 @@ class Stub:
             raise AttributeError(name)
         return Stub(f"{self._name}.{name}")
 
-    def __getitem__(self, grid: Any) -> "Stub":
+    def __getitem__(self, grid: object) -> "Stub":
         return self
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
+    def __call__(self, *arguments: object, **keywords: Any) -> NoReturn:
         raise VendorOnly(name=self._name).located(user_location())
 
     def __mro_entries__(self, bases: tuple) -> tuple:

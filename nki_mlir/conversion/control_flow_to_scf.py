@@ -9,7 +9,7 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Module, Operation, Value, ir
 from nki_mlir.graph.upstream import operations_of
 from nki_mlir.passes.pass_manager import Pass
 
@@ -20,7 +20,7 @@ class ControlFlowToScf(Pass, name="control-flow-to-scf"):
     def run(self, module: Any) -> None:
         found: list[Any] = []
 
-        def visit(op: Any) -> Any:
+        def visit(op: Operation) -> Any:
             if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
                 found.append(op)
             return ir.WalkResult.ADVANCE
@@ -30,7 +30,7 @@ class ControlFlowToScf(Pass, name="control-flow-to-scf"):
                 convert(op)
 
 
-def convert(op: Any) -> None:
+def convert(op: Operation) -> None:
     """Replace one operation."""
     types = [r.type for r in op.results]
     with ir.InsertionPoint(op), op.location:
@@ -58,7 +58,7 @@ def convert(op: Any) -> None:
     op.erase()
 
 
-def keep_whole(module: Any) -> None:
+def keep_whole(module: Module) -> None:
     """Parts of tensors that control flow hands on as tensors of their own, which have buffers of their own."""
     for end in operations_of(module, lambda name: name in ("scf.yield", "scf.condition")):
         for k, value in enumerate(end.operands):
@@ -68,7 +68,7 @@ def keep_whole(module: Any) -> None:
                         value], attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])}).results[0]
 
 
-def is_part(value: Any) -> bool:
+def is_part(value: Value) -> bool:
     op = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if op is None or op.name not in ("tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape"):
         return False
@@ -80,7 +80,7 @@ def extract(tensor: Any, kind: Any) -> Any:
     return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor]).result
 
 
-def terminate(block: Any, is_condition: bool) -> None:
+def terminate(block: Block, is_condition: bool) -> None:
     """``stablehlo.return`` as the terminator that ``scf`` wants."""
     old = block.operations[len(block.operations) - 1].operation
     values = list(old.operands)

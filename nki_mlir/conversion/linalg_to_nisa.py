@@ -22,7 +22,7 @@ from typing import Any
 from nki_mlir.analysis.dead_code import PURE, erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Block, Module, Operation, ir, load
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
@@ -61,11 +61,11 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
                 erase_dead_code(kernel.op.regions[0].blocks[0])
 
 
-def _generalize(module: Any) -> None:
+def _generalize(module: Module) -> None:
     """Named structured operations as ``linalg.generic``."""
     found = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name.startswith("linalg.") and op.name not in ("linalg.generic", "linalg.fill", "linalg.yield",
                                                              "linalg.index"):
             found.append(op)
@@ -75,7 +75,7 @@ def _generalize(module: Any) -> None:
         load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
 
 
-def _open_masks(module: Any) -> None:
+def _open_masks(module: Module) -> None:
     """Instructions under masks that are no box as structured operations, which have forms for every mask."""
     builder = StructuredBuilder()
     for kernel in kernel_functions(module):
@@ -89,11 +89,11 @@ def _open_masks(module: Any) -> None:
                     builder.convert(operation)
 
 
-def is_masked(operation: Any) -> bool:
+def is_masked(operation: Operation) -> bool:
     return operation.name.startswith("nisa.") and is_tile_op(operation) and str(operation.attributes["mask"]) != NO_MASK
 
 
-def _blocks(op: Any) -> Iterator[Any]:
+def _blocks(op: Operation) -> Iterator[Any]:
     """The blocks of code below an operation; bodies of structured operations are none."""
     for region in op.regions:
         for block in region.blocks:
@@ -106,7 +106,7 @@ def _blocks(op: Any) -> Iterator[Any]:
 class _Block:
     """The structured operations of one block, in order."""
 
-    def __init__(self, block: Any, emitter: Emitter, pieces: int) -> None:
+    def __init__(self, block: Block, emitter: Emitter, pieces: int) -> None:
         self.emitter, self.pieces = emitter, pieces
         self.operations = [op.operation for op in block.operations]
         self.done: list[Any] = []
@@ -121,7 +121,7 @@ class _Block:
         for op in self.done:
             op.erase()
 
-    def unseen(self, operation: Any) -> bool:
+    def unseen(self, operation: Operation) -> bool:
         """Whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run it."""
         op: Any = read_op(operation)
         return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
@@ -190,7 +190,7 @@ class _Block:
         identity = ALU[fn].identity(element.dtype)
         return identity is not None and Constant(element.dtype, type(nest.body.value)(identity)) == nest.body
 
-    def finish(self, reader: NestReader, nest: Nest, op: Any, following: int | None, start: Any) -> Nest | None:
+    def finish(self, reader: NestReader, nest: Nest, op: Operation, following: int | None, start: Any) -> Nest | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 
         The result is then used nowhere else: it is a buffer of its own.
@@ -215,7 +215,7 @@ class _Block:
         return replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
 
 
-def _take_bytes(op: Any) -> None:
+def _take_bytes(op: Operation) -> None:
     """Operands of an instruction that are other views of a buffer's bytes: the buffer, whose element type is its own.
 
     The instruction's patterns count elements of their own types.
@@ -226,7 +226,7 @@ def _take_bytes(op: Any) -> None:
             op.operands[k] = value
 
 
-def _users_through_views(op: Any) -> list[Any]:
+def _users_through_views(op: Operation) -> list[Any]:
     if not op.name.startswith(PURE):
         return [op]
     return [user for r in op.results for use in r.uses for user in _users_through_views(use.owner.operation)]

@@ -15,7 +15,7 @@ Results are the function's last arguments. Kernels are linked first, and lowered
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, ir
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.graph.carried import keep_in_buffers
@@ -85,7 +85,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             finish(module, main)
 
 
-def set_aside(module: Any) -> Any:
+def set_aside(module: Module) -> Any:
     """A module with the kernels' own functions; the graph keeps declarations, which the upstream passes leave alone."""
     kernels = ir.Module.create()
     for op in [one.operation for one in module.body.operations]:
@@ -103,7 +103,7 @@ def set_aside(module: Any) -> Any:
     return kernels
 
 
-def inline_calls(module: Any) -> None:
+def inline_calls(module: Module) -> None:
     """Put the functions around kernels where they are called.
 
     Not before there are buffers: in them a kernel reads buffers, and what writes into these later would not see that.
@@ -114,7 +114,7 @@ def inline_calls(module: Any) -> None:
     run_pipeline(module, "builtin.module(inline,canonicalize)")
 
 
-def make_signless(module: Any) -> None:
+def make_signless(module: Module) -> None:
     """Start values of kernels' results as the upstream passes leave the graph's integers: without a sign."""
     for get in operations_of(module, lambda name: name == "memref.get_global"):
         held = named(module, get.attributes["name"].value).attributes

@@ -19,7 +19,7 @@ by the operations that follow; what nobody reads is not stored.
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.places import place_of
@@ -82,7 +82,7 @@ def place(op: Any, placement: Placement, done: list[Any]) -> None:
         raise error.located(place_of(op)) from None
 
 
-def next_operation(op: Any) -> Any:
+def next_operation(op: Operation) -> Any:
     """The next operation that has to do with the buffer that an operation writes."""
     block = [other.operation for other in op.block.operations]
     buffer = memory_of(op.operands[len(op.operands) - 1])

@@ -120,7 +120,7 @@ class OperatorRecord(KernelRecord):
         operator, numbers = self.operator, self.numbers
         kernel_binding.check_instruction(operator, [shape for _, shape in (*self.kinds, self.result)])
 
-        def call(*tensors: Any) -> Any:
+        def call(*tensors: object) -> Any:
             return operator(*kernel_binding.merged(operator, tensors, numbers))
         call.__name__ = operator.name
         kernel = Kernel(call)

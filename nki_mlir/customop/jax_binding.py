@@ -14,7 +14,7 @@ from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.settings import current_engine
 
 
-def call(operator: Operator, arguments: Sequence[Any]) -> Any:
+def call(operator: Operator, arguments: Sequence[object]) -> Any:
     """The result as a JAX array, or as a tracer where one is given."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):

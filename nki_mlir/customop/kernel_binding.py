@@ -81,7 +81,7 @@ def program_of(operator: Operator) -> Program:
     return run
 
 
-def merged(operator: Operator, arrays: Sequence[Any], numbers: Sequence[float]) -> list[Any]:
+def merged(operator: Operator, arrays: Sequence[object], numbers: Sequence[float]) -> list[Any]:
     """Tensors and numbers in the order of the parameters."""
     tensors, others = iter(arrays), iter(numbers)
     return [next(tensors) if p == "T" else next(others) for p in operator.parameters]

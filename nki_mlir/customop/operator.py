@@ -52,7 +52,7 @@ class Operator:
     def __repr__(self) -> str:
         return f"<custom operator {self.signature}>"
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         self.check_arity(arguments)
         for module, kind, binding in TENSORS:
             loaded = getattr(sys.modules.get(module), kind, None)
@@ -61,11 +61,11 @@ class Operator:
                 return importlib.import_module(f"nki_mlir.customop.{binding}").call(self, arguments)
         return self.on_numpy(arguments, current_engine())
 
-    def on_numpy(self, arguments: Sequence[Any], engine: Engine) -> np.ndarray:
+    def on_numpy(self, arguments: Sequence[object], engine: Engine) -> np.ndarray:
         """The result of a call on arrays and numbers."""
         return self.measured(arguments, engine)[0]
 
-    def measured(self, arguments: Sequence[Any], engine: Engine) -> tuple[np.ndarray, list[abi.Counters]]:
+    def measured(self, arguments: Sequence[object], engine: Engine) -> tuple[np.ndarray, list[abi.Counters]]:
         """The result of a call on arrays and numbers, and what each core did for it."""
         arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
                   for p, a in zip(self.parameters, arguments)]
@@ -74,12 +74,12 @@ class Operator:
         result = np.empty(shape, DTYPES[code])
         return result, self.run(values, Buffer(result.ctypes.data, code, shape), engine)
 
-    def counters(self, *arguments: Any) -> list[abi.Counters]:
+    def counters(self, *arguments: object) -> list[abi.Counters]:
         """What each core does in a call on NumPy arrays; element accesses are counted by the checked build only."""
         self.check_arity(arguments)
         return self.measured(arguments, current_engine())[1]
 
-    def microseconds(self, *arguments: Any) -> float:
+    def microseconds(self, *arguments: object) -> float:
         """An estimate of the call's time on the device, see ``nki_mlir.customop.cost``."""
         return cost.microseconds(self.counters(*arguments))
 
@@ -90,7 +90,7 @@ class Operator:
         return shape, DTYPES[code]
 
     # -- arguments -----------------------------------------------------------------------------------------------------
-    def check_arity(self, arguments: Sequence[Any]) -> None:
+    def check_arity(self, arguments: Sequence[object]) -> None:
         if len(arguments) != len(self.parameters):
             raise WrongArity(signature=self.signature, given=len(arguments), wanted=len(self.parameters))
 
@@ -113,7 +113,7 @@ class Operator:
                 values.append(Buffer(address(argument), code, tuple(argument.shape)))       # type: ignore[arg-type]
         return values
 
-    def refuse(self, place: int, argument: Any, wanted: str) -> None:
+    def refuse(self, place: int, argument: object, wanted: str) -> None:
         raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
 
     def refuse_dtype(self, place: int, dtype: Any) -> None:

@@ -69,7 +69,7 @@ def define(operator: Operator, name: str) -> Any:
     torch.library.register_fake(name, lambda *arguments: abstractly(operator, arguments), lib=record)
     backward = refuse_gradient()
 
-    def remember(ctx: Any, inputs: tuple, output: Any) -> None:
+    def remember(ctx: Any, inputs: tuple, output: object) -> None:
         ctx.shapes = [x.shape if isinstance(x, torch.Tensor) else None for x in inputs]
 
     def differentiate(ctx: Any, gradient: Any) -> tuple:
@@ -85,7 +85,7 @@ def refuse_gradient() -> Callable:
     record = torch.library.Library("nki_mlir_customop", "DEF")
     record.define("no_derivative(Tensor gradient, SymInt[] shape, str name) -> Tensor")
 
-    def refuse(gradient: Any, shape: Any, name: str) -> Any:
+    def refuse(gradient: object, shape: object, name: str) -> Any:
         raise NotDifferentiable(name=name)
     record.impl("no_derivative", refuse, "CPU")
     torch.library.register_fake("nki_mlir_customop::no_derivative",
@@ -99,7 +99,7 @@ def refuse_gradient() -> Callable:
 TORCH_CODES = {f"torch.{dtype.name}": code for code, dtype in DTYPES.items()}
 
 
-def call(operator: Operator, arguments: Sequence[Any]) -> Any:
+def call(operator: Operator, arguments: Sequence[object]) -> Any:
     """An operator object on tensors."""
     import torch
     register(operator.library)

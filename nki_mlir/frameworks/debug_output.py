@@ -11,11 +11,14 @@ import re
 import threading
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
 from nki_mlir.files import write_file
 from nki_mlir.graph.custom_call import KernelRecord
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module, Operation
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -56,7 +59,7 @@ _listener = threading.Lock()
 _registered: list[Any] = []
 
 
-def write_when_lowered(module: Any) -> None:
+def write_when_lowered(module: "Module") -> None:
     """Write a JAX module once it is complete: a lowering rule sees only what has been lowered before it."""
     if not wanted():
         return
@@ -78,7 +81,7 @@ def _on_event(event: str, duration_secs: float, **details: Any) -> None:
             warnings.warn(f"NEURON_FRAMEWORK_DEBUG: the HLO is not written: {error}", stacklevel=2)
 
 
-def write_module(module: Any) -> None:
+def write_module(module: "Module") -> None:
     """Write a JAX module. One whose lowering failed is not complete and is left out."""
     if module.operation.verify():
         text = module.operation.get_asm(enable_debug_info=True)
@@ -110,7 +113,7 @@ def documented_form(text: str) -> str:
     from nki_mlir.transforms.link_kernels import config_of
     context = graph_context()
 
-    def visit(op: Any) -> Any:
+    def visit(op: "Operation") -> Any:
         if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
             config = config_of(op)
             if "mhlo.backend_config" in op.attributes:

@@ -83,17 +83,17 @@ class FrameworkKernel:
         self.experimental_flags, self.show_compiler_tb, self.options = experimental_flags, show_compiler_tb, options
 
     @classmethod
-    def trace(cls, func: Any, grid: Any = (), **keywords: Any) -> "FrameworkKernel":
+    def trace(cls, func: object, grid: object = (), **keywords: Any) -> "FrameworkKernel":
         """The kernel of a function, named after it."""
         return cls(func=func, grid=grid, **keywords)
 
-    def __getitem__(self, grid: Any) -> "FrameworkKernel":
+    def __getitem__(self, grid: object) -> "FrameworkKernel":
         changed = copy(self)
         changed.grid = flat_grid(grid)
         return changed
 
     # -- what a framework says -----------------------------------------------------------------------------------------
-    def is_framework_tensor(self, t: Any) -> bool:
+    def is_framework_tensor(self, t: object) -> bool:
         """Whether an argument is a tensor of the kernel; every other one is a compile-time constant."""
         return isinstance(t, np.ndarray)
 
@@ -101,12 +101,12 @@ class FrameworkKernel:
         """The shape and the framework's dtype of a tensor."""
         return t.shape, t.dtype
 
-    def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
+    def translate_to_neuron_dtype(self, _dtype: object) -> Any:
         """A framework's dtype as a NumPy dtype or one of ``nki.language``."""
         return _dtype
 
     # -- what it gets --------------------------------------------------------------------------------------------------
-    def dump_config(self, *args: Any, **kwargs: Any) -> DumpedConfig:
+    def dump_config(self, *args: object, **kwargs: Any) -> DumpedConfig:
         """``(backend_config, input_names, output_names)`` of a call with these arguments, for their shapes.
 
         Parameters that the kernel writes and does not read are its outputs: results of the call, and no operands.
@@ -119,7 +119,7 @@ class FrameworkKernel:
         return DumpedConfig(replace(record, name=self.func_name) if self.func_name != record.name else record)
 
     @contextmanager
-    def bind_arguments(self, *args: Any, **kwargs: Any) -> Iterator[inspect.BoundArguments]:
+    def bind_arguments(self, *args: object, **kwargs: Any) -> Iterator[inspect.BoundArguments]:
         """The arguments bound to the kernel's signature, defaults applied."""
         bound = signature_of(self.kernel.func).bind(*args, **kwargs)
         bound.apply_defaults()
@@ -138,7 +138,7 @@ class FrameworkKernel:
                        by_reference=by_reference if by_reference is not None else kernel.by_reference,
                        specializations=cache)
 
-    def _describe(self, tensor: Any) -> tuple[tuple[int, ...], DType]:
+    def _describe(self, tensor: object) -> tuple[tuple[int, ...], DType]:
         shape, dtype = self.map_framework_tensor(tensor)
         try:
             return tuple(int(n) for n in shape), dtype_of(self.translate_to_neuron_dtype(dtype))

@@ -37,7 +37,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether an argument is an operand."""
     return isinstance(value, (jax.Array, np.ndarray))
 

@@ -60,7 +60,7 @@ def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, pla
     return jax.tree_util.tree_unflatten(structure, [results[form.results.index(("input", place))] for place in places])
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
 
 

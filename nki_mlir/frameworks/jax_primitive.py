@@ -71,12 +71,12 @@ def _jitted(callee: Callee) -> Any:
 
 
 @nki_call.def_impl
-def _run(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
+def _run(*operands: object, callee: Callee, **shown: Any) -> list[Any]:
     with jax.disable_jit(False):                # it is how a kernel runs
         return _jitted(callee)(*operands)
 
 
-def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any) -> Any:
+def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: Any) -> Any:
     """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
@@ -84,7 +84,7 @@ def _differentiate(primals: Any, tangents: Any, *, callee: Callee, **shown: Any)
     return results, [ad.Zero.from_primal_value(r) for r in results]      # type: ignore[attr-defined]
 
 
-def _transpose(*arguments: Any, callee: Callee, **shown: Any) -> Any:
+def _transpose(*arguments: object, callee: Callee, **shown: Any) -> Any:
     """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
     raise NotDifferentiable(name=callee.record.name)
 
@@ -107,7 +107,7 @@ batching.primitive_batchers[nki_call] = _batch
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
-def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
+def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: Any) -> Any:
     """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
     write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
@@ -119,7 +119,7 @@ def _lower_neuron(context: Any, *operands: Any, callee: Callee, **shown: Any) ->
     return results
 
 
-def _lower_cpu(context: Any, *operands: Any, callee: Callee, **shown: Any) -> Any:
+def _lower_cpu(context: Any, *operands: object, callee: Callee, **shown: Any) -> Any:
     registered = registered_handler()
     if registered is None:
         return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
@@ -165,7 +165,7 @@ def _finish(made: Handler) -> None:
     made.close()
 
 
-def _call_back(callee: Callee, arrays: Sequence[Any]) -> list[Any]:
+def _call_back(callee: Callee, arrays: Sequence[object]) -> list[Any]:
     """The kernel through ``jax.pure_callback``."""
     shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.record.results]
     return jax.pure_callback(lambda *values: run_on_arrays(callee, values), shapes, *arrays)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, ir, load
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.graph.saturation import saturate_conversions
@@ -48,7 +48,7 @@ _engines: list[Any] = []            # code is never unloaded
 class NativeCalls:
     """A graph's executable. Call it with the addresses of the arguments and of the results."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Module) -> None:
         name = public_function(module).attributes["sym_name"].value
         linked = link(module)
         self.callees = [callee_from(one.record.config, default_executor()) for one in linked]
@@ -58,7 +58,7 @@ class NativeCalls:
         _engines.append(engine)
         self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup(name))
 
-    def compile(self, module: Any, linked: list[Linked]) -> Any:
+    def compile(self, module: Module, linked: list[Linked]) -> Any:
         for one in linked:
             declare(module, one)
         run_pipeline(module, TO_STABLEHLO)
@@ -89,7 +89,7 @@ class NativeCalls:
                 raise self.callees[failed[0]].entry.error(int(self.statuses[failed[0]]))
 
 
-def declare(module: Any, one: Linked) -> None:
+def declare(module: Module, one: Linked) -> None:
     """Leave only the type of a linked kernel: passes over tensors change it, and its body comes when they are done."""
     function = named(module, one.name)
     kind = function.attributes["function_type"]
@@ -101,7 +101,7 @@ def declare(module: Any, one: Linked) -> None:
             "sym_visibility": ir.StringAttr.get("private")})
 
 
-def define(module: Any, one: Linked, callee: Callee, status: int) -> None:
+def define(module: Module, one: Linked, callee: Callee, status: int) -> None:
     """The function of a linked kernel as a call of its entry, which leaves a status other than 0 at an address."""
     declared = named(module, one.name)
     kind = declared.attributes["function_type"].value
@@ -157,7 +157,7 @@ def native_text(name: str, callee: Callee, operands: list[str], results: list[st
             + "\n  ".join(lines) + f"\n  return {values} : {types}\n}}")
 
 
-def results_apart(module: Any) -> None:
+def results_apart(module: Module) -> None:
     """One buffer as two results of a function ends the process in the pass that makes results parameters."""
     memref = load("dialects.memref")
     for end in operations_of(module, lambda name: name == "func.return"):
@@ -171,11 +171,11 @@ def results_apart(module: Any) -> None:
             seen.append(value)
 
 
-def copies_to_linalg(module: Any) -> None:
+def copies_to_linalg(module: Module) -> None:
     """A strided ``memref.copy`` becomes a call of a runtime function that the bindings do not have."""
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name == "memref.copy":
             found.append(op)
         return ir.WalkResult.ADVANCE

@@ -21,7 +21,7 @@ def storage(spec: Any) -> np.dtype:
     return np.dtype(spec.dtype.numpy.type)
 
 
-def run_on_arrays(callee: Callee, arrays: Sequence[Any]) -> list[np.ndarray]:
+def run_on_arrays(callee: Callee, arrays: Sequence[object]) -> list[np.ndarray]:
     """Run a callee on its operands; the new arrays of all results of the call."""
     record = callee.record
     operands = [np.asarray(v, order="C") for v in arrays]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Context, Operation, ir, load
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
 from nki_mlir.frameworks.on_arrays import BadArguments, run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee, callee_from
@@ -46,7 +46,7 @@ class RecoveredKernel:
     def grid(self) -> tuple[int, ...]:
         return self.record.grid
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         """The results; operands that the kernel updates are copied, not written."""
         specs = self.record.operands
         for number in range(max(len(arrays), len(specs))):
@@ -86,7 +86,7 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
     """The configs of a module's custom calls, in order; of bytecode that another build of MLIR wrote, by search."""
     found: list[str] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
             found.append(config_of(op))
         return ir.WalkResult.ADVANCE
@@ -101,7 +101,7 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
     return found
 
 
-def read(source: str | bytes, context: Any) -> Any:
+def read(source: str | bytes, context: Context) -> Any:
     """A module in any of MLIR's own forms; a portable artifact names its version where others name their producer."""
     if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
         return load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)

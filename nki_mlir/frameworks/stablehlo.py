@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Type, ir, load
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.native_calls import NativeCalls
@@ -53,7 +53,7 @@ class LinkedProgram:
         self.run(arrays, results)
         return results
 
-    def checked(self, number: int, value: Any) -> np.ndarray:
+    def checked(self, number: int, value: object) -> np.ndarray:
         array = np.asarray(value, order="C")
         shape, dtype = self.inputs[number]
         if array.shape != shape or array.dtype != dtype:
@@ -62,17 +62,17 @@ class LinkedProgram:
         return array
 
 
-def run_linked(module: str | bytes, arguments: Sequence[Any]) -> list[np.ndarray]:
+def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
     """Run a StableHLO module, text or portable artifact, on arrays; the list of its results."""
     return LinkedProgram(module)(*arguments)
 
 
-def simulate_linked(module: str | bytes, arguments: Sequence[Any]) -> list[np.ndarray]:
+def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
     """As ``run_linked``, as one program of the instruction streams on the simulator."""
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def simulated(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
+def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module as one program of instruction streams, on the simulator."""
     from nki_mlir.targets.neuron.codegen.emission import emit_module
     from nki_mlir.targets.neuron.simulator import simulate
@@ -114,7 +114,7 @@ def read_graph(source: str | bytes) -> Any:
     return module
 
 
-def array_type(kind: Any) -> tuple[tuple[int, ...], np.dtype]:
+def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of the arrays for a tensor type."""
     try:
         tensor = ir.RankedTensorType(kind)

@@ -85,11 +85,11 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     return isinstance(value, (torch.Tensor, np.ndarray))
 
 
@@ -170,7 +170,7 @@ def structure_of(text: str, count: int) -> Any:
     return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
 
 
-def _is_place(value: Any) -> bool:
+def _is_place(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and value[0] is _Place
 
 

@@ -18,7 +18,7 @@ def same_dtype(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return first, second
 
 
-def remainder(a: Any, b: Any) -> torch.Tensor:
+def remainder(a: object, b: Any) -> torch.Tensor:
     """With the sign of the divisor; the remainder of StableHLO has that of the dividend."""
     negative = b < 0
     a, b = same_dtype(a, b)
@@ -26,7 +26,7 @@ def remainder(a: Any, b: Any) -> torch.Tensor:
     return torch.where((left != 0) & ((left < 0) != negative), left + b, left)
 
 
-def fmod(a: torch.Tensor, b: Any) -> torch.Tensor:
+def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
     return aten.fmod.Tensor(*same_dtype(a, b))
 
 

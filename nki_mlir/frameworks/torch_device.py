@@ -51,7 +51,8 @@ class NeuronTensor(torch.Tensor):
         return ["raw"], None
 
     @staticmethod
-    def __tensor_unflatten__(inner: dict[str, torch.Tensor], meta: None, size: Any, stride: Any) -> "NeuronTensor":
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], meta: None, size: object, stride: object
+                             ) -> "NeuronTensor":
         return NeuronTensor(inner["raw"])
 
     def tolist(self) -> Any:
@@ -77,13 +78,13 @@ class NeuronTensor(torch.Tensor):
         refuse_mixed(func, (args, keywords))
         given: dict[int, NeuronTensor] = {}         # operations that update a tensor give back that tensor
 
-        def inside(value: Any) -> Any:
+        def inside(value: object) -> Any:
             if isinstance(value, NeuronTensor):
                 given[id(value.raw)] = value
                 return value.raw
             return value
 
-        def outside(value: Any) -> Any:
+        def outside(value: object) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
             known = given.get(id(value))
@@ -133,10 +134,10 @@ class Module:
     def current_device(self) -> int:
         return 0
 
-    def set_device(self, device: Any) -> None:
+    def set_device(self, device: object) -> None:
         """There is one."""
 
-    def synchronize(self, device: Any = None) -> None:
+    def synchronize(self, device: object = None) -> None:
         """Everything has been executed already."""
 
     def manual_seed_all(self, seed: int) -> None:

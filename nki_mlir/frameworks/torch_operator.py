@@ -95,13 +95,13 @@ def callee_named(kernel: str) -> Callee:
     return _callee_in(kernel)
 
 
-def operands_of(record: KernelRecord, written: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:
     """The operands of the custom call from those of the operators."""
     places, plain = dict(zip(record.form.aliases, written)), iter(tensors)
     return [places[k] if k in places else next(plain) for k in range(len(record.operands))]
 
 
-def results_of(record: KernelRecord, results: Sequence[Any]) -> list[Any]:
+def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
     """The custom call's results in the order of the operators: what is updated, then what is made."""
     updated = list(record.form.aliases.values())
     return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]

@@ -146,7 +146,7 @@ def renumbered(calls: list[Call], results: list[Place], parameters: list[tuple[t
         parameters[number] for number in order))
 
 
-def _is_place(value: Any) -> bool:
+def _is_place(value: object) -> bool:
     return isinstance(value, Place)
 
 

@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, Value, ir, load
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
@@ -112,7 +112,7 @@ def ends_in_range(graph: torch.fx.Graph) -> None:
                 node.update_arg(place, size)
 
 
-def mark_aliases(function: Any, aliases: dict[int, int]) -> None:
+def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:
     marks = [{"tf.aliasing_output": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), aliases[n])} if n in aliases
              else {} for n in range(len(function.attributes["function_type"].value.inputs))]
     if aliases:
@@ -124,7 +124,7 @@ def constants_in_place() -> Any:
     importer = load("extras.fx_importer")
 
     class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined]
-        def resolve_literal(self, gni: Any, literal: Any, info: Any) -> Any:
+        def resolve_literal(self, gni: object, literal: object, info: object) -> Any:
             if not isinstance(literal, torch.Tensor):
                 return None
             element = importer.TORCH_DTYPE_TO_MLIR_TYPE[literal.dtype]()
@@ -147,12 +147,12 @@ def elements(literal: torch.Tensor) -> str:
 
 
 # -- in PyTorch's dialect ----------------------------------------------------------------------------------------------
-def to_custom_calls(module: Any) -> None:
+def to_custom_calls(module: Module) -> None:
     """Replace every operator of a kernel, and every custom C++ operator."""
     found: list[tuple[Any, str]] = []
     own = custom_operators()
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name == "torch.operator":
             found.append((op, op.attributes["name"].value.removeprefix("torch.")))
         return ir.WalkResult.ADVANCE
@@ -188,13 +188,13 @@ class Described(NamedTuple):
     dtype: np.dtype
 
 
-def described(value: Any) -> Described:
+def described(value: Value) -> Described:
     """Shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
     sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
     return Described(tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy)
 
 
-def number(value: Any, custom: Any) -> float:
+def number(value: Value, custom: Any) -> float:
     attributes = None if isinstance(value.owner, ir.Block) else value.owner.attributes
     if attributes is None or "value" not in attributes:
         raise Unsupported(feature=f"a computed number as argument of {custom.signature}, as StableHLO",
@@ -202,7 +202,7 @@ def number(value: Any, custom: Any) -> float:
     return attributes["value"].value
 
 
-def replace(op: Any) -> None:
+def replace(op: Operation) -> None:
     """A call of the operator for kernels becomes the custom call of its record."""
     *lists, text = [value.owner for value in op.operands]
     record = callee_named(text.attributes["value"].value).record
@@ -217,7 +217,7 @@ def replace(op: Any) -> None:
     op.erase()
 
 
-def custom_call(record: KernelRecord, operands: list[Any]) -> list[Any]:
+def custom_call(record: KernelRecord, operands: list[Value]) -> list[Any]:
     """The call on values of PyTorch's dialect; its results are builtin tensors."""
     types = [ir.Type.parse(tensor_type(spec)) for spec in record.operands]
     values = [ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result

@@ -109,7 +109,7 @@ def _settle_on_demand() -> Any:
                      allow_override=True)
     step = torch_xla.sync
 
-    def sync(*arguments: Any, **keywords: Any) -> None:
+    def sync(*arguments: object, **keywords: Any) -> None:
         settle(_live())
         step(*arguments, **keywords)
     torch_xla.sync = sync

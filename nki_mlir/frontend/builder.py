@@ -259,7 +259,7 @@ class Builder:
         for finding, place in self.memory.findings():
             report(finding.error, self.rules, place, finding.contested)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: Any) -> None:
         """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
@@ -271,7 +271,7 @@ class Builder:
         if buffer not in self.written:
             self.written[buffer] = user_location()
 
-    def _restrict(self, op: Op, views: dict[str, View], mask: Any, symbols: list[Symbol], place: dict[Symbol, int],
+    def _restrict(self, op: Op, views: dict[str, View], mask: object, symbols: list[Symbol], place: dict[Symbol, int],
                   piece: bool) -> bool:
         """Give the operation its mask, and the bounds that are left to run time; False where it does nothing.
 
@@ -336,7 +336,7 @@ def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:
         raise EmptySubscript(name=view.buffer.name, shape=view.shape)
 
 
-def plain_mask(mask: Any) -> Mask | Literal[False] | None:
+def plain_mask(mask: object) -> Mask | Literal[False] | None:
     """The mask of an operation as a ``Mask``, or None or False where it says nothing or everything."""
     if mask is None or isinstance(mask, Mask):
         return mask

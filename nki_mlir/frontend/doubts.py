@@ -48,7 +48,7 @@ class Doubts:
 class Scopes:
     """The open scopes of one program."""
 
-    def __init__(self, doubts: Doubts, program: Any) -> None:
+    def __init__(self, doubts: Doubts, program: object) -> None:
         self.doubts, self.program = doubts, program
         self.open: list[Scope] = []
 
@@ -83,6 +83,6 @@ class Scopes:
             if independent and view.buffer.role in ("input", "output"):
                 self.wrote(self.doubts.programs, place, self.program)
 
-    def wrote(self, loop: Loop, place: tuple, by: Any) -> None:
+    def wrote(self, loop: Loop, place: tuple, by: object) -> None:
         if loop.places.setdefault(place, by) is not by:
             self.doubts.found = True

@@ -121,7 +121,7 @@ class EagerBuilder(Builder):
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: Any, **attributes: Any) -> None:
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: Any) -> None:
         """Whether it would break a rule is asked of capture, which knows what else reads the result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True

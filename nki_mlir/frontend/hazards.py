@@ -312,7 +312,7 @@ def form_of(touch: Touch) -> Hashable:
     return (view.dims, view.dtype.itemsize, tuple(view.partition.symbols.items()), tuple(view.free.symbols.items()))
 
 
-def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, Any]], verdict: Verdict) -> Clash | None:
+def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> Clash | None:
     """The first element that two different ones touch: few plain patterns are compared, else each one's elements."""
     exact = [(t, n) for t, n in listed if t.exact]
     writers = sum(t.writes for t, _ in listed)
@@ -334,7 +334,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, Any]], verdict: 
         return None
 
 
-def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, Any]]) -> Clash | None:
+def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash | None:
     numbers = {number: k for k, number in enumerate(dict.fromkeys(n for _, n in listed))}
     owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
     if owners.size > MOST_ELEMENTS:

@@ -101,10 +101,10 @@ class Index:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Any:
         return self.plus(other, -1)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Any:
         return self.times(-1).plus(other)
 
     def __neg__(self) -> "Index":
@@ -116,13 +116,13 @@ class Index:
     def __invert__(self) -> "Index":
         return -self - 1
 
-    def __floordiv__(self, by: Any) -> Any:
+    def __floordiv__(self, by: object) -> Any:
         return self._divided(by, "floordiv")
 
-    def __mod__(self, by: Any) -> Any:
+    def __mod__(self, by: object) -> Any:
         return self._divided(by, "mod")
 
-    def __divmod__(self, by: Any) -> tuple[Any, Any]:
+    def __divmod__(self, by: object) -> tuple[Any, Any]:
         return self // by, self % by
 
     def __lshift__(self, bits: Any) -> Any:
@@ -204,7 +204,7 @@ class Index:
     def __format__(self, spec: str) -> str:
         return format(str(self), "" if spec.endswith(tuple("bcdeEfFgGnoxX%")) else spec)
 
-    def __setitem__(self, subscript: Any, value: Any) -> None:
+    def __setitem__(self, subscript: Any, value: object) -> None:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Index:
             return float(other).is_integer() and self == int(other)
         return Mask(((self - other, True),)) if is_integer(other) else NotImplemented
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> Any:
         equal = self == other
         return ~equal if isinstance(equal, Mask) else equal if equal is NotImplemented else not equal
 
@@ -234,7 +234,7 @@ class Index:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def __getitem__(self, subscript: Any) -> "Index":
+    def __getitem__(self, subscript: object) -> "Index":
         """``[:, None]`` places the axes; an integer picks along one."""
         items = subscript if isinstance(subscript, tuple) else (subscript,)
         at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
@@ -327,10 +327,10 @@ class NotAnIndex:
     def __index__(self) -> int:
         raise NotAffine(what=self.what)
 
-    def _same(self, *others: Any) -> "NotAnIndex":
+    def _same(self, *others: object) -> "NotAnIndex":
         return self
 
-    def _mask(self, other: Any) -> Any:
+    def _mask(self, other: object) -> Any:
         raise UnsupportedMask(what=self.what)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
@@ -340,7 +340,7 @@ class NotAnIndex:
 
 def _by_value(name: str) -> Any:
     """An operator that Python applies to the number, with the number on either side."""
-    def operate(self: Index, *others: Any) -> Any:
+    def operate(self: Index, *others: object) -> Any:
         return getattr(self.as_int("it is an operand of " + name.strip("_")), name)(*others)
     return operate
 
@@ -350,11 +350,11 @@ for _name in ("pow", "truediv", "or", "xor", "rpow", "rtruediv", "rfloordiv", "r
     setattr(Index, f"__{_name}__", _by_value(f"__{_name}__"))
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: object) -> bool:
     return isinstance(value, (float, np.floating))
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> bool:
     return isinstance(value, (int, np.integer, np.bool_, Index))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import write_op
@@ -37,7 +37,7 @@ class FirstUses:
         self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
 
-    def allocated(self, buffer: Buffer, operation: Any, zeroed: bool = False) -> None:
+    def allocated(self, buffer: Buffer, operation: Operation, zeroed: bool = False) -> None:
         self.allocations[buffer] = operation
         self.whole[buffer] = False if zeroed else buffer.space == HBM or None
 

@@ -105,7 +105,7 @@ class Undecided:
     def __bool__(self) -> bool:
         return self.goes_on
 
-    def joins(self, other: Any) -> bool:
+    def joins(self, other: object) -> bool:
         """Whether both make one condition; else the left one is asked for its truth."""
         return isinstance(other, (Mask, bool, np.bool_)) and self.mark == position()
 
@@ -115,7 +115,7 @@ def position() -> Any:
     return builder.trace.mark() if builder is not None and builder.symbolic else None
 
 
-def is_undecided(value: Any) -> bool:
+def is_undecided(value: object) -> bool:
     return isinstance(value, Mask) and (math.prod(value.shape) != 1 or value.known() is None)
 
 
@@ -123,7 +123,7 @@ def operand(value: Any, is_and: bool) -> Any:
     return Undecided(value, is_and, position()) if is_undecided(value) else value
 
 
-def both(first: Any, second: Any) -> Any:
+def both(first: object, second: object) -> Any:
     """``first and second``, where the first one does not decide it."""
     if not isinstance(first, Undecided):
         return second
@@ -132,7 +132,7 @@ def both(first: Any, second: Any) -> Any:
     return first.condition and second
 
 
-def either(first: Any, second: Any) -> Any:
+def either(first: object, second: object) -> Any:
     """``first or second``, where the first one does not decide it."""
     if not isinstance(first, Undecided):
         return second

@@ -26,7 +26,7 @@ class Mask:
     __hash__ = None                                 # type: ignore[assignment]
     __array_ufunc__ = None
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: object) -> Any:
         if other is None:
             return self
         if isinstance(other, (bool, np.bool_)):
@@ -37,7 +37,7 @@ class Mask:
 
     __rand__ = __and__
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         if isinstance(other, (bool, np.bool_)):
             return True if other else self
         left, right = ~self, ~other if isinstance(other, Mask) else None
@@ -47,18 +47,18 @@ class Mask:
 
     __ror__ = __or__
 
-    def __xor__(self, other: Any) -> Any:
+    def __xor__(self, other: object) -> Any:
         return self._of_numbers(other, "^ joins no conditions on index tensors") ^ bool(other)
 
     __rxor__ = __xor__
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         """Conditions compared with conditions, as bools are; anything else is another value."""
         if isinstance(other, (Mask, bool, np.bool_)):
             return self._of_numbers(other, "== compares no conditions on index tensors") == bool(other)
         return NotImplemented
 
-    def _of_numbers(self, other: Any, rule: str) -> bool:
+    def _of_numbers(self, other: object, rule: str) -> bool:
         """What conjunctions cannot say is decided on numbers; on index tensors it is an error."""
         if not isinstance(other, (Mask, bool, np.bool_)) or self.shape or (isinstance(other, Mask) and other.shape):
             raise UnsupportedMask(what=rule)
@@ -69,7 +69,7 @@ class Mask:
             return Mask(((-self.terms[0][0] - 1, False),), self.negated)
         return Mask(self.terms, not self.negated)
 
-    def __setitem__(self, subscript: Any, value: Any) -> None:
+    def __setitem__(self, subscript: Any, value: object) -> None:
         raise AssignToIndex
 
     def pieces(self) -> list["Mask"]:

@@ -14,7 +14,7 @@ from nki_mlir.dialects.op import FRESH
 class Block:
     """The arguments of a block that was opened."""
 
-    def __init__(self, arguments: Sequence[Any]) -> None:
+    def __init__(self, arguments: Sequence[object]) -> None:
         self.arguments = list(arguments)
 
 
@@ -85,5 +85,5 @@ class Trace:
         del self.entries[mark:]
 
 
-def is_operation(entry: Any) -> bool:
+def is_operation(entry: object) -> bool:
     return entry is not None and not isinstance(entry, Block)

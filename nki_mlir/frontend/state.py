@@ -24,7 +24,7 @@ class _Opaque:
 class _Same:
     """Equal to the same object only. Holds it, since the ``id`` of an object that is gone may go to the next one."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -43,7 +43,7 @@ def changes(before: dict[str, Any], after: dict[str, Any], new_counts: bool = Fa
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}
 
 
-def _content(value: Any, seen: set[int]) -> Any:
+def _content(value: object, seen: set[int]) -> Any:
     """The content of a value, comparable later. Tensors count by identity: rebinding one is carried state."""
     match value:
         case None | bool() | int() | float() | complex() | str() | bytes() | range() | slice():
@@ -62,7 +62,7 @@ def _content(value: Any, seen: set[int]) -> Any:
     return _Same(value), _inside(value, seen)
 
 
-def _inside(value: Any, seen: set[int]) -> Any:
+def _inside(value: object, seen: set[int]) -> Any:
     look = lambda items: [_content(v, seen) for v in itertools.islice(items, ITEMS)]
     match value:
         case np.ndarray():

@@ -21,10 +21,10 @@ class Shape(tuple):
     __slots__ = ()
     __hash__ = tuple.__hash__
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return tuple.__eq__(self, tuple(other) if isinstance(other, list) else other)
 
-    def __ne__(self, other: Any) -> bool:
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
 
@@ -58,7 +58,7 @@ def substitute(index: Index, inner: Sequence[Index]) -> Index:
     return sum((i * c for i, c in zip(inner, index.axes) if c), Index(index.const, index.symbols))
 
 
-def condition_of(item: Any) -> Mask | None:
+def condition_of(item: object) -> Mask | None:
     """A subscript that is a condition: a comparison of indices, or of numbers, which Python has decided."""
     if isinstance(item, (bool, np.bool_)):
         return Mask(() if item else ((Index(-1), False),))

@@ -116,7 +116,7 @@ class View:
         return len(self.dims)
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    def subscript(self, items: Any) -> "View":
+    def subscript(self, items: object) -> "View":
         items = items if isinstance(items, tuple) else (items,)
         if len(items) == 1 and (mask := condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
@@ -126,7 +126,7 @@ class View:
             return self._advanced(items)
         return self._basic(items)
 
-    def _advanced(self, items: Sequence[Any]) -> "View":
+    def _advanced(self, items: Sequence[object]) -> "View":
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
             raise MixedIndexing
         shape: tuple[int, ...] = ()
@@ -140,7 +140,7 @@ class View:
             shape = broadcast_shape(shape, index.shape)
         return self._picked([i.spread(shape) for i in indices], shape)
 
-    def _basic(self, items: Sequence[Any]) -> "View":
+    def _basic(self, items: Sequence[object]) -> "View":
         # An integer removes its dimension, except the partition of a tile: a tile keeps its axis 0.
         kept = self.partition_axis() if self.buffer.on_chip else None
         partition, free, limits = self.partition, self.free, []

@@ -51,7 +51,7 @@ class Runtime:
     negation, invert = staticmethod(logic.negation), staticmethod(logic.invert)
 
     @staticmethod
-    def iterate(iterable: Any, names: tuple, rolls_range: bool, place: tuple[int, int], target: str) -> Any:
+    def iterate(iterable: object, names: tuple, rolls_range: bool, place: tuple[int, int], target: str) -> Any:
         if isinstance(iterable, NkiRange):
             return _loop(iterable.span, names, place, iterable.parallel, target)
         if rolls_range and type(iterable) is range:
@@ -72,7 +72,7 @@ class Runtime:
             raise WhileEntry().located(user_location())
 
     @staticmethod
-    def branch(condition: Any, names: tuple, jumps: bool) -> "Branch":
+    def branch(condition: object, names: tuple, jumps: bool) -> "Branch":
         if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
             builder = current.get()
             if condition.known() is None and builder is not None and builder.symbolic:
@@ -80,7 +80,7 @@ class Runtime:
         return Branch(bool(condition), current.get())      # a jump under a symbolic condition: bool() asks for numbers
 
     @staticmethod
-    def annotated(value: Any, annotation: Callable[[], Any]) -> Any:
+    def annotated(value: object, annotation: Callable[[], Any]) -> Any:
         try:
             shape = getattr(annotation(), "annotated_shape", None)
         except Exception:                       # Python itself does not evaluate it
@@ -90,7 +90,7 @@ class Runtime:
         return value
 
     @staticmethod
-    def named(value: Any, name: str) -> Any:
+    def named(value: object, name: str) -> Any:
         """A tensor that has no name of its own gets that of the variable it is assigned to."""
         if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
             builder = current.get()
@@ -115,7 +115,7 @@ class Runtime:
         return function
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     """Whether it is a tile of one element: the condition of a loop of the device."""
     return isinstance(value, View) and all(n == 1 for n in value.shape)
 
@@ -123,14 +123,14 @@ def _is_scalar(value: Any) -> bool:
 _WRAPPED = (FunctionType, MethodType, partial)
 
 
-def _isinstance(value: Any, kinds: Any) -> bool:
+def _isinstance(value: object, kinds: Any) -> bool:
     """A loop variable is an int to the kernel, whether it is a number or a symbol."""
     if isinstance(value, Index) and not value.shape:
         return isinstance(0, kinds)
     return isinstance(value, kinds)
 
 
-def _type(value: Any, *others: Any) -> type:
+def _type(value: object, *others: object) -> type:
     return int if not others and isinstance(value, Index) and not value.shape else type(value, *others)
 
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import ONE_RANK, PLACES, PROGRAMS, RANKS
+
+T = TypeVar("T")
 
 NAMES = {"programs": "core", "ranks": "rank"}
 
@@ -57,7 +59,7 @@ class Exchanges:
         self.open: dict[Hashable, Exchange] = {}
         self.counts: dict[Hashable, int] = {}           # how often a member has passed an exchange
 
-    def give(self, member: int, members: tuple[int, ...], key: Hashable, value: Any) -> Exchange:
+    def give(self, member: int, members: tuple[int, ...], key: Hashable, value: object) -> Exchange:
         """The member's next occurrence, with its value. Giving again before it is taken changes nothing."""
         exchange = self.open.setdefault(self._key(member, members, key), Exchange(members))
         exchange.values.setdefault(member, value)
@@ -84,14 +86,14 @@ class Member:
     mesh: "Mesh"
     number: int
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         return self.mesh.exchange(self.number, members, key, value, what)
 
 
 class Mesh:
     """Programs 0, 1, ... with a function each."""
 
-    def __init__(self, bodies: Sequence[Callable[[], Any]], kind: str = PROGRAMS, parallel: bool = False) -> None:
+    def __init__(self, bodies: Sequence[Callable[[], object]], kind: str = PROGRAMS, parallel: bool = False) -> None:
         self.bodies, self.kind, self.parallel = bodies, kind, parallel
         self.changed = threading.Condition()
         self.exchanges = Exchanges()
@@ -158,7 +160,7 @@ class Mesh:
         return None
 
     # -- meeting -------------------------------------------------------------------------------------------------------
-    def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+    def exchange(self, member: int, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         """Give a value, and wait for those of all members."""
         with self.changed:
             exchange = self.exchanges.give(member, members, key, value)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
@@ -37,7 +37,7 @@ class FuseGraph(Pass, name="fuse-graph"):
 class _Graph:
     """The operations of a function's entry block, and what each reads and writes."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Operation) -> None:
         self.hbm = ir.StringAttr.get(HBM)
         self.operations = [op.operation for op in function.regions[0].blocks[0].operations]
         self.effects = [effects_of(op) for op in self.operations]
@@ -53,10 +53,10 @@ class _Graph:
                     return True
         return False
 
-    def touching(self, buffer: Any) -> list[int]:
+    def touching(self, buffer: Value) -> list[int]:
         return [k for k, effects in enumerate(self.effects) if effects.touches(buffer)]
 
-    def holder(self, op: Any) -> int:
+    def holder(self, op: Operation) -> int:
         """The number of the entry block's operation that an operation is in."""
         while op not in self.operations:
             op = op.parent.operation
@@ -97,7 +97,7 @@ class _Graph:
         producer.op.erase()
         return True
 
-    def last_reader(self, number: int, buffer: Any) -> int | None:
+    def last_reader(self, number: int, buffer: Value) -> int | None:
         """The last operation that reads what operation ``number`` writes, where that is all of its use."""
         after = [k for k in self.touching(buffer) if k > number]
         for k in after:
@@ -155,7 +155,7 @@ class _Graph:
         consumer.op.erase()
         return True
 
-    def is_known(self, buffer: Any, number: int) -> bool:
+    def is_known(self, buffer: Value, number: int) -> bool:
         """Whether a buffer is made before an operation; one that is made later is moved there."""
         origin = defining(buffer)
         if origin is None or origin in self.operations[:number]:
@@ -177,11 +177,11 @@ class _Graph:
         made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 
-def element_type(value: Any) -> Any:
+def element_type(value: Value) -> Any:
     return ir.MemRefType(value.type).element_type
 
 
-def viewed_as(value: Any, view: Any) -> Any:
+def viewed_as(value: Value, view: Value) -> Any:
     """The part of a whole buffer that ``view`` is of a buffer of the same size."""
     if not isinstance(value.type, ir.MemRefType):
         return value

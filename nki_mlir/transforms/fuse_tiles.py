@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, Value, ir, load
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.effects import memory_of, own_effects
@@ -53,7 +53,7 @@ def elements_per_operation(kernel: KernelFunction) -> float:
     count = work = 0
     times: dict[Any, int] = {}                          # how often the blocks run
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         nonlocal count, work
         if op.name == "scf.for":
             times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
@@ -65,7 +65,7 @@ def elements_per_operation(kernel: KernelFunction) -> float:
     return prod(kernel.grid) * work / max(1, count)
 
 
-def share_views(module: Any) -> None:
+def share_views(module: Module) -> None:
     """Equal views become one value."""
     load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
 
@@ -86,7 +86,7 @@ class _Function:
         values = list(kernel.op.regions[0].blocks[0].arguments)
         self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
 
-        def visit(op: Any) -> Any:
+        def visit(op: Operation) -> Any:
             if not self.in_body:
                 self.add(op)
             elif op.name == "memref.load":              # of a gather
@@ -96,7 +96,7 @@ class _Function:
             return ir.WalkResult.ADVANCE
         kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
 
-    def add(self, op: Any) -> None:
+    def add(self, op: Operation) -> None:
         number, effects = len(self.operations), own_effects(op)
         self.operations.append(op)
         for buffer in effects.reads | effects.writes:
@@ -169,15 +169,15 @@ def in_step(producer: Structured, consumer: Structured) -> bool:
             and all(_layout(v) == _layout(write) for v in reads))
 
 
-def _layout(view: Any) -> tuple:
+def _layout(view: Value) -> tuple:
     kind, place = ir.MemRefType(view.type), place_in_buffer(view)
     return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
 
-def _is_counted(view: Any) -> bool:
+def _is_counted(view: Value) -> bool:
     """Whether a view begins where loop variables say. One that begins at a number from memory is checked when it runs,
     and the check has to name the operation that reads it."""
-    def counted(value: Any) -> bool:
+    def counted(value: Value) -> bool:
         if isinstance(value.owner, ir.Block):
             return True
         op = value.owner.operation

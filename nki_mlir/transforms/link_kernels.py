@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
@@ -40,13 +40,13 @@ class LinkKernels(Pass, name="link-kernels"):
         link(module)
 
 
-def link(module: Any) -> list[Linked]:
+def link(module: Module) -> list[Linked]:
     """Link every custom call of a kernel; the kernels in the order in which they are met, each once."""
     load_dialects(module.context)
     linker = Linker(module)
     calls: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
             calls.append(op)
         return ir.WalkResult.ADVANCE
@@ -59,7 +59,7 @@ def link(module: Any) -> list[Linked]:
 class Linker:
     """Puts kernels into one module."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Module) -> None:
         self.module = module
         self.linked: dict[Any, Linked] = {}
         self.symbols = {op.attributes["sym_name"].value for op in self.operations() if "sym_name" in op.attributes}
@@ -67,7 +67,7 @@ class Linker:
     def operations(self) -> list[Any]:
         return [op.operation for op in self.module.body.operations]
 
-    def replace(self, call: Any) -> None:
+    def replace(self, call: Operation) -> None:
         try:
             record = read_record(config_of(call))
             check_types(call, record)
@@ -138,7 +138,7 @@ class Linker:
 
 
 # -- what a custom call says -------------------------------------------------------------------------------------------
-def config_of(call: Any) -> str:
+def config_of(call: Operation) -> str:
     """The config in any of the forms that lowerings produce; raises ``BadConfig``."""
     for name in ("mhlo.backend_config", "backend_config"):
         if name in call.attributes:
@@ -150,7 +150,7 @@ def config_of(call: Any) -> str:
     raise BadConfig(what="it has no kernel in its backend_config")
 
 
-def check_types(call: Any, record: KernelRecord) -> None:
+def check_types(call: Operation, record: KernelRecord) -> None:
     """The operands and results are tensors of the kernel's shapes and element types."""
     pairs = ("operands", call.operands, record.operands), ("results", call.results, record.results)
     for kind, values, specs in pairs:

@@ -20,7 +20,7 @@ from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_const
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
 from nki_mlir.analysis.loop_cuts import Condition, parts_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
@@ -113,7 +113,7 @@ class _Function:
             ir.Operation.create("scf.yield", loc=location, ip=ir.InsertionPoint(region.blocks.append()))
         return made
 
-    def pin(self, value: Any, part: range, operations: list[Any]) -> None:
+    def pin(self, value: Value, part: range, operations: list[Any]) -> None:
         """Put in the number where a part is one value."""
         if len(part) == 1:
             for op in below(operations):
@@ -121,7 +121,7 @@ class _Function:
             fold_constants(operations, self.constant)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
-    def operations(self, operations: list[Any], executes: bool) -> None:
+    def operations(self, operations: list[Operation], executes: bool) -> None:
         """Go through operations; ``executes`` says that they surely run."""
         for op in operations:
             if is_tile_op(op):
@@ -134,7 +134,7 @@ class _Function:
                 for region, surely in zip(op.regions, (executes, False)):
                     self.operations(contents(region.blocks[0]), surely)
 
-    def loop(self, op: Any, executes: bool) -> None:
+    def loop(self, op: Operation, executes: bool) -> None:
         span, block = loop_span(op), op.regions[0].blocks[0]
         if span is not None and not span and not op.results:
             return op.erase()
@@ -151,12 +151,12 @@ class _Function:
                 self.peel(copy, part[0], executes)
         return op.erase()
 
-    def body(self, block: Any, executes: bool) -> None:
+    def body(self, block: Block, executes: bool) -> None:
         self.outer.append(block.arguments[0])
         self.operations(contents(block), executes)
         self.outer.pop()
 
-    def peel(self, loop: Any, value: int, executes: bool) -> None:
+    def peel(self, loop: Operation, value: int, executes: bool) -> None:
         """The body in place of the loop, whose variable has one value."""
         block = loop.regions[0].blocks[0]
         block.arguments[0].replace_all_uses_with(self.constant(value))
@@ -167,7 +167,7 @@ class _Function:
         fold_constants(operations, self.constant)
         self.operations(operations, executes)
 
-    def branch(self, op: Any, executes: bool) -> None:
+    def branch(self, op: Operation, executes: bool) -> None:
         """An ``if`` of the kernel; where its condition is decided, only the branch that is taken."""
         taken = truth_of(op.operands[0])
         blocks = [b for r in op.regions for b in r.blocks]
@@ -182,7 +182,7 @@ class _Function:
         self.operations(operations, executes)
 
     # -- tile operations -----------------------------------------------------------------------------------------------
-    def tile_operation(self, op: Any, executes: bool) -> None:
+    def tile_operation(self, op: Operation, executes: bool) -> None:
         if not is_masked(op) and all(constant_of(v) is None for v in op.operands if isinstance(v.type, ir.IndexType)):
             return
         read = read_op(op)
@@ -215,7 +215,7 @@ class _Function:
                     found |= self.conditions_of(op, read, variable)
         return list(found.values())
 
-    def conditions_of(self, operation: Any, op: Op, variable: Any) -> dict[Any, Condition]:
+    def conditions_of(self, operation: Operation, op: Op, variable: Value) -> dict[Any, Condition]:
         values, extents, found = SymbolValues(operation, op.symbols), op.iteration().extents, {}
         for constraint, mask, must in (*((c, (), False) for c in op.mask), *((c, op.mask, True) for c in op.limits)):
             form, forms = constraint.form, [constraint.form, *(c.form for c in mask)]
@@ -251,7 +251,7 @@ def contents(block: Any) -> list[Any]:
     return [op.operation for op in block.operations][:-1]
 
 
-def below(operations: Iterable[Any]) -> Iterator[Any]:
+def below(operations: Iterable[Operation]) -> Iterator[Any]:
     """The operations and all inside of them."""
     for operation in operations:
         yield operation.operation
@@ -260,11 +260,11 @@ def below(operations: Iterable[Any]) -> Iterator[Any]:
                 yield from below(block.operations)
 
 
-def is_masked(op: Any) -> bool:
+def is_masked(op: Operation) -> bool:
     return "nki.limits" in op.attributes or str(op.attributes["mask"]) != NO_MASK
 
 
-def hoist_results(operations: list[Any]) -> None:
+def hoist_results(operations: list[Operation]) -> None:
     """Move what makes a value that is used after these operations in front of them: buffers and numbers."""
     block, staying = operations[0].block, set(operations)
     for op in reversed(operations):

@@ -7,7 +7,7 @@ elsewhere, and passes may have made its instructions. What is wrong on every tar
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -46,10 +46,10 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                         raise error.located(place_of(operation)) from None
 
 
-def _instructions(function: Any) -> list[Any]:
+def _instructions(function: Operation) -> list[Any]:
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if is_tile_op(op) and op.name.startswith("nisa."):
             found.append(op.operation)
         return ir.WalkResult.ADVANCE

@@ -7,12 +7,15 @@ each distinct computation on tiles (``nests.py``). Routines are compiled once in
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 
 @alone
@@ -34,7 +37,7 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 
 
 @alone
-def lower_to(level: str, module: Any) -> str:
+def lower_to(level: str, module: "Module") -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""
     from nki_mlir.targets.cpu.listing import listing

@@ -6,7 +6,7 @@ all of it, alone or over the iterations of the loops around it, of which each ha
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
@@ -14,6 +14,9 @@ from nki_mlir.targets.cpu.program import Assembly, Instruction, Label
 from nki_mlir.targets.cpu.storage import Buffer
 from nki_mlir.targets.cpu.values import View
 from nki_mlir.waist.nest import Nest, Operand
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
 
 
 @dataclass(eq=False)
@@ -67,7 +70,7 @@ class FreshBuffers:
                 items.append(Instruction("nki_zero", (fresh.base, Linear(buffer.size))))
         code.items[:] = items
 
-    def open(self, root: Any) -> Fresh | None:
+    def open(self, root: "Value") -> Fresh | None:
         """The state of a buffer of which something may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, Buffer) else None
         if fresh is None or fresh.zeroed or fresh.written is True:

@@ -9,7 +9,7 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.execute import compile_op
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -39,7 +42,7 @@ class HostOperations:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
-    def add(self, site: int, operation: Any) -> tuple[Op, list[Any]]:
+    def add(self, site: int, operation: "Operation") -> tuple[Op, list[Any]]:
         """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
         self.meets |= isinstance(op, Meeting)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import PACKAGE, ir, load
+from nki_mlir.bindings import PACKAGE, Module, Operation, ir, load
 from nki_mlir.diagnostics import InternalError
 
 # What LLVM has no operation for becomes calls of the C library, a lane at a time; the rest is lowered before.
@@ -73,7 +73,7 @@ def _pass_managers() -> list[tuple[str, Any]]:
     return managers
 
 
-def lower(module: Any) -> None:
+def lower(module: Module) -> None:
     """Vector, scf and arith operations to the LLVM dialect, in place."""
     for name, manager in _pass_managers():
         try:
@@ -82,14 +82,14 @@ def lower(module: Any) -> None:
             raise InternalError(f"pass '{name}' failed on generated code: {error}") from None
 
 
-def compile_functions(module: Any, names: Sequence[str]) -> dict[str, int]:
+def compile_functions(module: Module, names: Sequence[str]) -> dict[str, int]:
     """The addresses of functions of a module, which is lowered and compiled; they stay valid for good.
 
     The module's text must have had ``addresses_text(names)`` in it.
     """
     findings: list[str] = []
 
-    def collect(diagnostic: Any) -> bool:           # which would otherwise be printed
+    def collect(diagnostic: object) -> bool:           # which would otherwise be printed
         findings.append(str(diagnostic))
         return True
     with ALONE, code_context() as context, ir.Location.unknown():
@@ -126,7 +126,7 @@ def operations_of(module: Any, *names: str) -> list[Any]:
     """The operations of those names, in order. A walk: iterating a block would import the dialects' Python modules."""
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if op.name in names:
             found.append(op)
         return ir.WalkResult.ADVANCE

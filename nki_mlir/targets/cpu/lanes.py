@@ -8,7 +8,7 @@ when all lanes count; other lanes are neither read nor written.
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Type, ir, load
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.scalar.emit import Emitter, arith
@@ -98,7 +98,7 @@ class Code(Emitter):
         return self._llvm("getelementptr", operands, result, elem_type=ir.TypeAttr.get(element),
                           rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
 
-    def word(self, pointer: Value, place: int, kind: Any) -> Value:
+    def word(self, pointer: Value, place: int, kind: Type) -> Value:
         """A 64-bit word that lies at ``place``."""
         return self._llvm("load", [self.at(pointer, place, self.i64_type)], kind)
 
@@ -130,7 +130,7 @@ class Code(Emitter):
             every = active if active is not None else self.first_lanes(lanes, lanes)
             self._masked("scatter", [value, addresses, every], None, dtype)
 
-    def _load(self, pointer: Value, kind: Any, dtype: DType) -> Value:
+    def _load(self, pointer: Value, kind: Type, dtype: DType) -> Value:
         return self._llvm("load", [pointer], kind, alignment=self._alignment(dtype, 64))
 
     def _masked(self, name: str, operands: Sequence[Value], result: Any, dtype: DType) -> Any:

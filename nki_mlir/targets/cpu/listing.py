@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the JIT makes of a module, as text: programs in comments, routines in vector code or in the LLVM dialect."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.targets.cpu.assembler import Sites, reader
@@ -10,8 +10,11 @@ from nki_mlir.targets.cpu.kernel import assemble_function, at_waist
 from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY
 from nki_mlir.targets.cpu.routines import Routine, llvm_code, vector_code
 
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
-def listing(module: Any, vectors: bool = False) -> str:
+
+def listing(module: "Module", vectors: bool = False) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
     copy, structured = at_waist(module), reader()
     lines: list[str] = []

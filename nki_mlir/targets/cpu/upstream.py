@@ -6,9 +6,8 @@ Floats narrower than 32 bits are computed in float32 and rounded back after ever
 """
 
 from collections.abc import Callable
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, DType
 from nki_mlir.targets.cpu.lanes import Code, Value, arith
@@ -36,7 +35,8 @@ NAMES = frozenset({*_ALU, *_ACTIVATION, *_CONVERT, *_FLOATS, *_INTEGERS, *_OTHER
 Add = Callable[[Step], int]             # takes a step, gives the number of its value
 
 
-def read_upstream(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None, add: Add) -> Step:
+def read_upstream(op: Operation, operands: list[int], kinds: list[DType | None], result: DType | None,
+                  add: Add) -> Step:
     """The step of an operation whose operands are the given values; ``add`` takes the steps that must come before."""
     name = op.name
     if name in _CONVERT and BOOL not in kinds and None not in (*kinds, result):
@@ -50,7 +50,7 @@ def read_upstream(op: Any, operands: list[int], kinds: list[DType | None], resul
     return _step(op, operands, result)
 
 
-def _step(op: Any, operands: list[int], result: DType | None) -> Step:
+def _step(op: Operation, operands: list[int], result: DType | None) -> Step:
     name, values = op.name, tuple(operands)
     if name in _ALU:
         return Step("alu", result, values, _ALU[name])

@@ -68,7 +68,7 @@ def compile_op(op: Op) -> Runner:
     return run
 
 
-def _made(value: Any, compute: Any) -> Any:
+def _made(value: object, compute: Any) -> Any:
     """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
@@ -36,7 +36,7 @@ class LeftOut:
     first: tuple[int, ...]
 
 
-def left_out(modules: Iterable[Any], whole: Collection[int] = ()) -> dict[int, LeftOut | None]:
+def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int, LeftOut | None]:
     """By the number of the shared output: what is left out of it, None for nothing; undecided ones are not there.
 
     ``modules`` are those of all programs of the grid, ``whole`` outputs that are known to be written everywhere.
@@ -65,7 +65,7 @@ def left_out(modules: Iterable[Any], whole: Collection[int] = ()) -> dict[int, L
     return found
 
 
-def mark(use: Any, value: Any, written: np.ndarray) -> bool:
+def mark(use: Any, value: object, written: np.ndarray) -> bool:
     """Mark what a use of an output writes; whether that is known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
@@ -86,7 +86,7 @@ def mark(use: Any, value: Any, written: np.ndarray) -> bool:
     return True
 
 
-def mark_tile(operation: Any, op: Op, name: str, tile: Tile, written: np.ndarray) -> None:
+def mark_tile(operation: Operation, op: Op, name: str, tile: Tile, written: np.ndarray) -> None:
     space = Space(operation, op)
     if not op.mask and not op.limits and not space.branches and all(isinstance(s.owner, ir.Block) for s in op.symbols):
         return space.mark_whole(tile, written)
@@ -138,7 +138,7 @@ class Space:
         for condition, _ in self.branches:
             self.root(condition)
 
-    def root(self, value: Any) -> None:
+    def root(self, value: Value) -> None:
         """Note the program ids that a value is made from."""
         if isinstance(value.owner, ir.Block):
             if value not in self.spans:

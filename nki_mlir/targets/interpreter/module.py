@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import load
+from nki_mlir.bindings import Block, Operation, Value, load
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -29,7 +29,7 @@ class NamedStructuredOp(Exception):
 class FunctionCompiler:
     """One function. Every SSA value gets a slot; every operation becomes a closure that reads and writes slots."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Operation) -> None:
         self.slots: dict[Any, int] = {}
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
@@ -39,12 +39,12 @@ class FunctionCompiler:
         self.arguments = [self.slot(a) for a in block.arguments]
         self.body = self.block(block)
 
-    def slot(self, value: Any) -> int:
+    def slot(self, value: Value) -> int:
         slot = self.slots.setdefault(value, len(self.slots))
         self.touched.add(slot)
         return slot
 
-    def block(self, block: Any) -> list[Step]:
+    def block(self, block: Block) -> list[Step]:
         """The block's steps. A buffer that is made in it is let go of behind the last of them that uses it."""
         touched, compiled = self.touched, list[Step]()
         last: dict[int, int] = {}               # slot of a buffer -> its last step so far
@@ -73,7 +73,7 @@ class FunctionCompiler:
                               instead="lower to the nki, waist or nisa level").located(place_of(op))
         return compile_step(self, op)
 
-    def located(self, op: Any, run: Step) -> Step:
+    def located(self, op: Operation, run: Step) -> Step:
         """The step, whose errors name the operation's place."""
         at = place_of(op)
 
@@ -84,7 +84,7 @@ class FunctionCompiler:
                 raise error.located(at) from None
         return step
 
-    def tile_operation(self, op: Any) -> Step:
+    def tile_operation(self, op: Operation) -> Step:
         read = read_op(op)
         key = read.outline(), read.mask, read.limits
         run = self.known.get(key)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops and branches, and the buffers of a function."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.targets.interpreter.unwritten import tracked
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
     from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 
 @executes("scf.for")
-def _loop(code: "FunctionCompiler", op: Any) -> Step:
+def _loop(code: "FunctionCompiler", op: "Operation") -> Step:
     if len(op.results):
         raise Unsupported(feature="'scf.for' with loop-carried values", instead="keep them in a buffer")
     low, high, by = (code.slot(v) for v in list(op.operands)[:3])
@@ -33,7 +34,7 @@ def _loop(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("scf.if")
-def _branch(code: "FunctionCompiler", op: Any) -> Step:
+def _branch(code: "FunctionCompiler", op: "Operation") -> Step:
     condition = code.slot(op.operands[0])
     then, otherwise = ([s for b in r.blocks for s in code.block(b)] for r in op.regions)
 
@@ -44,12 +45,12 @@ def _branch(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("scf.yield", "func.return", "memref.dealloc")
-def _nothing(code: "FunctionCompiler", op: Any) -> None:
+def _nothing(code: "FunctionCompiler", op: "Operation") -> None:
     return None
 
 
 @executes("memref.alloc", "memref.alloca")
-def _allocation(code: "FunctionCompiler", op: Any) -> Step:
+def _allocation(code: "FunctionCompiler", op: "Operation") -> Step:
     result = op.result
     shape, dtype, space = memref_parts(result.type)
     out = code.slot(result)
@@ -60,6 +61,6 @@ def _allocation(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("memref.get_global")
-def _get_global(code: "FunctionCompiler", op: Any) -> Step:
+def _get_global(code: "FunctionCompiler", op: "Operation") -> Step:
     out, array = code.slot(op.results[0]), global_array(op)
     return lambda env: env.__setitem__(out, array)

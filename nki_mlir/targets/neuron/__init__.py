@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
 from nki_mlir.dialects.op import Op
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
@@ -96,7 +99,7 @@ def write(programs: Sequence[Program], form: str) -> str | bytes:
 
 
 @alone
-def program_of_module(module: Any) -> Program:
+def program_of_module(module: "Module") -> Program:
     """The program of an isa-level module, checked like one that comes from a file."""
     from nki_mlir.dialects.attributes import MalformedAttribute
     from nki_mlir.dialects.isa.module import NotAProgram, read_program

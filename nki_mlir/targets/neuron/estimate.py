@@ -6,7 +6,7 @@ a first transfer in and a last one out. Waiting, bank conflicts and descriptor o
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -16,6 +16,9 @@ from nki_mlir.dialects.nisa.collectives import Collective
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, machine_named
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Block, Module
 
 
 @dataclass
@@ -57,14 +60,14 @@ class Estimate:
                 self.hbm_bytes += times * tile.free_elements * tile.dtype.itemsize
 
 
-def estimate(module: Any) -> Estimate:
+def estimate(module: "Module") -> Estimate:
     """The estimate of a module at the nisa level."""
     kernel = the_kernel(module)
     made = Estimate(machine_named(kernel.target))
     for extent in kernel.grid:
         made.programs *= extent
 
-    def walk(block: Any, times: int) -> None:
+    def walk(block: "Block", times: int) -> None:
         for operation in block.operations:
             op = operation.operation
             if is_tile_op(op):

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
+
+T = TypeVar("T")
 
 POISON = 0xFF
 OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
@@ -183,7 +185,7 @@ class Core:
             if token is not None:
                 PLACES[PROGRAMS].reset(token)
 
-    def exchange(self, members: tuple[int, ...], key: Hashable, value: Any, what: str) -> list[Any]:
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         """An exchange with other cores, by an instruction that is tried again when all have come to it."""
         assert self.exchanges is not None
         exchange = self.exchanges.give(self.number, members, key, value)

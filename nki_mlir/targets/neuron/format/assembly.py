@@ -121,7 +121,7 @@ def check_plain(op: Op) -> None:
         raise NotEmittable(op=op.full_name(), what="it has a mask that is no box")
 
 
-def scalar_text(value: Any) -> str:
+def scalar_text(value: object) -> str:
     if isinstance(value, Tile):
         return tile_text(value, (), None)
     return f"{value:04d}" if isinstance(value, Label) else str(value)

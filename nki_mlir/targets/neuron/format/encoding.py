@@ -58,7 +58,7 @@ class Pool:
     def __init__(self) -> None:
         self.numbers: dict[Any, int] = {}
 
-    def number(self, entry: Any) -> int:
+    def number(self, entry: object) -> int:
         return self.numbers.setdefault(entry, len(self.numbers))
 
 
