@@ -182,7 +182,7 @@ class BetaWriter(Writer):
             tile = Tile(tile.text, shape, dtype, facts.join(Facts(1, 1)), space)
         else:
             self.emit(f"{tile.text} = {expression}")
-            if self.maybe(4):                           # what Python sees of it
+            if self.maybe():                            # what Python sees of it
                 self.emit(f"assert {tile.text}.dtype == {kind(dtype)} and {tile.text}.shape == {shape}")
                 self.note("dtype and shape")
         return self.keep(tile)

@@ -37,7 +37,7 @@ def binary(w: BetaWriter):
     if ALU[op].ulp:
         return w.inexact(f"nl.{op}({left}, {right}, dtype=nl.float32{w.mask(a.shape)})", a.shape, FLOAT32,
                          (2 * ALU[op].ulp + 2) * ULP)
-    dtype, asked = result(w, natural, 2)
+    dtype, asked = result(w, natural, 3)
     made = facts_of(op, a.facts, other)
     w.made(f"nl.{op}({left}, {right}{asked}{w.mask(a.shape)})", a.shape, dtype, made.cast(dtype))
 
