@@ -42,7 +42,7 @@ BETA_FORMS = ["loop.affine_range", "loop.sequential_range", "loop.static_range",
               "subscript.rank 3", "subscript.rank 4", "subscript.rank 5", "subscript.axis in two dimensions", "operand mask",
               "view of a masked operand", "gather of rows", "scatter of rows",
               "mutable_tensor", "direct allocation", "blocks", "rounded total", "nl.store in two parts",
-              "assigned under a mask after it was rounded"]
+              "assigned under a mask after it was rounded", "promoted"]
 CURRENT_FORMS = ["loop.range", "loop.fori_loop", "loop.while_loop", "loop.dynamic_range", "ap of rank 2", "ap of rank 3",
                  "ap of rank 4", "ap of rank 5", "ap of a view", "ap in HBM", "ap.step 0", "ap.step 1", "ap.step 2",
                  *(f"ap.indirect_dim {k}" for k in range(5)),

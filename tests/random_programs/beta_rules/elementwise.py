@@ -5,7 +5,19 @@ from math import inf
 
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT8
+from nki_mlir.scalar.dtypes import (
+    BFLOAT16,
+    BOOL,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    UINT32,
+)
 from nki_mlir.scalar.promotion import promote
 
 from ..beta import BetaWriter, kind, rule
@@ -50,6 +62,19 @@ def operator(w: BetaWriter):
     natural = promote(a.dtype, b.dtype)
     dtype = BOOL if ALU[OPERATORS[sign]].group == "comparison" else UINT8 if natural is BOOL else natural
     w.made(f"{a.text} {sign} {b.text}", a.shape, dtype, facts_of(OPERATORS[sign], a.facts, b.facts).cast(dtype))
+
+
+@rule()
+def promoted(w: BetaWriter):
+    """Operands of one kind and of two sizes; nobody asks for a dtype."""
+    kinds = (INT8, INT16, INT32), (UINT8, UINT16, UINT32), (FLOAT8_E5M2, BFLOAT16, FLOAT32), (FLOAT16, FLOAT32)
+    choices = list(w.pick(*kinds))
+    one = choices.pop(w.between(0, len(choices) - 1))
+    a, b = (w.operand((w.P, w.F), (dtype,), kind="small") for dtype in (one, w.pick(*choices)))
+    dtype = promote(a.dtype, b.dtype)
+    w.note("promoted")
+    made = w.made(f"nl.add({a.text}, {b.text})", a.shape, dtype, facts_of("add", a.facts, b.facts).cast(dtype))
+    w.emit(f"assert {made.text}.dtype == {kind(dtype)}")
 
 
 @rule(2)
