@@ -28,7 +28,7 @@ Every tile operation has its tiles as operands, then its symbols, and two attrib
 `#nki.access<dtype, map, [[step, count]...]>` per tile, and `mask`, an integer set. All attributes are always present;
 a default is what the language writes where a kernel says nothing. An operation with optional tiles has
 `operandSegmentSizes`. Every operand is checked against the bounds of its buffer, its partitions against the
-machine's; a destination names each element once. `docs/architecture.md` has the form of patterns, masks and symbols.
+machine's; a destination names each element once. `docs/internals.md` has the form of patterns, masks and symbols.
 """
 
 
