@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt %s | FileCheck %s
 // RUN: nki-opt %s | nki-opt - | FileCheck %s
 
@@ -56,26 +57,30 @@
 #hbm_8x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
 
 // Affine maps are printed before the functions.
-// CHECK-DAG: #[[PREDICATE:map[0-9]*]] = affine_map<(d0, d1) -> (d0 - d1 - 2)>
+// CHECK-DAG: #[[IN_HBM:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG: #[[ON_CHIP:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-DAG: #[[EXPRESSION:map[0-9]*]] = affine_map<(d0, d1) -> (d0 * 2 + d1)>
+// CHECK-DAG: #[[PREDICATE:map[0-9]*]] = affine_map<(d0, d1) -> (d0 - d1 - 2)>
+// CHECK-DAG: #[[START:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4) -> (0)>
 // CHECK-DAG: #[[POSITION:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4) -> (d1 * 2)>
+// CHECK-DAG: #[[FIRST:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (0)>
+// CHECK-DAG: #[[PLACE:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d0 * 72 + d1 * 2)>
+// CHECK-DAG: #[[SECOND:map[0-9]*]] = affine_map<(d0, d1, d2, d3, d4, d5, d6) -> (d1 * 2)>
+// CHECK-DAG: #[[ALL:set[0-9]*]] = affine_set<() : (0 == 0)>
 
 // dst = fn((src op0 operand0) op1 operand1); fn may be prelu, whose slope is slope or the constant
 // alpha.
 // CHECK-LABEL: func.func @activate2(
-// CHECK: "nisa.activate2"(%arg0, %arg1, %arg2)
-// CHECK-SAME: alpha = 0.000000e+00 : f64
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: fn = "exp"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: imm1 = 2.500000e-01 : f64
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: op1 = "add"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0>
-// CHECK-SAME: reduce_cmd = "idle"
-// CHECK-SAME: reduce_op = "add"
-// CHECK-SAME: reverse0 = false
-// CHECK-SAME: reverse1 = false
+// CHECK-NEXT:    "nisa.activate2"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      alpha = 0.000000e+00 : f64, engine = "unknown", fn = "exp", imm0 = 5.000000e-01 : f64,
+// CHECK-SAME:      imm1 = 2.500000e-01 : f64, mask = #[[ALL]], op0 = "multiply", op1 = "add",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0>, reduce_cmd = "idle", reduce_op = "add",
+// CHECK-SAME:      reverse0 = false, reverse1 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @activate2(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %src: memref<4x6xf32, "sbuf">) {
   "nisa.activate2"(%dst, %accumulator, %src) {
@@ -89,11 +94,13 @@ func.func @activate2(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32
 
 // dst = fn(src * scale + bias); scale is a [P, 1] tile or the constant imm, bias a [P, 1] tile or 0.
 // CHECK-LABEL: func.func @activation(
-// CHECK: "nisa.activation"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: fn = "exp"
-// CHECK-SAME: imm = 5.000000e-01 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>
+// CHECK-NEXT:    "nisa.activation"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", fn = "exp", imm = 5.000000e-01 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.activation"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -104,13 +111,16 @@ func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 
 // dst = fn(src * scale + bias); the accumulators follow reduce_cmd and are read into reduce_res.
 // CHECK-LABEL: func.func @activation_accumulate(
-// CHECK: "nisa.activation_accumulate"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: fn = "exp"
-// CHECK-SAME: imm = 1.000000e+00 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0>
-// CHECK-SAME: reduce_cmd = "reduce"
-// CHECK-SAME: reduce_op = "add"
+// CHECK-NEXT:    "nisa.activation_accumulate"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", fn = "exp", imm = 1.000000e+00 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0>, reduce_cmd = "reduce", reduce_op = "add"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x1xf32, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @activation_accumulate(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %reduce_res: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.activation_accumulate"(%dst, %accumulator, %reduce_res, %src) {
@@ -123,12 +133,14 @@ func.func @activation_accumulate(%dst: memref<4x6xf32, "sbuf">, %accumulator: me
 
 // dst = fn(src * scale + bias) and reduce_res = dst's float32 values reduced over the free axes.
 // CHECK-LABEL: func.func @activation_reduce(
-// CHECK: "nisa.activation_reduce"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: fn = "exp"
-// CHECK-SAME: imm = 5.000000e-01 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>
-// CHECK-SAME: reduce_op = "add"
+// CHECK-NEXT:    "nisa.activation_reduce"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", fn = "exp", imm = 5.000000e-01 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, reduce_op = "add"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @activation_reduce(%dst: memref<4x6xf32, "sbuf">, %reduce_res: memref<4x1xf32, "sbuf">,
       %src: memref<4x6xf32, "sbuf">) {
   "nisa.activation_reduce"(%dst, %reduce_res, %src) {
@@ -141,11 +153,13 @@ func.func @activation_reduce(%dst: memref<4x6xf32, "sbuf">, %reduce_res: memref<
 
 // dst = src where predicate (an affine form over the axes) is >= 0 (equal: == 0), else value.
 // CHECK-LABEL: func.func @affine_select(
-// CHECK: "nisa.affine_select"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: equal = false
-// CHECK-SAME: predicate = #[[PREDICATE]]
-// CHECK-SAME: value = -1.000000e+00 : f64
+// CHECK-NEXT:    "nisa.affine_select"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", equal = false, mask = #[[ALL]], predicate = #[[PREDICATE]],
+// CHECK-SAME:      value = -1.000000e+00 : f64}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @affine_select(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.affine_select"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -157,8 +171,12 @@ func.func @affine_select(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "s
 
 // dst[p] = (mean, variance) of groups given as (count, mean, variance * count) triples in src[p].
 // CHECK-LABEL: func.func @bn_aggr(
-// CHECK: "nisa.bn_aggr"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.bn_aggr"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 2]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [3, 3], [1, 3]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x2xf32, "sbuf">, memref<4x3x3xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @bn_aggr(%dst: memref<4x2xf32, "sbuf">, %src: memref<4x3x3xf32, "sbuf">) {
   "nisa.bn_aggr"(%dst, %src) {
     access = [#chip_4x2_f32, #chip_4x3x3_f32], mask = #all,
@@ -169,8 +187,12 @@ func.func @bn_aggr(%dst: memref<4x2xf32, "sbuf">, %src: memref<4x3x3xf32, "sbuf"
 
 // dst[p] = (count, mean, variance * count) of the even elements of src[p], then of the odd ones.
 // CHECK-LABEL: func.func @bn_stats(
-// CHECK: "nisa.bn_stats"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.bn_stats"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @bn_stats(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.bn_stats"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -181,8 +203,13 @@ func.func @bn_stats(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">
 
 // dst = lhs + rhs in float32, between HBM and SBUF either way.
 // CHECK-LABEL: func.func @dma_compute(
-// CHECK: "nisa.dma_compute"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.dma_compute"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_compute(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "hbm">, %rhs: memref<4x6xf32, "sbuf">) {
   "nisa.dma_compute"(%dst, %lhs, %rhs) {
     access = [#chip_4x6_f32, #hbm_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -193,8 +220,12 @@ func.func @dma_compute(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "hbm
 
 // dst = src between HBM and SBUF, either way or within one, converted on the way. No partition rules.
 // CHECK-LABEL: func.func @dma_copy(
-// CHECK: "nisa.dma_copy"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.dma_copy"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">) {
   "nisa.dma_copy"(%dst, %src) {
     access = [#chip_4x6_f32, #hbm_4x6_f32], mask = #all,
@@ -205,10 +236,14 @@ func.func @dma_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">)
 
 // dst[e...] = src.flat[position(e...) + scales * offset].
 // CHECK-LABEL: func.func @dma_dynamic_read(
-// CHECK: "nisa.dma_dynamic_read"(%arg0, %arg1, %arg2)
-// CHECK-SAME: extents = [8, 9]
-// CHECK-SAME: mode = "skip"
-// CHECK-SAME: scales = [9, 1]
+// CHECK-NEXT:    "nisa.dma_dynamic_read"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 4]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}72, 3], [9, 8], [1, 9]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>]
+// CHECK-SAME:      engine = "unknown", extents = [8, 9], first = #[[FIRST]], mask = #[[ALL]], mode = "skip",
+// CHECK-SAME:      position = #[[PLACE]], scales = [9, 1], second = #[[SECOND]]}
+// CHECK-SAME:      : (memref<3x4xf32, "sbuf">, memref<3x8x9xf32, "hbm">, memref<1x2xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_dynamic_read(%dst: memref<3x4xf32, "sbuf">, %src: memref<3x8x9xf32, "hbm">,
       %offset: memref<1x2xi32, "sbuf">) {
   "nisa.dma_dynamic_read"(%dst, %src, %offset) {
@@ -222,9 +257,14 @@ func.func @dma_dynamic_read(%dst: memref<3x4xf32, "sbuf">, %src: memref<3x8x9xf3
 
 // dst.flat[position(e...) + scales * offset] = src[e...], or that added with rmw; equal places accumulate.
 // CHECK-LABEL: func.func @dma_dynamic_write(
-// CHECK: "nisa.dma_dynamic_write"(%arg0, %arg1, %arg2)
-// CHECK-SAME: mode = "error"
-// CHECK-SAME: rmw = "add"
+// CHECK-NEXT:    "nisa.dma_dynamic_write"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}72, 3], [9, 8], [1, 9]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 4]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>]
+// CHECK-SAME:      engine = "unknown", extents = [8, 9], first = #[[FIRST]], mask = #[[ALL]], mode = "error",
+// CHECK-SAME:      position = #[[PLACE]], rmw = "add", scales = [9, 1], second = #[[SECOND]]}
+// CHECK-SAME:      : (memref<3x8x9xf32, "hbm">, memref<3x4xf32, "sbuf">, memref<1x2xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_dynamic_write(%dst: memref<3x8x9xf32, "hbm">, %src: memref<3x4xf32, "sbuf">,
       %offset: memref<1x2xi32, "sbuf">) {
   "nisa.dma_dynamic_write"(%dst, %src, %offset) {
@@ -239,9 +279,13 @@ func.func @dma_dynamic_write(%dst: memref<3x8x9xf32, "hbm">, %src: memref<3x4xf3
 
 // dst[p] = src[index[p]]: rows of a table in HBM or SBUF; mode skip leaves rows with bad indices untouched.
 // CHECK-LABEL: func.func @dma_gather(
-// CHECK: "nisa.dma_gather"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: mode = "error"
+// CHECK-NEXT:    "nisa.dma_gather"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 8], [1, 6]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], mode = "error"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<8x6xf32, "hbm">, memref<4x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_gather(%dst: memref<4x6xf32, "sbuf">, %src: memref<8x6xf32, "hbm">,
       %index: memref<4x1xi32, "sbuf">) {
   "nisa.dma_gather"(%dst, %src, %index) {
@@ -253,10 +297,13 @@ func.func @dma_gather(%dst: memref<4x6xf32, "sbuf">, %src: memref<8x6xf32, "hbm"
 
 // dst[index[p]] = src[p], or with rmw dst[index[p]] = rmw(dst[index[p]], src[p]); equal indices accumulate.
 // CHECK-LABEL: func.func @dma_scatter(
-// CHECK: "nisa.dma_scatter"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: mode = "error"
-// CHECK-SAME: rmw = "add"
+// CHECK-NEXT:    "nisa.dma_scatter"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 8], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], mode = "error", rmw = "add"}
+// CHECK-SAME:      : (memref<8x6xf32, "hbm">, memref<4x6xf32, "sbuf">, memref<4x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_scatter(%dst: memref<8x6xf32, "hbm">, %src: memref<4x6xf32, "sbuf">,
       %index: memref<4x1xi32, "sbuf">) {
   "nisa.dma_scatter"(%dst, %src, %index) {
@@ -268,9 +315,12 @@ func.func @dma_scatter(%dst: memref<8x6xf32, "hbm">, %src: memref<4x6xf32, "sbuf
 
 // dst = src with its axes permuted, through DMA.
 // CHECK-LABEL: func.func @dma_transpose(
-// CHECK: "nisa.dma_transpose"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: permutation = [1, 0, 2]
+// CHECK-NEXT:    "nisa.dma_transpose"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}18, 4], [6, 3], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], permutation = [1, 0, 2]}
+// CHECK-SAME:      : (memref<3x4x6xf32, "sbuf">, memref<4x3x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @dma_transpose(%dst: memref<3x4x6xf32, "sbuf">, %src: memref<4x3x6xf32, "hbm">) {
   "nisa.dma_transpose"(%dst, %src) {
     access = [#chip_3x4x6_f32, #hbm_4x3x6_f32], mask = #all,
@@ -281,10 +331,14 @@ func.func @dma_transpose(%dst: memref<3x4x6xf32, "sbuf">, %src: memref<4x3x6xf32
 
 // dst = src, set to zero with probability prob ([P, 1], or the constant imm); nothing is rescaled.
 // CHECK-LABEL: func.func @dropout(
-// CHECK: "nisa.dropout"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm = 5.000000e-01 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>
+// CHECK-NEXT:    "nisa.dropout"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm = 5.000000e-01 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<1x2xui32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dropout(%dst: memref<4x6xf32, "sbuf">, %state: memref<1x2xui32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.dropout"(%dst, %state, %src) {
     access = [#chip_4x6_f32, #chip_1x2_ui32, #chip_4x6_f32], mask = #all,
@@ -295,13 +349,14 @@ func.func @dropout(%dst: memref<4x6xf32, "sbuf">, %state: memref<1x2xui32, "sbuf
 
 // dst[i...] = src.flat[start + steps * i + scale * index]; mode skip leaves what has no address untouched.
 // CHECK-LABEL: func.func @dynamic_read(
-// CHECK: "nisa.dynamic_read"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: extent = 4 : i64
-// CHECK-SAME: mode = "error"
-// CHECK-SAME: scale = 1 : i64
-// CHECK-SAME: start = 1 : i64
-// CHECK-SAME: steps = [0, 1]
+// CHECK-NEXT:    "nisa.dynamic_read"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", extent = 4 : i64, mask = #[[ALL]], mode = "error", scale = 1 : i64,
+// CHECK-SAME:      start = 1 : i64, steps = [0, 1]}
+// CHECK-SAME:      : (memref<4x3xf32, "sbuf">, memref<4x8xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dynamic_read(%dst: memref<4x3xf32, "sbuf">, %src: memref<4x8xf32, "sbuf">,
       %index: memref<1x1xi32, "sbuf">) {
   "nisa.dynamic_read"(%dst, %src, %index) {
@@ -313,14 +368,14 @@ func.func @dynamic_read(%dst: memref<4x3xf32, "sbuf">, %src: memref<4x8xf32, "sb
 
 // dst.flat[start + steps * i + scale * index] = src[i...], or added to it with rmw add.
 // CHECK-LABEL: func.func @dynamic_write(
-// CHECK: "nisa.dynamic_write"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: extent = 4 : i64
-// CHECK-SAME: mode = "error"
-// CHECK-SAME: rmw = "add"
-// CHECK-SAME: scale = 16 : i64
-// CHECK-SAME: start = 2 : i64
-// CHECK-SAME: steps = [3, 1]
+// CHECK-NEXT:    "nisa.dynamic_write"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}512, 1], [1, 512]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", extent = 4 : i64, mask = #[[ALL]], mode = "error", rmw = "add",
+// CHECK-SAME:      scale = 16 : i64, start = 2 : i64, steps = [3, 1]}
+// CHECK-SAME:      : (memref<1x512xf32, "hbm">, memref<4x3xf32, "sbuf">, memref<4x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @dynamic_write(%dst: memref<1x512xf32, "hbm">, %src: memref<4x3xf32, "sbuf">,
       %index: memref<4x1xi32, "sbuf">) {
   "nisa.dynamic_write"(%dst, %src, %index) {
@@ -333,12 +388,16 @@ func.func @dynamic_write(%dst: memref<1x512xf32, "hbm">, %src: memref<4x3xf32, "
 
 // dst = exp(src - max); max is highest [P, 1] or the constant imm; the sum accumulates.
 // CHECK-LABEL: func.func @exponential(
-// CHECK: "nisa.exponential"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm = 5.000000e-01 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>
-// CHECK-SAME: reduce_cmd = "reset_reduce"
-// CHECK-SAME: reduce_op = "add"
+// CHECK-NEXT:    "nisa.exponential"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm = 5.000000e-01 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, reduce_cmd = "reset_reduce", reduce_op = "add"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x1xf32, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @exponential(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %reduce_res: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.exponential"(%dst, %accumulator, %reduce_res, %src) {
@@ -351,9 +410,13 @@ func.func @exponential(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf
 
 // dst[p, j] = src.flat[p, offset(p, j)].
 // CHECK-LABEL: func.func @gather_columns(
-// CHECK: "nisa.gather_columns"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: group = 16 : i64
+// CHECK-NEXT:    "nisa.gather_columns"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 12]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui16, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", group = 16 : i64, mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<32x12xf32, "sbuf">, memref<32x6xf32, "sbuf">, memref<32x1xui16, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @gather_columns(%dst: memref<32x12xf32, "sbuf">, %src: memref<32x6xf32, "sbuf">,
       %index: memref<32x1xui16, "sbuf">) {
   "nisa.gather_columns"(%dst, %src, %index) {
@@ -365,8 +428,13 @@ func.func @gather_columns(%dst: memref<32x12xf32, "sbuf">, %src: memref<32x6xf32
 
 // dst[p, j] = src[p] flattened, at index[p, j].
 // CHECK-LABEL: func.func @gather_flattened(
-// CHECK: "nisa.gather_flattened"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.gather_flattened"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x3xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x3xui32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @gather_flattened(%dst: memref<4x3xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">,
       %index: memref<4x3xui32, "sbuf">) {
   "nisa.gather_flattened"(%dst, %src, %index) {
@@ -378,9 +446,11 @@ func.func @gather_flattened(%dst: memref<4x3xf32, "sbuf">, %src: memref<4x6xf32,
 
 // dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32.
 // CHECK-LABEL: func.func @iota(
-// CHECK: "nisa.iota"(%arg0)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: expression = #[[EXPRESSION]]
+// CHECK-NEXT:    "nisa.iota"(%arg0)
+// CHECK-SAME:      access = [#nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", expression = #[[EXPRESSION]], mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @iota(%dst: memref<4x6xi32, "sbuf">) {
   "nisa.iota"(%dst) {
     access = [#chip_4x6_i32], mask = #all,
@@ -391,10 +461,13 @@ func.func @iota(%dst: memref<4x6xi32, "sbuf">) {
 
 // dst[p, j, e] = src[p, idx[j] + e], where each 16 partitions share the indices of their 16 rows of index.
 // CHECK-LABEL: func.func @local_gather(
-// CHECK: "nisa.local_gather"(%arg0, %arg1, %arg2)
-// CHECK-SAME: elements = 1 : i64
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: valid = -1 : i64
+// CHECK-NEXT:    "nisa.local_gather"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 16], [1, 16]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 16], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui16, #[[ON_CHIP]], {{\[\[}}1, 16], [1, 1]]>]
+// CHECK-SAME:      elements = 1 : i64, engine = "unknown", mask = #[[ALL]], valid = -1 : i64}
+// CHECK-SAME:      : (memref<16x16xf32, "sbuf">, memref<16x6xf32, "sbuf">, memref<16x1xui16, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @local_gather(%dst: memref<16x16xf32, "sbuf">, %src: memref<16x6xf32, "sbuf">,
       %index: memref<16x1xui16, "sbuf">) {
   "nisa.local_gather"(%dst, %src, %index) {
@@ -406,8 +479,12 @@ func.func @local_gather(%dst: memref<16x16xf32, "sbuf">, %src: memref<16x6xf32, 
 
 // dst[p] = the 8 largest values of src[p], largest first.
 // CHECK-LABEL: func.func @max8(
-// CHECK: "nisa.max8"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.max8"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x8xf32, "sbuf">, memref<4x8xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @max8(%dst: memref<4x8xf32, "sbuf">, %src: memref<4x8xf32, "sbuf">) {
   "nisa.max8"(%dst, %src) {
     access = [#chip_4x8_f32, #chip_4x8_f32], mask = #all,
@@ -418,9 +495,11 @@ func.func @max8(%dst: memref<4x8xf32, "sbuf">, %src: memref<4x8xf32, "sbuf">) {
 
 // dst = value, converted to dst's dtype.
 // CHECK-LABEL: func.func @memset(
-// CHECK: "nisa.memset"(%arg0)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: value = 2.500000e+00 : f64
+// CHECK-NEXT:    "nisa.memset"(%arg0)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], value = 2.500000e+00 : f64}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
   "nisa.memset"(%dst) {
     access = [#chip_4x6_f32], mask = #all,
@@ -431,8 +510,13 @@ func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
 
 // dst[p, j] = where vals[p, j] first occurs in the flattened data[p]; equal values take successive occurrences.
 // CHECK-LABEL: func.func @nc_find_index8(
-// CHECK: "nisa.nc_find_index8"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.nc_find_index8"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x8xui32, "sbuf">, memref<4x8xf32, "sbuf">, memref<4x8xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_find_index8(%dst: memref<4x8xui32, "sbuf">, %data: memref<4x8xf32, "sbuf">,
       %vals: memref<4x8xf32, "sbuf">) {
   "nisa.nc_find_index8"(%dst, %data, %vals) {
@@ -444,10 +528,16 @@ func.func @nc_find_index8(%dst: memref<4x8xui32, "sbuf">, %data: memref<4x8xf32,
 
 // dst = data with the first occurrence of each of the 8 values replaced by imm; dst_idx gets the places.
 // CHECK-LABEL: func.func @nc_match_replace8(
-// CHECK: "nisa.nc_match_replace8"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm = -9.000000e+00 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>
+// CHECK-NEXT:    "nisa.nc_match_replace8"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>]
+// CHECK-SAME:      engine = "unknown", imm = -9.000000e+00 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 1, 0>}
+// CHECK-SAME:      : (memref<4x8xf32, "sbuf">, memref<4x8xui32, "sbuf">, memref<4x8xf32, "sbuf">,
+// CHECK-SAME:         memref<4x8xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_match_replace8(%dst: memref<4x8xf32, "sbuf">, %dst_idx: memref<4x8xui32, "sbuf">,
       %data: memref<4x8xf32, "sbuf">, %vals: memref<4x8xf32, "sbuf">) {
   "nisa.nc_match_replace8"(%dst, %dst_idx, %data, %vals) {
@@ -459,9 +549,13 @@ func.func @nc_match_replace8(%dst: memref<4x8xf32, "sbuf">, %dst_idx: memref<4x8
 
 // dst[m, n] = sum over k of stationary[k, m] * moving[k, n] (PSUM, float32), added to dst with accumulate.
 // CHECK-LABEL: func.func @nc_matmul(
-// CHECK: "nisa.nc_matmul"(%arg0, %arg1, %arg2)
-// CHECK-SAME: accumulate = false
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.nc_matmul"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      accumulate = false, engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<3x6xf32, "psum">, memref<4x3xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_matmul(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x3xf32, "sbuf">,
       %moving: memref<4x6xf32, "sbuf">) {
   "nisa.nc_matmul"(%dst, %stationary, %moving) {
@@ -474,11 +568,17 @@ func.func @nc_matmul(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x3xf32,
 // dst[m, n] = sum of stationary[k, m, q] * moving[k, n, q] over k and the 4 packed q, each times its group's
 // scale.
 // CHECK-LABEL: func.func @nc_matmul_mx(
-// CHECK: "nisa.nc_matmul_mx"(%arg0, %arg1, %arg2, %arg3, %arg4)
-// CHECK-SAME: accumulate = false
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: moving_element = "float8_e5m2"
-// CHECK-SAME: stationary_element = "float8_e4m3fn"
+// CHECK-NEXT:    "nisa.nc_matmul_mx"(%arg0, %arg1, %arg2, %arg3, %arg4)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 64], [1, 4]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 64], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 64], [1, 4]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 64], [1, 6]]>]
+// CHECK-SAME:      accumulate = false, engine = "unknown", mask = #[[ALL]], moving_element = "float8_e5m2",
+// CHECK-SAME:      stationary_element = "float8_e4m3fn"}
+// CHECK-SAME:      : (memref<4x6xf32, "psum">, memref<64x4xui32, "sbuf">, memref<64x6xui32, "sbuf">,
+// CHECK-SAME:         memref<64x4xui8, "sbuf">, memref<64x6xui8, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_matmul_mx(%dst: memref<4x6xf32, "psum">, %stationary: memref<64x4xui32, "sbuf">,
       %moving: memref<64x6xui32, "sbuf">, %stationary_scale: memref<64x4xui8, "sbuf">,
       %moving_scale: memref<64x6xui8, "sbuf">) {
@@ -492,8 +592,13 @@ func.func @nc_matmul_mx(%dst: memref<4x6xf32, "psum">, %stationary: memref<64x4x
 
 // dst[m, n] = stationary[k, m] for the k where moving[k, n] is 1: bits are moved, infinities and NaN too.
 // CHECK-LABEL: func.func @nc_matmul_transpose(
-// CHECK: "nisa.nc_matmul_transpose"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.nc_matmul_transpose"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 4]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 4]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<3x4xf32, "psum">, memref<4x3xf32, "sbuf">, memref<4x4xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_matmul_transpose(%dst: memref<3x4xf32, "psum">, %stationary: memref<4x3xf32, "sbuf">,
       %moving: memref<4x4xf32, "sbuf">) {
   "nisa.nc_matmul_transpose"(%dst, %stationary, %moving) {
@@ -505,9 +610,14 @@ func.func @nc_matmul_transpose(%dst: memref<3x4xf32, "psum">, %stationary: memre
 
 // In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is.
 // CHECK-LABEL: func.func @nc_stream_shuffle(
-// CHECK: "nisa.nc_stream_shuffle"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: shuffle = [1, 0, 255, 3, 4, 5
+// CHECK-NEXT:    "nisa.nc_stream_shuffle"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]],
+// CHECK-SAME:      shuffle = [1, 0, 255, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+// CHECK-SAME:                 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_stream_shuffle(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.nc_stream_shuffle"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -520,8 +630,12 @@ func.func @nc_stream_shuffle(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32
 
 // dst[f, p] = src[p, f]. On the tensor engine SBUF to PSUM, up to 128 x 128; on the vector engine up to 32 x 32.
 // CHECK-LABEL: func.func @nc_transpose(
-// CHECK: "nisa.nc_transpose"(%arg0, %arg1)
-// CHECK-SAME: engine = "tensor"
+// CHECK-NEXT:    "nisa.nc_transpose"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 6], [1, 4]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "tensor", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<6x4xf32, "psum">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nc_transpose(%dst: memref<6x4xf32, "psum">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.nc_transpose"(%dst, %src) {
     access = [#chip_6x4_f32, #chip_4x6_f32], mask = #all,
@@ -533,10 +647,12 @@ func.func @nc_transpose(%dst: memref<6x4xf32, "psum">, %src: memref<4x6xf32, "sb
 // In partitions 0, 16, 32, ...: the places of what is not zero plus base, then padding, the count at the
 // end.
 // CHECK-LABEL: func.func @nonzero_with_count(
-// CHECK: "nisa.nonzero_with_count"(%arg0, %arg1)
-// CHECK-SAME: base = 16 : i64
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: padding = -1 : i64
+// CHECK-NEXT:    "nisa.nonzero_with_count"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 7]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      base = 16 : i64, engine = "unknown", mask = #[[ALL]], padding = -1 : i64}
+// CHECK-SAME:      : (memref<4x7xi32, "sbuf">, memref<4x6xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @nonzero_with_count(%dst: memref<4x7xi32, "sbuf">, %src: memref<4x6xi32, "sbuf">) {
   "nisa.nonzero_with_count"(%dst, %src) {
     access = [#chip_4x7_i32, #chip_4x6_i32], mask = #all,
@@ -547,9 +663,13 @@ func.func @nonzero_with_count(%dst: memref<4x7xi32, "sbuf">, %src: memref<4x6xi3
 
 // dst = src / scale as packed 8-bit floats; the scale of a group is 2 ** (exponent of its largest - (emax - 1)).
 // CHECK-LABEL: func.func @quantize_mx(
-// CHECK: "nisa.quantize_mx"(%arg0, %arg1, %arg2)
-// CHECK-SAME: element = "float8_e4m3fn"
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.quantize_mx"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 2]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 2]]>,
+// CHECK-SAME:                #nki.access<bf16, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 8]]>]
+// CHECK-SAME:      element = "float8_e4m3fn", engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<32x2xui32, "sbuf">, memref<32x2xui8, "sbuf">, memref<32x8xbf16, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @quantize_mx(%dst: memref<32x2xui32, "sbuf">, %dst_scale: memref<32x2xui8, "sbuf">,
       %src: memref<32x8xbf16, "sbuf">) {
   "nisa.quantize_mx"(%dst, %dst_scale, %src) {
@@ -561,8 +681,12 @@ func.func @quantize_mx(%dst: memref<32x2xui32, "sbuf">, %dst_scale: memref<32x2x
 
 // dst = uniform numbers in [0, 1).
 // CHECK-LABEL: func.func @rand(
-// CHECK: "nisa.rand"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.rand"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<1x2xui32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @rand(%dst: memref<4x6xf32, "sbuf">, %state: memref<1x2xui32, "sbuf">) {
   "nisa.rand"(%dst, %state) {
     access = [#chip_4x6_f32, #chip_1x2_ui32], mask = #all,
@@ -573,8 +697,12 @@ func.func @rand(%dst: memref<4x6xf32, "sbuf">, %state: memref<1x2xui32, "sbuf">)
 
 // state = (seed, 0).
 // CHECK-LABEL: func.func @random_seed(
-// CHECK: "nisa.random_seed"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.random_seed"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<1x2xui32, "sbuf">, memref<1x1xui32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @random_seed(%state: memref<1x2xui32, "sbuf">, %seed: memref<1x1xui32, "sbuf">) {
   "nisa.random_seed"(%state, %seed) {
     access = [#chip_1x2_ui32, #chip_1x1_ui32], mask = #all,
@@ -585,15 +713,18 @@ func.func @random_seed(%state: memref<1x2xui32, "sbuf">, %seed: memref<1x1xui32,
 
 // dst = src where comp0(i, bound0) & comp1(i, bound1) for i = base + free index, else fill; row maximum.
 // CHECK-LABEL: func.func @range_select(
-// CHECK: "nisa.range_select"(%arg0, %arg1, %arg2, %arg3, %arg4)
-// CHECK-SAME: base = 0.000000e+00 : f64
-// CHECK-SAME: comp0 = "greater_equal"
-// CHECK-SAME: comp1 = "less"
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: fill = -5.000000e+00 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0>
-// CHECK-SAME: reduce_cmd = "reset_reduce"
-// CHECK-SAME: reduce_op = "maximum"
+// CHECK-NEXT:    "nisa.range_select"(%arg0, %arg1, %arg2, %arg3, %arg4)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>]
+// CHECK-SAME:      base = 0.000000e+00 : f64, comp0 = "greater_equal", comp1 = "less", engine = "unknown",
+// CHECK-SAME:      fill = -5.000000e+00 : f64, mask = #[[ALL]], operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0>,
+// CHECK-SAME:      reduce_cmd = "reset_reduce", reduce_op = "maximum"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">,
+// CHECK-SAME:         memref<4x1xf32, "sbuf">, memref<4x1xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @range_select(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %src: memref<4x6xf32, "sbuf">, %bound0: memref<4x1xf32, "sbuf">, %bound1: memref<4x1xf32, "sbuf">) {
   "nisa.range_select"(%dst, %accumulator, %src, %bound0, %bound1) {
@@ -608,8 +739,12 @@ func.func @range_select(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1x
 
 // dst = 1 / src.
 // CHECK-LABEL: func.func @reciprocal(
-// CHECK: "nisa.reciprocal"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.reciprocal"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @reciprocal(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.reciprocal"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -620,8 +755,12 @@ func.func @reciprocal(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 
 // dst = 32 random bits an element, cut to the integer type's.
 // CHECK-LABEL: func.func @rng(
-// CHECK: "nisa.rng"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.rng"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 2]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xui32, "sbuf">, memref<1x2xui32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @rng(%dst: memref<4x6xui32, "sbuf">, %state: memref<1x2xui32, "sbuf">) {
   "nisa.rng"(%dst, %state) {
     access = [#chip_4x6_ui32, #chip_1x2_ui32], mask = #all,
@@ -632,14 +771,14 @@ func.func @rng(%dst: memref<4x6xui32, "sbuf">, %state: memref<1x2xui32, "sbuf">)
 
 // dst = (src op0 operand0) op1 rhs; operand0 is a [P, 1] tile or the constant imm0, rhs a tile.
 // CHECK-LABEL: func.func @scalar_tensor_tensor(
-// CHECK: "nisa.scalar_tensor_tensor"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: op1 = "subtract"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 0>
-// CHECK-SAME: reverse0 = false
-// CHECK-SAME: reverse1 = false
+// CHECK-NEXT:    "nisa.scalar_tensor_tensor"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm0 = 5.000000e-01 : f64, mask = #[[ALL]], op0 = "multiply", op1 = "subtract",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 0, 1, 0>, reverse0 = false, reverse1 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @scalar_tensor_tensor(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">,
       %rhs: memref<4x6xf32, "sbuf">) {
   "nisa.scalar_tensor_tensor"(%dst, %src, %rhs) {
@@ -652,9 +791,13 @@ func.func @scalar_tensor_tensor(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6x
 
 // dst.flat[p, offset(p, j)] = src[p, j]; other elements of dst stay.
 // CHECK-LABEL: func.func @scatter_columns(
-// CHECK: "nisa.scatter_columns"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: group = 16 : i64
+// CHECK-NEXT:    "nisa.scatter_columns"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 4]]>,
+// CHECK-SAME:                #nki.access<ui16, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", group = 16 : i64, mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<32x6xf32, "sbuf">, memref<32x4xf32, "sbuf">, memref<32x1xui16, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @scatter_columns(%dst: memref<32x6xf32, "sbuf">, %src: memref<32x4xf32, "sbuf">,
       %index: memref<32x1xui16, "sbuf">) {
   "nisa.scatter_columns"(%dst, %src, %index) {
@@ -666,13 +809,17 @@ func.func @scatter_columns(%dst: memref<32x6xf32, "sbuf">, %src: memref<32x4xf32
 
 // dst = on_true where predicate (reversed: where not), else on_false ([P, 1] or imm); row maximum accumulates.
 // CHECK-LABEL: func.func @select_reduce(
-// CHECK: "nisa.select_reduce"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm = -1.000000e+00 : f64
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0>
-// CHECK-SAME: reduce_cmd = "reset_reduce"
-// CHECK-SAME: reduce_op = "maximum"
-// CHECK-SAME: reverse_pred = false
+// CHECK-NEXT:    "nisa.select_reduce"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm = -1.000000e+00 : f64, mask = #[[ALL]],
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0>, reduce_cmd = "reset_reduce",
+// CHECK-SAME:      reduce_op = "maximum", reverse_pred = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x6xui8, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @select_reduce(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %predicate: memref<4x6xui8, "sbuf">, %on_true: memref<4x6xf32, "sbuf">) {
   "nisa.select_reduce"(%dst, %accumulator, %predicate, %on_true) {
@@ -685,8 +832,12 @@ func.func @select_reduce(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1
 
 // dst[0, 0, i] and dst[0, 1, i]: first and one past last place of the run of equal ids at i; (n, -1) for id 0.
 // CHECK-LABEL: func.func @sequence_bounds(
-// CHECK: "nisa.sequence_bounds"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.sequence_bounds"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 1], [6, 2], [1, 6]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<1x2x6xf32, "sbuf">, memref<1x6xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @sequence_bounds(%dst: memref<1x2x6xf32, "sbuf">, %segment_ids: memref<1x6xi32, "sbuf">) {
   "nisa.sequence_bounds"(%dst, %segment_ids) {
     access = [#chip_1x2x6_f32, #chip_1x6_i32], mask = #all,
@@ -697,8 +848,12 @@ func.func @sequence_bounds(%dst: memref<1x2x6xf32, "sbuf">, %segment_ids: memref
 
 // dst = src on chip, converted on write. The scalar engine goes through float32, the others keep equal bits.
 // CHECK-LABEL: func.func @tensor_copy(
-// CHECK: "nisa.tensor_copy"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
+// CHECK-NEXT:    "nisa.tensor_copy"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "psum">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "psum">) {
   "nisa.tensor_copy"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -709,9 +864,14 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "psu
 
 // dst[p].flat[position(p, f...) + scales * offset] = src[p, f...].
 // CHECK-LABEL: func.func @tensor_copy_dynamic_dst(
-// CHECK: "nisa.tensor_copy_dynamic_dst"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: position = #[[POSITION]]
+// CHECK-NEXT:    "nisa.tensor_copy_dynamic_dst"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", extents = [8], first = #[[POSITION]], mask = #[[ALL]], position = #[[POSITION]],
+// CHECK-SAME:      scales = [1], second = #[[START]]}
+// CHECK-SAME:      : (memref<4x8xf32, "sbuf">, memref<4x3xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_copy_dynamic_dst(%dst: memref<4x8xf32, "sbuf">, %src: memref<4x3xf32, "sbuf">,
       %offset: memref<1x1xi32, "sbuf">) {
   "nisa.tensor_copy_dynamic_dst"(%dst, %src, %offset) {
@@ -725,9 +885,14 @@ func.func @tensor_copy_dynamic_dst(%dst: memref<4x8xf32, "sbuf">, %src: memref<4
 
 // dst[p, f...] = src[p].flat[position(p, f...) + scales * offset].
 // CHECK-LABEL: func.func @tensor_copy_dynamic_src(
-// CHECK: "nisa.tensor_copy_dynamic_src"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: position = #[[POSITION]]
+// CHECK-NEXT:    "nisa.tensor_copy_dynamic_src"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 8]]>,
+// CHECK-SAME:                #nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", extents = [8], first = #[[POSITION]], mask = #[[ALL]], position = #[[POSITION]],
+// CHECK-SAME:      scales = [1], second = #[[START]]}
+// CHECK-SAME:      : (memref<4x3xf32, "sbuf">, memref<4x8xf32, "sbuf">, memref<1x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_copy_dynamic_src(%dst: memref<4x3xf32, "sbuf">, %src: memref<4x8xf32, "sbuf">,
       %offset: memref<1x1xi32, "sbuf">) {
   "nisa.tensor_copy_dynamic_src"(%dst, %src, %offset) {
@@ -741,9 +906,13 @@ func.func @tensor_copy_dynamic_src(%dst: memref<4x3xf32, "sbuf">, %src: memref<4
 
 // dst = src where predicate is not 0 (is 0 with reverse_pred); other elements of dst keep their value.
 // CHECK-LABEL: func.func @tensor_copy_predicated(
-// CHECK: "nisa.tensor_copy_predicated"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: reverse_pred = false
+// CHECK-NEXT:    "nisa.tensor_copy_predicated"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], reverse_pred = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xui8, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_copy_predicated(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">,
       %predicate: memref<4x6xui8, "sbuf">) {
   "nisa.tensor_copy_predicated"(%dst, %src, %predicate) {
@@ -755,9 +924,12 @@ func.func @tensor_copy_predicated(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x
 
 // dst[0, f...] = src reduced over its partitions.
 // CHECK-LABEL: func.func @tensor_partition_reduce(
-// CHECK: "nisa.tensor_partition_reduce"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: op = "add"
+// CHECK-NEXT:    "nisa.tensor_partition_reduce"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], op = "add"}
+// CHECK-SAME:      : (memref<1x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_partition_reduce(%dst: memref<1x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_partition_reduce"(%dst, %src) {
     access = [#chip_1x6_f32, #chip_4x6_f32], mask = #all,
@@ -768,11 +940,12 @@ func.func @tensor_partition_reduce(%dst: memref<1x6xf32, "sbuf">, %src: memref<4
 
 // dst = src reduced by op over free axes (extent 1 in dst), times -1 with negate.
 // CHECK-LABEL: func.func @tensor_reduce(
-// CHECK: "nisa.tensor_reduce"(%arg0, %arg1)
-// CHECK-SAME: axes = [1]
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: negate = true
-// CHECK-SAME: op = "add"
+// CHECK-NEXT:    "nisa.tensor_reduce"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      axes = [1], engine = "unknown", mask = #[[ALL]], negate = true, op = "add"}
+// CHECK-SAME:      : (memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_reduce(%dst: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_reduce"(%dst, %src) {
     access = [#chip_4x1_f32, #chip_4x6_f32], mask = #all,
@@ -783,15 +956,14 @@ func.func @tensor_reduce(%dst: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "s
 
 // dst = (src op0 operand0) op1 operand1; an operand is a [P, 1] tile or the constant imm; reverse swaps sides.
 // CHECK-LABEL: func.func @tensor_scalar(
-// CHECK: "nisa.tensor_scalar"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: imm1 = 3.000000e+00 : f64
-// CHECK-SAME: op0 = "subtract"
-// CHECK-SAME: op1 = "multiply"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>
-// CHECK-SAME: reverse0 = false
-// CHECK-SAME: reverse1 = false
+// CHECK-NEXT:    "nisa.tensor_scalar"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm0 = 5.000000e-01 : f64, imm1 = 3.000000e+00 : f64, mask = #[[ALL]],
+// CHECK-SAME:      op0 = "subtract", op1 = "multiply", operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>,
+// CHECK-SAME:      reverse0 = false, reverse1 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_scalar(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_scalar"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -803,15 +975,17 @@ func.func @tensor_scalar(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "s
 
 // dst = src op0 operand0; its reduction accumulates and is read into reduce_res, times -1 with negate.
 // CHECK-LABEL: func.func @tensor_scalar_accumulate(
-// CHECK: "nisa.tensor_scalar_accumulate"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: negate = true
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>
-// CHECK-SAME: reduce_cmd = "reduce"
-// CHECK-SAME: reduce_op = "add"
-// CHECK-SAME: reverse0 = false
+// CHECK-NEXT:    "nisa.tensor_scalar_accumulate"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm0 = 5.000000e-01 : f64, mask = #[[ALL]], negate = true, op0 = "multiply",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, reduce_cmd = "reduce", reduce_op = "add",
+// CHECK-SAME:      reverse0 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x1xf32, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_scalar_accumulate(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %reduce_res: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_scalar_accumulate"(%dst, %accumulator, %reduce_res, %src) {
@@ -824,14 +998,16 @@ func.func @tensor_scalar_accumulate(%dst: memref<4x6xf32, "sbuf">, %accumulator:
 
 // dst[i] = op1(op0(src[i], operand0), dst[i-1]) along the free axis; dst[-1] and the last one are the registers.
 // CHECK-LABEL: func.func @tensor_scalar_cumulative(
-// CHECK: "nisa.tensor_scalar_cumulative"(%arg0, %arg1, %arg2, %arg3)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: op1 = "add"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>
-// CHECK-SAME: reduce_cmd = "reset_reduce"
-// CHECK-SAME: reduce_op = "add"
+// CHECK-NEXT:    "nisa.tensor_scalar_cumulative"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm0 = 5.000000e-01 : f64, mask = #[[ALL]], op0 = "multiply", op1 = "add",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, reduce_cmd = "reset_reduce", reduce_op = "add"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x1xf32, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_scalar_cumulative(%dst: memref<4x6xf32, "sbuf">, %accumulator: memref<4x1xf32, "sbuf">,
       %reduce_res: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_scalar_cumulative"(%dst, %accumulator, %reduce_res, %src) {
@@ -844,13 +1020,14 @@ func.func @tensor_scalar_cumulative(%dst: memref<4x6xf32, "sbuf">, %accumulator:
 
 // dst = src op0 operand0 and reduce_res = dst's float32 values reduced over the free axes.
 // CHECK-LABEL: func.func @tensor_scalar_reduce(
-// CHECK: "nisa.tensor_scalar_reduce"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm0 = 5.000000e-01 : f64
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>
-// CHECK-SAME: reduce_op = "maximum"
-// CHECK-SAME: reverse0 = false
+// CHECK-NEXT:    "nisa.tensor_scalar_reduce"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm0 = 5.000000e-01 : f64, mask = #[[ALL]], op0 = "multiply",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, reduce_op = "maximum", reverse0 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_scalar_reduce(%dst: memref<4x6xf32, "sbuf">, %reduce_res: memref<4x1xf32, "sbuf">,
       %src: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_scalar_reduce"(%dst, %reduce_res, %src) {
@@ -863,9 +1040,13 @@ func.func @tensor_scalar_reduce(%dst: memref<4x6xf32, "sbuf">, %reduce_res: memr
 
 // dst = lhs (op) rhs. float32 inside; bit operations keep bits; 32-bit integer arithmetic is exact on GpSimd.
 // CHECK-LABEL: func.func @tensor_tensor(
-// CHECK: "nisa.tensor_tensor"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: op = "multiply"
+// CHECK-NEXT:    "nisa.tensor_tensor"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], op = "multiply"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xf32, "psum">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_tensor(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "sbuf">,
       %rhs: memref<4x6xf32, "psum">) {
   "nisa.tensor_tensor"(%dst, %lhs, %rhs) {
@@ -877,14 +1058,14 @@ func.func @tensor_tensor(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "s
 
 // dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the flattened free axis; dst[-1] is initial, the carry float32.
 // CHECK-LABEL: func.func @tensor_tensor_scan(
-// CHECK: "nisa.tensor_tensor_scan"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: imm = 5.000000e-01 : f64
-// CHECK-SAME: op0 = "multiply"
-// CHECK-SAME: op1 = "add"
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>
-// CHECK-SAME: reverse0 = false
-// CHECK-SAME: reverse1 = false
+// CHECK-NEXT:    "nisa.tensor_tensor_scan"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", imm = 5.000000e-01 : f64, mask = #[[ALL]], op0 = "multiply", op1 = "add",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, reverse0 = false, reverse1 = false}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @tensor_tensor_scan(%dst: memref<4x6xf32, "sbuf">, %data0: memref<4x6xf32, "sbuf">,
       %data1: memref<4x6xf32, "sbuf">) {
   "nisa.tensor_tensor_scan"(%dst, %data0, %data1) {
@@ -897,9 +1078,13 @@ func.func @tensor_tensor_scan(%dst: memref<4x6xf32, "sbuf">, %data0: memref<4x6x
 
 // The largest values of n-element lists, ascending, and their places.
 // CHECK-LABEL: func.func @topk(
-// CHECK: "nisa.topk"(%arg0, %arg1, %arg2)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: n = 20 : i64
+// CHECK-NEXT:    "nisa.topk"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<bf16, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 3]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 3]]>,
+// CHECK-SAME:                #nki.access<bf16, #[[ON_CHIP]], {{\[\[}}1, 32], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], n = 20 : i64}
+// CHECK-SAME:      : (memref<32x3xbf16, "sbuf">, memref<32x3xui32, "sbuf">, memref<32x6xbf16, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @topk(%values: memref<32x3xbf16, "sbuf">, %places: memref<32x3xui32, "sbuf">,
       %src: memref<32x6xbf16, "sbuf">) {
   "nisa.topk"(%values, %places, %src) {
@@ -912,11 +1097,12 @@ func.func @topk(%values: memref<32x3xbf16, "sbuf">, %places: memref<32x3xui32, "
 // -- meetings ---------------------------------------------------------------------------------------------------------
 // dst = everyone's src, one after the other along dim.
 // CHECK-LABEL: func.func @all_gather(
-// CHECK: "nisa.all_gather"(%arg0, %arg1)
-// CHECK-SAME: dim = 0 : i64
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0]]"
-// CHECK-SAME: over = "ranks"
+// CHECK-NEXT:    "nisa.all_gather"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      dim = 0 : i64, engine = "unknown", groups = "{{\[\[}}0]]", mask = #[[ALL]], over = "ranks"}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @all_gather(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
   "nisa.all_gather"(%dst, %src) {
     access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
@@ -927,11 +1113,13 @@ func.func @all_gather(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">
 
 // dst = the fold of everyone's src; over the programs of a launch, or over ranks.
 // CHECK-LABEL: func.func @all_reduce(
-// CHECK: "nisa.all_reduce"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0, 2], [1, 3]]"
-// CHECK-SAME: op = "maximum"
-// CHECK-SAME: over = "programs"
+// CHECK-NEXT:    "nisa.all_reduce"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", groups = "{{\[\[}}0, 2], [1, 3]]", mask = #[[ALL]], op = "maximum",
+// CHECK-SAME:      over = "programs"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.all_reduce"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -942,10 +1130,12 @@ func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 
 // dst = this member's part of everyone's src.
 // CHECK-LABEL: func.func @all_to_all(
-// CHECK: "nisa.all_to_all"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0, 1]]"
-// CHECK-SAME: over = "ranks"
+// CHECK-NEXT:    "nisa.all_to_all"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", groups = "{{\[\[}}0, 1]]", mask = #[[ALL]], over = "ranks"}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @all_to_all(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
   "nisa.all_to_all"(%dst, %src) {
     access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
@@ -956,9 +1146,11 @@ func.func @all_to_all(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">
 
 // Wait for the other cores; data is what they share.
 // CHECK-LABEL: func.func @core_barrier(
-// CHECK: "nisa.core_barrier"(%arg0)
-// CHECK-SAME: cores = [0, 1]
-// CHECK-SAME: engine = "vector"
+// CHECK-NEXT:    "nisa.core_barrier"(%arg0)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      cores = [0, 1], engine = "vector", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @core_barrier(%data: memref<4x6xf32, "hbm">) {
   "nisa.core_barrier"(%data) {
     access = [#hbm_4x6_f32], mask = #all,
@@ -969,9 +1161,12 @@ func.func @core_barrier(%data: memref<4x6xf32, "hbm">) {
 
 // dst of rank 1 = src of rank 0, dst of rank 2 = src of rank 1.
 // CHECK-LABEL: func.func @permute(
-// CHECK: "nisa.permute"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: pairs = [0, 1, 1, 2]
+// CHECK-NEXT:    "nisa.permute"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], pairs = [0, 1, 1, 2]}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">, memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @permute(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
   "nisa.permute"(%dst, %src) {
     access = [#hbm_4x6_f32, #hbm_4x6_f32], mask = #all,
@@ -982,10 +1177,11 @@ func.func @permute(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "hbm">) {
 
 // This rank's number, or that of one before it in a ring.
 // CHECK-LABEL: func.func @rank_id(
-// CHECK: "nisa.rank_id"(%arg0)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0, 1]]"
-// CHECK-SAME: steps = 1 : i64
+// CHECK-NEXT:    "nisa.rank_id"(%arg0)
+// CHECK-SAME:      access = [#nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", groups = "{{\[\[}}0, 1]]", mask = #[[ALL]], steps = 1 : i64}
+// CHECK-SAME:      : (memref<1x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @rank_id(%dst: memref<1x1xi32, "sbuf">) {
   "nisa.rank_id"(%dst) {
     access = [#chip_1x1_i32], mask = #all,
@@ -996,10 +1192,11 @@ func.func @rank_id(%dst: memref<1x1xi32, "sbuf">) {
 
 // An error where the flag is 0: nothing wrote the output.
 // CHECK-LABEL: func.func @require_written(
-// CHECK: "nisa.require_written"(%arg0)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: output = "out"
-// CHECK-SAME: reason = "its loop did not run"
+// CHECK-NEXT:    "nisa.require_written"(%arg0)
+// CHECK-SAME:      access = [#nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      engine = "unknown", mask = #[[ALL]], output = "out", reason = "its loop did not run"}
+// CHECK-SAME:      : (memref<1x1xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @require_written(%flag: memref<1x1xi32, "sbuf">) {
   "nisa.require_written"(%flag) {
     access = [#chip_1x1_i32], mask = #all,
@@ -1010,11 +1207,12 @@ func.func @require_written(%flag: memref<1x1xi32, "sbuf">) {
 
 // dst = this member's part of the fold of everyone's src.
 // CHECK-LABEL: func.func @reduce_scatter(
-// CHECK: "nisa.reduce_scatter"(%arg0, %arg1)
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0]]"
-// CHECK-SAME: op = "add"
-// CHECK-SAME: over = "ranks"
+// CHECK-NEXT:    "nisa.reduce_scatter"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", groups = "{{\[\[}}0]]", mask = #[[ALL]], op = "add", over = "ranks"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @reduce_scatter(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.reduce_scatter"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -1025,11 +1223,12 @@ func.func @reduce_scatter(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "
 
 // Send src to a core, receive dst from one.
 // CHECK-LABEL: func.func @sendrecv(
-// CHECK: "nisa.sendrecv"(%arg0, %arg1)
-// CHECK-SAME: engine = "gpsimd"
-// CHECK-SAME: pipe = 3 : i64
-// CHECK-SAME: receive_from = 1 : i64
-// CHECK-SAME: send_to = 1 : i64
+// CHECK-NEXT:    "nisa.sendrecv"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "gpsimd", mask = #[[ALL]], pipe = 3 : i64, receive_from = 1 : i64, send_to = 1 : i64}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @sendrecv(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.sendrecv"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -1040,13 +1239,14 @@ func.func @sendrecv(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">
 
 // Parts of src to each member its own, of a size that the metadata has.
 // CHECK-LABEL: func.func @varying_exchange(
-// CHECK: "nisa.varying_exchange"(%arg0, %arg1, %arg2)
-// CHECK-SAME: counts_known = false
-// CHECK-SAME: displaced = false
-// CHECK-SAME: engine = "unknown"
-// CHECK-SAME: groups = "[[0]]"
-// CHECK-SAME: over = "ranks"
-// CHECK-SAME: to_all = false
+// CHECK-NEXT:    "nisa.varying_exchange"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}1, 8]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}1, 8]]>,
+// CHECK-SAME:                #nki.access<ui32, #[[IN_HBM]], {{\[\[}}1, 3], [1, 1]]>]
+// CHECK-SAME:      counts_known = false, displaced = false, engine = "unknown", groups = "{{\[\[}}0]]",
+// CHECK-SAME:      mask = #[[ALL]], over = "ranks", to_all = false}
+// CHECK-SAME:      : (memref<8xf32, "hbm">, memref<8xf32, "hbm">, memref<3x1xui32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @varying_exchange(%dst: memref<8xf32, "hbm">, %src: memref<8xf32, "hbm">,
       %metadata: memref<3x1xui32, "hbm">) {
   "nisa.varying_exchange"(%dst, %src, %metadata) {
@@ -1058,8 +1258,13 @@ func.func @varying_exchange(%dst: memref<8xf32, "hbm">, %src: memref<8xf32, "hbm
 
 // dst = src of the member before this one, or src folded with other there.
 // CHECK-LABEL: func.func @ring_permute(
-// CHECK: "nisa.ring_permute"(%arg0, %arg1)
-// CHECK-SAME: groups = "[[0, 1, 2]]", {{.*}}, op = "add", operandSegmentSizes = array<i32: 1, 1, 0, 0>, over = "ranks"
+// CHECK-NEXT:    "nisa.ring_permute"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      engine = "unknown", groups = "{{\[\[}}0, 1, 2]]", mask = #[[ALL]], op = "add",
+// CHECK-SAME:      operandSegmentSizes = array<i32: 1, 1, 0, 0>, over = "ranks"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @ring_permute(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nisa.ring_permute"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0>,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt %s | FileCheck %s
 // RUN: nki-opt %s | nki-opt - | FileCheck %s
 
@@ -15,12 +16,20 @@
 #hbm_4x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
 
 // Affine maps are printed before the functions.
+// CHECK-DAG: #[[IN_HBM:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG: #[[ON_CHIP:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-DAG: #[[EXPRESSION:map[0-9]*]] = affine_map<(d0, d1) -> (d0 * 2 + d1)>
+// CHECK-DAG: #[[ALL:set[0-9]*]] = affine_set<() : (0 == 0)>
 
 // dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type).
 // CHECK-LABEL: func.func @binary(
-// CHECK: "nki.binary"(%arg0, %arg1, %arg2)
-// CHECK-SAME: op = "subtract"
+// CHECK-NEXT:    "nki.binary"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]], op = "subtract"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @binary(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "sbuf">, %rhs: memref<4x6xf32, "sbuf">) {
   "nki.binary"(%dst, %lhs, %rhs) {
     access = [#chip_4x6_f32, #chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -31,10 +40,12 @@ func.func @binary(%dst: memref<4x6xf32, "sbuf">, %lhs: memref<4x6xf32, "sbuf">, 
 
 // dst = src (op) scalar, or scalar (op) src with reverse.
 // CHECK-LABEL: func.func @binary_scalar(
-// CHECK: "nki.binary_scalar"(%arg0, %arg1)
-// CHECK-SAME: op = "subtract"
-// CHECK-SAME: reverse = true
-// CHECK-SAME: scalar = 1.500000e+00 : f64
+// CHECK-NEXT:    "nki.binary_scalar"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]], op = "subtract", reverse = true, scalar = 1.500000e+00 : f64}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @binary_scalar(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nki.binary_scalar"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
@@ -45,7 +56,12 @@ func.func @binary_scalar(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "s
 
 // dst = src, both on chip; they may overlap, all reads come first.
 // CHECK-LABEL: func.func @copy(
-// CHECK: "nki.copy"(%arg0, %arg1)
+// CHECK-NEXT:    "nki.copy"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nki.copy"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all
@@ -55,8 +71,11 @@ func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
 
 // Hand the tile to the print sink of the running program. Does nothing on the device.
 // CHECK-LABEL: func.func @device_print(
-// CHECK: "nki.device_print"(%arg0)
-// CHECK-SAME: prefix = "tile"
+// CHECK-NEXT:    "nki.device_print"(%arg0)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]], prefix = "tile"}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @device_print(%src: memref<4x6xf32, "sbuf">) {
   "nki.device_print"(%src) {
     access = [#chip_4x6_f32], mask = #all,
@@ -67,8 +86,11 @@ func.func @device_print(%src: memref<4x6xf32, "sbuf">) {
 
 // dst[i] = expression(i), an affine expression over dst's axes and the op's symbols, in int32.
 // CHECK-LABEL: func.func @iota(
-// CHECK: "nki.iota"(%arg0)
-// CHECK-SAME: expression = #[[EXPRESSION]]
+// CHECK-NEXT:    "nki.iota"(%arg0)
+// CHECK-SAME:      access = [#nki.access<i32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      expression = #[[EXPRESSION]], mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xi32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @iota(%dst: memref<4x6xi32, "sbuf">) {
   "nki.iota"(%dst) {
     access = [#chip_4x6_i32], mask = #all,
@@ -79,7 +101,12 @@ func.func @iota(%dst: memref<4x6xi32, "sbuf">) {
 
 // dst (on chip) = src (HBM).
 // CHECK-LABEL: func.func @load(
-// CHECK: "nki.load"(%arg0, %arg1)
+// CHECK-NEXT:    "nki.load"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "hbm">) -> ()
+// CHECK-NEXT:    return
 func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">) {
   "nki.load"(%dst, %src) {
     access = [#chip_4x6_f32, #hbm_4x6_f32], mask = #all
@@ -89,8 +116,13 @@ func.func @load(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "hbm">) {
 
 // dst[m, n] = sum over k of stationary[k, m] * moving[k, n], added to dst with accumulate.
 // CHECK-LABEL: func.func @matmul(
-// CHECK: "nki.matmul"(%arg0, %arg1, %arg2)
-// CHECK-SAME: accumulate = false
+// CHECK-NEXT:    "nki.matmul"(%arg0, %arg1, %arg2)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 3], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      accumulate = false, mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<3x6xf32, "psum">, memref<4x3xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @matmul(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x3xf32, "sbuf">,
       %moving: memref<4x6xf32, "sbuf">) {
   "nki.matmul"(%dst, %stationary, %moving) {
@@ -102,8 +134,11 @@ func.func @matmul(%dst: memref<3x6xf32, "psum">, %stationary: memref<4x3xf32, "s
 
 // dst = value, converted to dst's dtype.
 // CHECK-LABEL: func.func @memset(
-// CHECK: "nki.memset"(%arg0)
-// CHECK-SAME: value = 2.500000e+00 : f64
+// CHECK-NEXT:    "nki.memset"(%arg0)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]], value = 2.500000e+00 : f64}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
   "nki.memset"(%dst) {
     access = [#chip_4x6_f32], mask = #all,
@@ -114,9 +149,12 @@ func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
 
 // dst = src reduced by op over free axes, accumulated in float32; dst has extent 1 on those axes.
 // CHECK-LABEL: func.func @reduce(
-// CHECK: "nki.reduce"(%arg0, %arg1)
-// CHECK-SAME: axes = [1]
-// CHECK-SAME: op = "add"
+// CHECK-NEXT:    "nki.reduce"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      axes = [1], mask = #[[ALL]], op = "add"}
+// CHECK-SAME:      : (memref<4x1xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @reduce(%dst: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nki.reduce"(%dst, %src) {
     access = [#chip_4x1_f32, #chip_4x6_f32], mask = #all,
@@ -127,7 +165,15 @@ func.func @reduce(%dst: memref<4x1xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) 
 
 // dst = on_true where condition is not 0, else on_false.
 // CHECK-LABEL: func.func @select(
-// CHECK: "nki.select"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-NEXT:    "nki.select"(%arg0, %arg1, %arg2, %arg3)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<ui8, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xui8, "sbuf">, memref<4x6xf32, "sbuf">,
+// CHECK-SAME:         memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @select(%dst: memref<4x6xf32, "sbuf">, %condition: memref<4x6xui8, "sbuf">,
       %on_true: memref<4x6xf32, "sbuf">, %on_false: memref<4x6xf32, "sbuf">) {
   "nki.select"(%dst, %condition, %on_true, %on_false) {
@@ -138,7 +184,12 @@ func.func @select(%dst: memref<4x6xf32, "sbuf">, %condition: memref<4x6xui8, "sb
 
 // dst (HBM) = src (on chip).
 // CHECK-LABEL: func.func @store(
-// CHECK: "nki.store"(%arg0, %arg1)
+// CHECK-NEXT:    "nki.store"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @store(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "sbuf">) {
   "nki.store"(%dst, %src) {
     access = [#hbm_4x6_f32, #chip_4x6_f32], mask = #all
@@ -148,7 +199,12 @@ func.func @store(%dst: memref<4x6xf32, "hbm">, %src: memref<4x6xf32, "sbuf">) {
 
 // dst[f, p] = src[p, f]: partitions become the free axis.
 // CHECK-LABEL: func.func @transpose(
-// CHECK: "nki.transpose"(%arg0, %arg1)
+// CHECK-NEXT:    "nki.transpose"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 6], [1, 4]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<6x4xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @transpose(%dst: memref<6x4xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nki.transpose"(%dst, %src) {
     access = [#chip_6x4_f32, #chip_4x6_f32], mask = #all
@@ -158,8 +214,12 @@ func.func @transpose(%dst: memref<6x4xf32, "sbuf">, %src: memref<4x6xf32, "sbuf"
 
 // dst = fn(src), an activation function or a one-operand ALU operation, in float32.
 // CHECK-LABEL: func.func @unary(
-// CHECK: "nki.unary"(%arg0, %arg1)
-// CHECK-SAME: fn = "exp"
+// CHECK-NEXT:    "nki.unary"(%arg0, %arg1)
+// CHECK-SAME:      access = [#nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ON_CHIP]], {{\[\[}}1, 4], [1, 6]]>]
+// CHECK-SAME:      fn = "exp", mask = #[[ALL]]}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+// CHECK-NEXT:    return
 func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   "nki.unary"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,

@@ -1,78 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --split-masked-loops %s | FileCheck %s
 
+!x = memref<300x64xf32, "hbm">
+!square = memref<128x128xf32, "sbuf">
+!tile = memref<128x64xf32, "sbuf">
+!y = memref<128x64xf32, "hbm">
+#all = affine_set<() : (0 == 0)>
+#square = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#y = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>
+// With a loop variable or program id as symbol: the tile, and rows 128 i to 128 i + 127, those that there are.
+#tile_i = #nki.access<f32, affine_map<()[i] -> (0, 0)>, [[1, 128], [1, 64]]>
+#rows_i = #nki.access<f32, affine_map<()[i] -> (i * 8192)>, [[64, 128], [1, 64]]>
+#below_300 = affine_set<(p, f)[i] : (i * -128 - p + 299 >= 0)>
+
+// CHECK-DAG: #[[TILE_I:map[0-9]*]] = affine_map<()[s0] -> (0, 0)>
+// CHECK-DAG: #[[ROWS_I:map[0-9]*]] = affine_map<()[s0] -> (s0 * 8192)>
+// CHECK-DAG: #[[TILE:map[0-9]*]] = affine_map<() -> (0, 0)>
+// CHECK-DAG: #[[ROW_256:map[0-9]*]] = affine_map<() -> (16384)>
+// CHECK-DAG: #[[ALL:set[0-9]*]] = affine_set<() : (0 == 0)>
+// CHECK-DAG: #[[TRIANGLE:set[0-9]*]] = affine_set<(d0, d1) : (d0 - d1 >= 0)>
+
 // Rows 128 i + p of 300, for i < 4: two full tiles, an edge of 44 rows, and nothing for i = 3.
-// CHECK-LABEL: func.func @edge
+// CHECK-LABEL: func.func @edge(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<300x64xf32, "hbm">
 // CHECK-DAG:     %[[C0:.*]] = arith.constant 0
+// CHECK-DAG:     %[[C1:.*]] = arith.constant 1
 // CHECK-DAG:     %[[C2:.*]] = arith.constant 2
-// CHECK:         scf.for %[[I:.*]] = %[[C0]] to %[[C2]]
-// CHECK:           "nki.load"(%[[T:.*]], %{{.*}}, %[[I]])
-// CHECK-SAME:        {{\[\[}}1, 128], [1, 64]]>
-// CHECK-SAME:        {{\[\[}}64, 128], [1, 64]]>
-// CHECK-SAME:        mask = #[[NONE:set[0-9]*]]
-// CHECK:         nki.loop = "parallel"
-// CHECK:         "nki.load"(%{{[^,]*}}, %{{[^,]*}})
-// CHECK-SAME:      {{\[\[}}1, 44], [1, 64]]>
-// CHECK-SAME:      {{\[\[}}64, 44], [1, 64]]>
-// CHECK-SAME:      mask = #[[NONE]]
-// CHECK-NOT:     "nki.load"
-// CHECK:         return
-func.func @edge(%x: memref<300x64xf32, "hbm">) {
+// CHECK:         scf.for %[[I:[a-z0-9]+]] = %[[C0]] to %[[C2]] step %[[C1]] {
+// CHECK-NEXT:      %[[T:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:      "nki.load"(%[[T]], %[[X]], %[[I]])
+// CHECK-SAME:        access = [#nki.access<f32, #[[TILE_I]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                  #nki.access<f32, #[[ROWS_I]], {{\[\[}}64, 128], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:    } {nki.loop = "parallel"}
+// CHECK-NEXT:    %[[EDGE:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    "nki.load"(%[[EDGE]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{\[\[}}1, 44], [1, 64]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ROW_256]], {{\[\[}}64, 44], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:    return
+func.func @edge(%x: !x) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
   scf.for %i = %c0 to %c4 step %c1 {
-    %t = memref.alloc() : memref<128x64xf32, "sbuf">
-    "nki.load"(%t, %x, %i) {
-      access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>,
-                #nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>],
-      mask = affine_set<(d0, d1)[s0] : (s0 * -128 - d0 + 299 >= 0)>}
-      : (memref<128x64xf32, "sbuf">, memref<300x64xf32, "hbm">, index) -> ()
+    %t = memref.alloc() : !tile
+    "nki.load"(%t, %x, %i) {access = [#tile_i, #rows_i], mask = #below_300} : (!tile, !x, index) -> ()
   } {nki.loop = "parallel"}
   return
 }
 
 // A mask that is no box stays; the part of it that is one shrinks the patterns.
-// CHECK-LABEL: func.func @triangle
-// CHECK:         "nki.copy"
-// CHECK-SAME:      {{\[\[}}1, 100], [1, 100]]>
-// CHECK-SAME:      mask = #[[TRIANGLE:set[0-9]*]]
+// CHECK-LABEL: func.func @triangle(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x128xf32, "sbuf">
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x128xf32, "sbuf">
+// CHECK-NEXT:    "nki.copy"(%[[X]], %[[Y]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{\[\[}}1, 100], [1, 100]]>,
+// CHECK-SAME:                #nki.access<f32, #[[TILE]], {{\[\[}}1, 100], [1, 100]]>], mask = #[[TRIANGLE]]
+// CHECK-NEXT:    return
 func.func @triangle() {
-  %x = memref.alloc() : memref<128x128xf32, "sbuf">
-  %y = memref.alloc() : memref<128x128xf32, "sbuf">
-  "nki.copy"(%x, %y) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 128]]>],
-    mask = affine_set<(d0, d1) : (d0 - d1 >= 0, 99 - d0 >= 0)>}
-    : (memref<128x128xf32, "sbuf">, memref<128x128xf32, "sbuf">) -> ()
+  %x = memref.alloc() : !square
+  %y = memref.alloc() : !square
+  "nki.copy"(%x, %y) {access = [#square, #square], mask = affine_set<(p, f) : (p - f >= 0, 99 - p >= 0)>}
+    : (!square, !square) -> ()
   return
 }
 
 // A program id is cut by conditions; where it has one value it is a number.
-// CHECK-LABEL: func.func @program
-// CHECK-SAME:    %[[X:.*]]: memref<300x64xf32, "hbm">, %[[ID:.*]]: index
-// CHECK-DAG:     %[[C1:.*]] = arith.constant 1
-// CHECK:         %[[T:.*]] = memref.alloc()
-// CHECK:         %[[BELOW:.*]] = arith.cmpi sge, %[[C1]], %[[ID]]
-// CHECK:         scf.if %[[BELOW]] {
-// CHECK:           "nki.load"(%[[T]], %[[X]], %[[ID]])
-// CHECK-SAME:        {{\[\[}}64, 128], [1, 64]]>
-// CHECK:         } else {
-// CHECK:           "nki.load"(%[[T]], %[[X]])
-// CHECK-SAME:        {{\[\[}}64, 44], [1, 64]]>
-// CHECK:         }
-// CHECK:         "nki.store"
-func.func @program(%x: memref<300x64xf32, "hbm">, %id: index {nki.program_id = 0 : i64},
-                   %y: memref<128x64xf32, "hbm">) attributes {nki.grid = [3]} {
-  %t = memref.alloc() : memref<128x64xf32, "sbuf">
-  "nki.load"(%t, %x, %id) {
-    access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>],
-    mask = affine_set<(d0, d1)[s0] : (s0 * -128 - d0 + 299 >= 0)>}
-    : (memref<128x64xf32, "sbuf">, memref<300x64xf32, "hbm">, index) -> ()
-  "nki.store"(%y, %t) {
-    access = [#nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>} : (memref<128x64xf32, "hbm">, memref<128x64xf32, "sbuf">) -> ()
+// CHECK-LABEL: func.func @program(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<300x64xf32, "hbm">, %[[ID:[a-z0-9]+]]: index {nki.program_id = 0 : i64},
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xf32, "hbm">
+// CHECK-NEXT:    %[[C1:.*]] = arith.constant 1
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[BELOW:.*]] = arith.cmpi sge, %[[C1]], %[[ID]]
+// CHECK-NEXT:    scf.if %[[BELOW]] {
+// CHECK-NEXT:      "nki.load"(%[[T]], %[[X]], %[[ID]])
+// CHECK-SAME:        access = [#nki.access<f32, #[[TILE_I]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                  #nki.access<f32, #[[ROWS_I]], {{\[\[}}64, 128], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:    } else {
+// CHECK-NEXT:      "nki.load"(%[[T]], %[[X]])
+// CHECK-SAME:        access = [#nki.access<f32, #[[TILE]], {{\[\[}}1, 44], [1, 64]]>,
+// CHECK-SAME:                  #nki.access<f32, #[[ROW_256]], {{\[\[}}64, 44], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:    }
+// CHECK-NEXT:    "nki.store"(%[[Y]], %[[T]])
+// CHECK-NEXT:    return
+func.func @program(%x: !x, %id: index {nki.program_id = 0 : i64}, %y: !y) attributes {nki.grid = [3]} {
+  %t = memref.alloc() : !tile
+  "nki.load"(%t, %x, %id) {access = [#tile_i, #rows_i], mask = #below_300} : (!tile, !x, index) -> ()
+  "nki.store"(%y, %t) {access = [#y, #tile], mask = #all} : (!y, !tile) -> ()
   return
 }
 
