@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LINES = 400
+LINES = 500
 LONGER: dict[str, str] = {}             # file -> why it may be longer
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 SPDX = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
@@ -41,7 +41,7 @@ def test_module__says_what_it_is_for(file: Path) -> None:
     assert docstring.split("\n")[0].rstrip().endswith((".", ":", ";", ",")) or "\n\n" in docstring
 
 
-def test_modules__are_at_most_400_lines() -> None:
+def test_modules__are_at_most_500_lines() -> None:
     longer = {name(f): n for f in PACKAGE if (n := f.read_text().count("\n")) > LINES}
     assert longer.keys() == LONGER.keys(), longer
 

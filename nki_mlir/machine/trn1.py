@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""trn1: NeuronCore-v2."""
+"""trn1: NeuronCore-v2: architecture guide of Trainium and Inferentia2. HBM: 820 GB/s of a device with two cores."""
 
 from nki_mlir.machine.description import Engine, Machine
 

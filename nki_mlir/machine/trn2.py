@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""trn2: NeuronCore-v3."""
+"""trn2: NeuronCore-v3: architecture guide of Trainium2. HBM: 2.9 TB/s of a device with eight cores."""
 
 from nki_mlir.machine.description import Engine, Machine
 

@@ -102,6 +102,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
 
     def cycles(self, machine: Machine) -> float:
+        # Trainium3 architecture guide, Vector Engine: four elements a cycle.
         return max(machine.minimum_interval_cycles, self.dst.free_elements / 4)
 
 
@@ -185,4 +186,5 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
         return (*results, after) if self.reduce_res is not None else results
 
     def cycles(self, machine: Machine) -> float:
+        # An assumption: as nki.isa.tensor_tensor_scan, which has one step an element, too.
         return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)

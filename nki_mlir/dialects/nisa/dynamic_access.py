@@ -92,7 +92,7 @@ class PatternAddressed(NisaOp):
         b.keep(self)
 
     def cycles(self, machine: Machine) -> float:
-        return max(600, getattr(self, self.moved).free_elements)
+        return max(machine.dynamic_copy_cycles, getattr(self, self.moved).free_elements)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),

@@ -71,6 +71,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
     def cycles(self, machine: Machine) -> float:
         n = self.dst.free_elements
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
+        # nki.isa.tensor_tensor, cost: N of one operand in PSUM, or of bfloat16 sums and products, else 2 N.
         fast = all(t.dtype is BFLOAT16 for _, t in self.operands()) and self.op in ("add", "multiply", "subtract")
         return max(machine.minimum_interval_cycles, n if mixed or fast else 2 * n)
 
@@ -153,6 +154,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         n = self.dst.free_elements
         if not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1)):
             return machine.gpsimd_start_cycles + machine.gpsimd_root_cycles * n
+        # nki.isa.tensor_scalar, cost: N; from generation 3 on two elements a cycle are measured.
         return max(machine.minimum_interval_cycles, n / machine.vector_elements_per_cycle)
 
 
@@ -201,6 +203,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
 
     def cycles(self, machine: Machine) -> float:
         n = self.dst.free_elements
+        # nki.isa.scalar_tensor_tensor, cost: N of an even number of bfloat16 differences and products, else 2 N.
         fast = (self.src.dtype is BFLOAT16 and self.rhs.dtype is BFLOAT16 and n % 2 == 0
                 and {self.op0, self.op1} <= {"subtract", "multiply"})
         return max(machine.minimum_interval_cycles, n if fast else 2 * n)
@@ -256,6 +259,7 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
         return s.alu("reciprocal", src)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.reciprocal, cost: 8 N on the vector engine.
         return max(machine.minimum_interval_cycles, 8 * self.dst.free_elements)
 
 
@@ -289,6 +293,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.tensor_copy_predicated, cost: N where one source is in PSUM, else 2 N.
         n = self.dst.free_elements
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
         return max(machine.minimum_interval_cycles, n if mixed else 2 * n)
@@ -326,6 +331,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
         return s.alu("select", holds, src, s.constant(self.value))
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.affine_select, cost: 150 + N.
         return machine.gpsimd_start_cycles + self.dst.free_elements
 
 

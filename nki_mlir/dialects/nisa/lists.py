@@ -55,6 +55,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         return found.reshape(values.shape), where.reshape(places.shape)
 
     def cycles(self, machine: Machine) -> float:
+        # Of the sort of top-k on the GpSimd engine in the vendor's kernel library: 4 n + K cycles a partition.
         return 4 * self.n + self.values.free_elements
 
 
@@ -92,4 +93,5 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         return made.reshape(dst.shape)
 
     def cycles(self, machine: Machine) -> float:
+        # An assumption: each element is read, and written where it is counted.
         return machine.gpsimd_start_cycles + 2 * self.src.free_elements

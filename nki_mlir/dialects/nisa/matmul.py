@@ -37,6 +37,7 @@ class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mn
         check.bank(self.dst)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.nc_matmul, cost: max(min(64, N of stationary), N of moving), four times for float32.
         passes = 4 if self.moving.dtype is FLOAT32 else 1
         load = min(machine.stationary_load_cycles, self.stationary.free_elements)
         return passes * max(load, self.moving.free_elements)
@@ -67,6 +68,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
 
     def cycles(self, machine: Machine) -> float:
         p, f = self.src.shape
+        # nki.isa.nc_transpose, cost: max(P, min(64, F)) on the tensor engine, F on the vector engine.
         if self.runs_on is Engine.TENSOR:
             return max(p, min(machine.stationary_load_cycles, f))
         return max(machine.minimum_interval_cycles, f)

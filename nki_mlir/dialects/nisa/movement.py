@@ -48,6 +48,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
             check.spaces("dst", "sbuf")
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.memset, cost: N / 2 of zeros or of 16 bits, else N.
         n = self.dst.free_elements
         return max(machine.minimum_interval_cycles, n / 2 if self.value == 0 or self.dst.dtype.bits == 16 else n)
 
@@ -56,6 +57,7 @@ class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", 
     """dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.iota, cost: 150 + N.
         return machine.gpsimd_start_cycles + self.dst.free_elements
 
 

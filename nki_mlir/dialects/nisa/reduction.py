@@ -42,6 +42,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
 
     def cycles(self, machine: Machine) -> float:
         n = self.src.free_elements
+        # nki.isa.tensor_reduce, cost: N / 2 of bfloat16 sums and maxima, else N.
         fast = self.src.dtype is BFLOAT16 and self.dst.dtype is BFLOAT16 and self.op in ("add", "maximum")
         return max(machine.minimum_interval_cycles, n / 2 if fast else n)
 
@@ -75,6 +76,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
         b.reduction(self, self.op)
 
     def cycles(self, machine: Machine) -> float:
+        # An assumption: partitions are folded one after the other; the reference only says that it is slow.
         return machine.gpsimd_start_cycles + self.src.partitions * self.src.free_elements
 
 
@@ -142,6 +144,7 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
     body = ActivationOp.body
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.activation_reduce, cost: max(MIN_II, N) + MIN_II.
         return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
 
 
@@ -176,4 +179,5 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     body = TensorScalarOp.body
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.tensor_scalar, cost with a reduction: max(MIN_II, N) + MIN_II.
         return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles

@@ -133,7 +133,7 @@ class OnChip(RunTimeIndexed):
         check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")        # type: ignore[attr-defined]
 
     def cycles(self, machine: Machine) -> float:
-        return max(600, getattr(self, self.piece).free_elements)
+        return max(machine.dynamic_copy_cycles, getattr(self, self.piece).free_elements)
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,

@@ -53,4 +53,5 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         return made.reshape(data0.shape)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.tensor_tensor_scan, cost: 2 N.
         return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)

@@ -124,6 +124,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.select_reduce, cost: 2 N where both sources are in SBUF.
         return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)
 
 

@@ -99,6 +99,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
 
     def cycles(self, machine: Machine) -> float:
         e = self.elements
+        # nki.isa.local_gather, cost.
         rate = ((28 + 4 * e) / (4 * e)) / min(4 / self.src.dtype.itemsize, e)
         count = self.valid if self.valid >= 0 else self.index.free_elements * GROUP
         return machine.gpsimd_start_cycles + count * e / rate
@@ -139,6 +140,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         return np.take_along_axis(flat, places, 1).reshape(index.shape)
 
     def cycles(self, machine: Machine) -> float:
+        # An assumption: an index and an element for each result.
         return machine.gpsimd_start_cycles + 2 * self.dst.free_elements
 
 

@@ -58,4 +58,5 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
         return np.stack([mean, variance], 1).astype(np.float32)
 
     def cycles(self, machine: Machine) -> float:
+        # nki.isa.bn_aggr, cost: 13 N / 3.
         return max(machine.minimum_interval_cycles, 13 * self.src.free_elements / 3)
