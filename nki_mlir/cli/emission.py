@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
     """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
-    from nki_mlir.targets import neuron
+    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if any(op.operation.name == "isa.program" for op in module.body.operations):
         return neuron.write([neuron.program_of_module(module)], form)
     run_passes(module, passes_to("nisa", module), observer)
@@ -21,7 +21,7 @@ def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
 
 def lower_to_cpu(level: str, module: "Module") -> str:
     """The program that the JIT makes of a module, with its routines at the level ``vector`` or ``llvm``."""
-    from nki_mlir.targets import cpu
+    from nki_mlir.targets import cpu  # start-up: needed where it is asked for
     if is_graph(module):
         run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU])
     return cpu.lower_to(level, module)

@@ -93,13 +93,13 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
-    from nki_mlir.cli.status import exit_status
+    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, run what is asked for, write."""
-    from nki_mlir.cli import source
+    from nki_mlir.cli import source  # start-up: needed where it is asked for
     from nki_mlir.cli.status import fail
     from nki_mlir.cli.verify import check_expected
     source.load_libraries(options.load_library)
@@ -132,7 +132,7 @@ def split_input(text: str) -> list[str]:
 
 def captured_modules(options: argparse.Namespace) -> list[Any]:
     """The distinct modules of a kernel for the arguments given."""
-    from nki_mlir.cli.arguments import parse_arguments, parse_grid
+    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import captured
     from nki_mlir.cli.source import load_kernel
     kernel = load_kernel(options.file, options.target, parse_grid(options.grid))
@@ -141,7 +141,7 @@ def captured_modules(options: argparse.Namespace) -> list[Any]:
 
 def process(module: "Module", options: argparse.Namespace) -> str | bytes:
     """Run what the command line asks for on one module; text or bytes to write."""
-    from nki_mlir.bindings import ir
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa
     from nki_mlir.cli.runnable import set_target
     from nki_mlir.passes.pass_manager import pass_named, run_passes
@@ -179,7 +179,7 @@ class Observer:
 
 def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
     """Write all outputs; a file appears whole or not at all."""
-    from nki_mlir.cli.output import write_output
+    from nki_mlir.cli.output import write_output  # start-up: needed where it is asked for
     binary = [o for o in outputs if isinstance(o, bytes)]
     write_output(options.output, b"".join(binary) if binary else "// -----\n".join(map(str, outputs)))
     return 0

@@ -2,6 +2,7 @@
 """``nki-run``: run a kernel, a module or instruction streams on an executor, and compare executors."""
 
 import argparse
+import io
 import sys
 import time
 from typing import Any
@@ -36,13 +37,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parser().parse_args(arguments)
-    from nki_mlir.cli.status import exit_status
+    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
     """Run, print, save and compare as the options say."""
-    from nki_mlir.cli.arguments import parse_arguments, parse_grid
+    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import check_executor, runnable
     from nki_mlir.cli.source import load_libraries
     positional, keywords = parse_arguments(options.arg)
@@ -80,9 +81,7 @@ def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, Any]]:
 
 def save(file: str, results: list[tuple[str, Any]]) -> None:
     """Write them as the arrays of an ``.npz`` file."""
-    import io
-
-    import numpy as np
+    import numpy as np  # start-up: needed where it is asked for
 
     from nki_mlir.cli.output import write_output
     buffer = io.BytesIO()
@@ -92,7 +91,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
 
 def error_of(first: object, second: object) -> float:
     """The largest difference, relative to max(1, |value|); NaN equals NaN, infinities equal themselves."""
-    import numpy as np
+    import numpy as np  # start-up: needed where it is asked for
     a, b = (np.asarray(x).astype(np.float64) for x in (first, second))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
@@ -123,7 +122,7 @@ def largest_error(first: list[tuple[str, Any]], second: list[tuple[str, Any]]) -
 
 def verify_each(one: Any, tolerance: float) -> int:
     """Interpret the module before and after every pass on the same inputs; name the first pass that changes a value."""
-    from nki_mlir.bindings import ir
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.cli.runnable import run_module
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to

@@ -82,7 +82,7 @@ def runnable(source: str, positional: list[Any], keywords: dict[str, Any], targe
 
 def programs_of(data: bytes, name: str) -> list[Any]:
     """The programs of a binary, of assembly or of modules at the isa level, one a core; none in anything else."""
-    from nki_mlir.targets import neuron
+    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if neuron.is_binary(data):
         return [neuron.program_of_binary(data)]
     if neuron.is_assembly(data):
@@ -123,7 +123,7 @@ class ModuleSource(Runnable):
     executors = ("interpreter", "jit", "isa")
 
     def __init__(self, module: Any, positional: list[Any], keywords: dict[str, Any], target: str | None = None) -> None:
-        from nki_mlir.dialects.kernel_function import the_kernel
+        from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         if target:
             set_target(module, target)
         self.given = module
@@ -145,7 +145,7 @@ class GraphSource(Runnable):
         self.text, self.positional = text, positional
 
     def run(self, on: str) -> Results:
-        from nki_mlir.frameworks import stablehlo
+        from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
         return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
 
@@ -164,7 +164,7 @@ class StreamsSource(Runnable):
                                  positional, keywords)
 
     def run(self, on: str) -> Results:
-        from nki_mlir.targets import neuron
+        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
         inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
         made = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
         neuron.simulate(self.programs, inputs, made)
@@ -179,7 +179,7 @@ class StreamsSource(Runnable):
 def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[Any],
                keywords: dict[str, Any]) -> list[Any]:
     """The value of each input (name, shape, dtype): as given by place or name, else random."""
-    from nki_mlir.cli.arguments import fill
+    from nki_mlir.cli.arguments import fill  # start-up: needed where it is asked for
     names = [name for name, _, _ in wanted]
     if len(positional) > len(names):
         raise TooMany(what=f"{len(positional)} values are given for {len(names)} inputs", names=", ".join(names))
@@ -193,7 +193,7 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
 
 def checked_input(array: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
     """The array; raises ``SourceError`` where it has not the shape and dtype."""
-    from nki_mlir.scalar.dtypes import dtype_of
+    from nki_mlir.scalar.dtypes import dtype_of  # start-up: needed where it is asked for
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
         found = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
         raise SourceError(f"argument {name} is {found}; the function takes {shape} {dtype}")
@@ -207,14 +207,14 @@ def copied(values: list[Any]) -> list[Any]:
 
 def captured(kernel: Any, positional: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The distinct modules of a kernel for these arguments, and the tensors among them."""
-    from nki_mlir.language.kernel import describe_array, is_array
+    from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
     return kernel.specialize(bound).modules, bound.tensors
 
 
 def set_target(module: Any, target: str) -> None:
     """Make a module one for that target; raises ``UnknownTarget``."""
-    from nki_mlir.bindings import ir
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.machine import machine_named
     machine_named(target)
     with module.context:
@@ -223,7 +223,7 @@ def set_target(module: Any, target: str) -> None:
 
 def run_module(module: Any, inputs: list[Any], on: str) -> Results:
     """The results (and updated inputs) of a module's kernel function on an executor."""
-    from nki_mlir.dialects.kernel_function import the_kernel
+    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     from nki_mlir.frontend.capture import Captured, Variant
     from nki_mlir.language.specialization import executor
     kernel = the_kernel(module)

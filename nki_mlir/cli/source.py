@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the commands read: MLIR from a file or standard input, or a kernel ``FILE.py:FUNCTION``."""
 
+import importlib.util
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class WhichKernel(NkiMlirError):
 def load_libraries(files: list[str]) -> None:
     """Load libraries of custom operators: what a module names is not loaded by itself."""
     if files:
-        from nki_mlir import customop
+        from nki_mlir import customop  # start-up: needed where it is asked for
         for file in files:
             customop.load_library(file)
 
@@ -97,11 +98,11 @@ def is_graph_text(text: str) -> bool:
 
 def read_module(text: str, name: str) -> Any:
     """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
-    from nki_mlir.dialects.isa.ops import load_isa
+    from nki_mlir.dialects.isa.ops import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
     from nki_mlir.passes.safety import check_safe
     if is_graph_text(text):
-        from nki_mlir.graph.upstream import graph_context
+        from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
         context = graph_context()
     else:
         context = new_context()
@@ -124,7 +125,7 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
 
 def parse_module(text: str, context: "Context", name: str) -> Any:
     """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
-    from nki_mlir.bindings import ir
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
     with context:
         try:
             # Only parsing a file gives locations its name.
@@ -151,9 +152,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = 
 
     The vendor's module names are made importable before its file is run.
     """
-    from dataclasses import replace
-
-    from nki_mlir.language.kernel import Kernel, unwrap
+    from nki_mlir.language.kernel import Kernel, unwrap  # start-up: needed where it is asked for
     from nki_mlir.machine import machine_named
     file, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
     found = run_file(Path(file or source))
@@ -172,9 +171,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = 
 
 def run_file(file: Path) -> dict[str, Any]:
     """The names that a Python file defines, run as a module of its name."""
-    import importlib.util
-
-    from nki_mlir.compat import install
+    from nki_mlir.compat import install  # start-up: needed where it is asked for
     if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
     install()

@@ -27,20 +27,20 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parser().parse_args(arguments)
-    from nki_mlir.cli.status import exit_status
+    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
     """Translate, and write the result."""
-    from nki_mlir.cli.output import write_output
+    from nki_mlir.cli.output import write_output  # start-up: needed where it is asked for
     write_output(options.output, translate(options))
     return 0
 
 
 def translate(options: argparse.Namespace) -> str | bytes:
     """What the source is in the other form."""
-    from nki_mlir.cli import opt, source
+    from nki_mlir.cli import opt, source  # start-up: needed where it is asked for
     from nki_mlir.targets import neuron
     if options.assemble:
         return neuron.assemble(source.read_text(options.source), source.display_name(options.source))

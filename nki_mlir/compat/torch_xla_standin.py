@@ -10,11 +10,11 @@ from typing import Any
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
     """The CPU. With ``NEURON_FRAMEWORK_DEBUG`` what runs on it is recorded from here on."""
-    import torch
+    import torch  # optional packages
 
     from nki_mlir.frameworks.debug_output import wanted
     if wanted():
-        from nki_mlir.frameworks.torch_recording import start
+        from nki_mlir.frameworks.torch_recording import start  # start-up: loads MLIR
         start()
     return torch.device("cpu")
 
@@ -25,7 +25,7 @@ def device(index: int | None = None) -> Any:
 
 def mark_step(*arguments: object, **keywords: Any) -> None:
     """The end of a step: nothing waits to be run, but what was recorded of it is written."""
-    from nki_mlir.frameworks.debug_output import recorders
+    from nki_mlir.frameworks.debug_output import recorders  # start-up: loads MLIR
     for recorder in recorders:
         recorder.step()
 
@@ -69,7 +69,7 @@ def master_print(*arguments: object, **keywords: Any) -> None:
 
 
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
-    import torch
+    import torch  # an optional package
     torch.save(data, file_or_path)
 
 

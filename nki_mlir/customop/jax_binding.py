@@ -20,6 +20,6 @@ def call(operator: Operator, arguments: Sequence[object]) -> Any:
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):
         given = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
         return jax.numpy.asarray(operator.on_numpy(given, current_engine()))
-    from nki_mlir.customop.graph_binding import callee
+    from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
     from nki_mlir.frameworks.jax_primitive import bind
     return bind(callee(operator, arguments), tensors)[0]

@@ -163,11 +163,11 @@ class Named:
     """Operators for instructions and graphs, which name them; loads what makes a program or a record of one."""
 
     def program(self, library: str, function: str) -> programs.Program:
-        from nki_mlir.customop.kernel_binding import program
+        from nki_mlir.customop.kernel_binding import program  # which imports this module
         return program(library, function)
 
     def record(self, said: dict[str, Any]) -> Any:
-        from nki_mlir.customop.graph_binding import record_from
+        from nki_mlir.customop.graph_binding import record_from  # which imports this module
         return record_from(said)
 
 

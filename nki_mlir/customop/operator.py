@@ -2,6 +2,7 @@
 """One operator of a library: checking arguments, shapes by its shape function, and calls on arrays of any framework."""
 
 import ctypes
+import importlib
 import numbers
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,6 @@ class Operator:
         for module, kind, binding in TENSORS:
             loaded = getattr(sys.modules.get(module), kind, None)
             if loaded is not None and any(isinstance(a, loaded) for a in arguments):
-                import importlib
                 return importlib.import_module(f"nki_mlir.customop.{binding}").call(self, arguments)
         return self.on_numpy(arguments, current_engine())
 

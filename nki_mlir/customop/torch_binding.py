@@ -61,7 +61,7 @@ def registered() -> dict[str, Operator]:
 
 def define(operator: Operator, name: str) -> Any:
     """Define the operator in PyTorch; the definition lasts as long as the library object that is returned."""
-    import torch
+    import torch  # an optional package
     record = torch.library.Library(operator.library.name, "FRAGMENT")
     schema = ", ".join(f"{PARAMETERS[p][1]} arg{k}" for k, p in enumerate(operator.parameters))
     record.define(f"{operator.name}({schema}) -> Tensor")
@@ -81,7 +81,7 @@ def define(operator: Operator, name: str) -> Any:
 @cache
 def refuse_gradient() -> Callable:
     """An operator that raises when it runs: compiled programs have a backward pass that may never be used."""
-    import torch
+    import torch  # an optional package
     record = torch.library.Library("nki_mlir_customop", "DEF")
     record.define("no_derivative(Tensor gradient, SymInt[] shape, str name) -> Tensor")
 
@@ -101,7 +101,7 @@ TORCH_CODES = {f"torch.{dtype.name}": code for code, dtype in DTYPES.items()}
 
 def call(operator: Operator, arguments: Sequence[object]) -> Any:
     """An operator object on tensors."""
-    import torch
+    import torch  # an optional package
     register(operator.library)
     return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
 
@@ -137,5 +137,5 @@ def abstractly(operator: Operator, arguments: Sequence[Any]) -> Any:
 
 
 def new(shape: tuple[int, ...], code: int, device: Any = "cpu") -> Any:
-    import torch
+    import torch  # an optional package
     return torch.empty(shape, dtype=getattr(torch, DTYPES[code].name), device=device)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
+from nki_mlir.bindings import ir
 from nki_mlir.files import write_file
-from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.graph.custom_call import TARGETS, KernelRecord
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module, Operation
@@ -42,7 +43,7 @@ recorders: list[Any] = []           # that write whole programs where single cal
 
 def write_call(record: KernelRecord) -> None:
     """The program of one call by itself, which is what a framework runs that executes operation by operation."""
-    from nki_mlir.frameworks.hlo import module_of, text_of
+    from nki_mlir.frameworks.hlo import module_of, text_of  # start-up: loads MLIR
     if wanted() and not recorders:
         write(record.name, module_of(record), text_of(record))
 
@@ -66,7 +67,7 @@ def write_when_lowered(module: "Module") -> None:
     _lowering.module = module
     with _listener:
         if not _registered:
-            import jax.monitoring
+            import jax.monitoring  # an optional package
             jax.monitoring.register_event_duration_secs_listener(_on_event)
             _registered.append(_on_event)
 
@@ -107,9 +108,7 @@ def write_exported(name: str, text: str) -> None:
 @alone
 def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
-    from nki_mlir.bindings import ir
-    from nki_mlir.graph.custom_call import TARGETS
-    from nki_mlir.graph.upstream import graph_context
+    from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
     from nki_mlir.transforms.link_kernels import config_of
     context = graph_context()
 
@@ -129,5 +128,5 @@ def documented_form(text: str) -> str:
 
 def hlo_of_stablehlo(text: str) -> Any:
     """The ``XlaComputation`` of a StableHLO text: JAX offers this for its own modules only."""
-    from jaxlib import _jax
+    from jaxlib import _jax  # an optional package
     return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False)

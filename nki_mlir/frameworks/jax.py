@@ -63,5 +63,5 @@ class JaxKernel(FrameworkKernel):
 
 def export_checks() -> list[Any]:
     """``disabled_checks`` of ``jax.export.export`` for functions that call kernels or custom operators."""
-    import jax.export
+    import jax.export  # an optional package
     return [jax.export.DisabledSafetyCheck.custom_call(target) for target in TARGETS]

@@ -49,7 +49,7 @@ def run_in_process(module: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 
 def main() -> None:
     """Answer requests until there are no more."""
-    from nki_mlir.frameworks.stablehlo import LinkedProgram
+    from nki_mlir.frameworks.stablehlo import LinkedProgram  # start-up: loads MLIR
     requests, answers = open(0, "rb", closefd=False), sys.stdout.buffer
     sys.stdout = sys.stderr                     # what kernels print is no answer
     programs: dict[str, Any] = {}

@@ -74,7 +74,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
 
 def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module as one program of instruction streams, on the simulator."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_module
+    from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
     from nki_mlir.targets.neuron.simulator import simulate
     run_passes(module, passes_to("nisa", module))
     program = emit_module(module)
@@ -87,7 +87,7 @@ def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], 
 def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module's executable: one program for graph and kernels, where the kernels are compiled for the CPU."""
     if default_executor() == "jit":
-        from nki_mlir.targets.cpu.kernel import CompiledKernel
+        from nki_mlir.targets.cpu.kernel import CompiledKernel  # start-up: loads MLIR
         graph = module.operation.clone()
         try:
             StablehloToLinalg().run(graph)

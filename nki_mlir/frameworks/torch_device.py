@@ -105,7 +105,7 @@ def refuse_mixed(operation: Any, arguments: Any) -> None:
 
 def available() -> bool:
     """Whether this torch can have the device."""
-    from torch.utils import backend_registration
+    from torch.utils import backend_registration  # an optional package
     return hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
 
 
@@ -150,7 +150,7 @@ class Module:
 
 
 def _install() -> torch.library.Library:
-    from torch._dynamo.backends.registry import lookup_backend, register_backend
+    from torch._dynamo.backends.registry import lookup_backend, register_backend  # an optional package
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
     _setup_privateuseone_for_python_backend(rename=NAME, backend_module=Module())
     library = torch.library.Library("aten", "IMPL")

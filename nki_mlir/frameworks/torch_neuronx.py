@@ -40,7 +40,7 @@ def nki_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iter
     """
     if fn is None:
         return lambda function: nki_op(name, function, mutates_args=mutates_args)
-    import torch
+    import torch  # an optional package
     from torch._subclasses.functional_tensor import FunctionalTensorMode
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
     made = torch.library.custom_op(name, fn, mutates_args=mutated)

@@ -177,7 +177,7 @@ def call_on_xla(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 
 def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                       kernel: str) -> list[torch.Tensor]:
-    from nki_mlir.frameworks.torch_xla import custom_call
+    from nki_mlir.frameworks.torch_xla import custom_call  # which imports this module
     return custom_call(callee_named(kernel).record, written, tensors)
 
 

@@ -99,7 +99,7 @@ class Recorder(TorchDispatchMode):
             self.places.pop(tensor, None)
 
     def export(self, results: list[Place]) -> None:
-        from nki_mlir.frameworks.torch_stablehlo import stablehlo_of
+        from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # start-up: loads MLIR
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)                  # PyTorch's, of its own code

@@ -172,7 +172,7 @@ def custom_operators() -> dict[str, Any]:
 
 def replace_operator(op: Any, custom: Any) -> None:
     """One call of a custom C++ operator. Its numbers are constants of the program."""
-    from nki_mlir.customop.graph_binding import callee
+    from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
     arguments = [described(value) if kind == "T" else number(value, custom)
                  for value, kind in zip(op.operands, custom.parameters)]
     record = callee(custom, arguments).record

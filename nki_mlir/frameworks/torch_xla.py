@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nki_mlir.bindings import PACKAGE
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.debug_output import wanted, write
 from nki_mlir.frameworks.linked_process import run_in_process
@@ -28,7 +29,7 @@ API_VERSION_UNSPECIFIED = 0             # what the documents show for PyTorch
 def custom_call(record: KernelRecord, written: Sequence[torch.Tensor],
                 tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The call in the graph: new values of what the kernel updates, then what it makes."""
-    import torch_xla
+    import torch_xla  # an optional package
     once("torch_xla_values", _settle_on_demand)
     results = torch_xla._XLAC._xla_custom_call(
         operands_of(record, written, tensors), TARGET, [r.shape for r in record.results],
@@ -50,7 +51,7 @@ def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
     The lazy tensors have them from then on, so their graph is not computed again.
     """
-    import torch_xla
+    import torch_xla  # an optional package
     inside, tensors = torch_xla._XLAC, list(tensors)
     if wanted():
         write("SyncTensorsGraph", inside._get_xla_tensors_hlo_proto(tensors), inside._get_xla_tensors_hlo(tensors))
@@ -77,7 +78,7 @@ def tensor_of(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 def settle(tensors: Iterable[torch.Tensor]) -> None:
     """Compute those of the tensors that have no value yet and need a kernel for it."""
-    import torch_xla
+    import torch_xla  # an optional package
     inside, tensors = torch_xla._XLAC, list(tensors)
     lazy = [t for t, waits in zip(tensors, inside._check_tensor_need_materialization(tensors)) if waits]
     called = [t for t in lazy if "xla::custom_call(" in inside._get_xla_tensors_text([t])]
@@ -94,10 +95,9 @@ def _live() -> list[torch.Tensor]:
 
 def _settle_on_demand() -> Any:
     """Settle where ``torch_xla``'s client for the CPU would be given the graph: at reads of a tensor, and at steps."""
-    import torch_xla
+    import torch_xla  # optional packages
     import torch_xla.runtime
 
-    from nki_mlir.bindings import PACKAGE
     loaded = list(sys.modules)
     if loaded.index("_XLAC") > loaded.index(f"{PACKAGE}._mlir_libs._mlir"):
         raise LoadedBefore().located(user_location())

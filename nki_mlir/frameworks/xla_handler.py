@@ -183,7 +183,7 @@ def handler() -> Handler:
 
 def minor_version() -> int:
     """The interface version to report: XLA refuses handlers newer than itself."""
-    import jax
+    import jax  # an optional package
     header = (Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h").read_text()
     found = dict(re.findall(r"#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header))
     if found.get("MAJOR") != "0":

@@ -35,7 +35,7 @@ class Unconditional:
                 yield
                 if not ops.concrete_value(_tile(condition())).item():           # type: ignore[union-attr]
                     return
-        from nki_mlir.frontend.dynamic_loops import open_while
+        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         register = creation.filled((1, 1), 1, INT32)
         before = snapshot(variables(names))
         with open_while(builder, register, "ne", 0, may_skip=False):

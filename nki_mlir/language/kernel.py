@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nki_mlir.alone import alone
+from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import Variable
@@ -193,7 +194,7 @@ class Kernel:
         return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:
-        from nki_mlir.dialects.kernel_function import the_kernel
+        from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         from nki_mlir.frontend.capture import capture
         programs: list[Traced] = []
 
@@ -235,7 +236,6 @@ class Kernel:
     @property
     def location(self) -> Any:
         """The line of its ``def``, behind the decorators."""
-        from nki_mlir.diagnostics import Location
         inner = underlying(self.func)
         if inner is None:
             return None
@@ -250,11 +250,11 @@ class Kernel:
         bound = self.bind(arguments, keywords, is_array, self.describe)
         inputs = [np.asarray(t, order="C") for t in bound.tensors]
         if on == "eager":
-            from nki_mlir.language.eager_run import run_eager
+            from nki_mlir.language.eager_run import run_eager  # start-up: needed where it is asked for
             return run_eager(self, bound, inputs)
         spec = self.specialize(bound)
         if on != "jit" and spec.captured.verdict.undecided and checked():
-            from nki_mlir.language.eager_run import check_run
+            from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
             check_run(self, bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         if on == "jit":
@@ -262,7 +262,7 @@ class Kernel:
             if spec.left_out:
                 spec.report_left_out()
         else:
-            from nki_mlir.targets.interpreter.unwritten import tracked
+            from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, seen)
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
@@ -273,7 +273,7 @@ class Kernel:
 
     def eager_program(self) -> Callable[..., Any]:
         """What a program of an eager run runs on, which is given its place in the grid."""
-        from nki_mlir.frontend.eager import EagerBuilder
+        from nki_mlir.frontend.eager import EagerBuilder  # start-up: needed where it is asked for
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
@@ -281,7 +281,7 @@ class Kernel:
         """Its function as builders run it."""
         if not self.rolls:
             return self.func
-        from nki_mlir.frontend.tracing import Runtime
+        from nki_mlir.frontend.tracing import Runtime  # start-up: needed where it is asked for
         return wrap(self.func, True, Runtime)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class Decorators:
         program = names.get("save_neff_name", "file.neff")
         if "save_trace_name" in names and program != "file.neff":
             raise TraceWithoutProgram(found=program).located(user_location())
-        from nki_mlir.language import measuring
+        from nki_mlir.language import measuring  # start-up: loads MLIR
         chosen = self.decorated(kernel, changes_of(mode, options))
         return measuring.copy_as(chosen, getattr(measuring, cls), **names)
 
@@ -118,7 +118,7 @@ class Decorators:
                    "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
         if func is None:
             return lambda function: self.profile(function, **options)
-        from nki_mlir.language.measuring import ProfiledKernel, copy_as
+        from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.kernel_of(func), ProfiledKernel, **options)
 
     def simulate_kernel(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:

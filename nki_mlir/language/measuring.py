@@ -43,7 +43,7 @@ class BenchmarkResult:
 @alone
 def estimate_module(captured: Any) -> Any:
     """The estimate of a program's module, lowered to instructions."""
-    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pass_manager import run_passes  # start-up: loads MLIR
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets.neuron.estimate import estimate
     with captured.context, ir.Location.unknown():

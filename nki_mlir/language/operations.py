@@ -36,7 +36,7 @@ from nki_mlir.language.made import Made
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
-from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.promotion import operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.patterns import Pattern
 
@@ -126,7 +126,6 @@ def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
 
 
 def dtype_of_number(value: Any) -> DType:
-    from nki_mlir.scalar.promotion import operand_dtype
     return operand_dtype(value.const if isinstance(value, Index) else value)
 
 

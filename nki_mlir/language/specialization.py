@@ -70,7 +70,7 @@ class Specialization:
         """What the programs do to each shared buffer; nothing where they are small."""
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
             return []
-        from nki_mlir.graph.custom_call import effects_of
+        from nki_mlir.graph.custom_call import effects_of  # start-up: loads MLIR
         found = effects_of(self.modules)
         return [found["shared", n] for n in range(len(self.shared))]
 
@@ -84,7 +84,7 @@ class Specialization:
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:
         """The results that are not written whole, with the elements that are missing."""
-        from nki_mlir.targets.interpreter.left_out import left_out
+        from nki_mlir.targets.interpreter.left_out import left_out  # start-up: loads MLIR
         found = left_out(self.modules, [n for n, e in enumerate(self.effects) if e.covered])
         return [(r, missing) for r in self.results
                 if r.shared is not None and (missing := found.get(r.shared)) is not None]
@@ -107,11 +107,11 @@ def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable]:
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
     match on:
         case "interpreter":
-            from nki_mlir.targets.interpreter import load
+            from nki_mlir.targets.interpreter import load  # start-up: needed where it is asked for
         case "jit":
-            from nki_mlir.targets.cpu import load
+            from nki_mlir.targets.cpu import load  # start-up: needed where it is asked for
         case "isa":
-            from nki_mlir.targets.neuron import load
+            from nki_mlir.targets.neuron import load  # start-up: needed where it is asked for
         case _:
             raise UnknownExecutor(name=on)
     return load

@@ -36,24 +36,29 @@ class UnknownTarget(NkiMlirError):
 
 @dataclass(frozen=True)
 class Machine:
-    """One NeuronCore generation. Sizes are in bytes, clocks in GHz."""
+    """One NeuronCore generation. Sizes are in bytes, clocks in GHz.
+
+    Sources: the architecture guides (one for each generation, which its file names), the reference of ``nki.isa``
+    (release 2.26; costs), of ``nl.tile_size`` (limits of tiles), the performance guide and the guides to DMA. What is
+    measured or assumed says so.
+    """
 
     # What differs between generations.
     name: str
     generation: int
-    sbuf_bytes_per_partition: int           # what kernels may use
+    sbuf_bytes_per_partition: int           # what kernels may use: the compiler keeps 16 KiB (measured)
     sbuf_physical_bytes_per_partition: int
-    clocks: dict[Engine, float]
-    vector_elements_per_cycle: float        # per lane, float32 from SBUF
-    hbm_bytes_per_ns: float                 # one core's share
+    clocks: dict[Engine, float]             # architecture guides, "Compute Engines"
+    vector_elements_per_cycle: float        # per lane, float32 from SBUF; more than 1 is measured
+    hbm_bytes_per_ns: float                 # one core's share: device bandwidth by its cores
     # What all of them share.
-    partitions: int = 128                   # rows of SBUF and PSUM
-    psum_banks: int = 8
+    partitions: int = 128                   # rows of SBUF and PSUM; nl.tile_size.pmax
+    psum_banks: int = 8                     # architecture guides, "PSUM"
     psum_bank_bytes: int = 2048             # per partition; one matmul result lies in one bank
     address_alignment: int = 4
-    stationary_free_max: int = 128
-    moving_free_max: int = 512
-    psum_free_max: int = 512                # float32 elements of a bank
+    stationary_free_max: int = 128          # nl.tile_size.gemm_stationary_fmax
+    moving_free_max: int = 512              # nl.tile_size.gemm_moving_fmax
+    psum_free_max: int = 512                # float32 elements of a bank; nl.tile_size.psum_fmax
     bn_stats_max: int = 512                 # elements of a partition that bn_stats takes
     search_max: int = 16384                 # that searches take
     topk_list_max: int = 65535              # elements of a list
@@ -62,28 +67,29 @@ class Machine:
     array_parts: tuple[int, ...] = (32, 64, 128)        # rows and columns of a part of the tensor engine's array
     transpose_vector_max: int = 32          # a vector-engine transpose is at most this square
     free_dims_max: int = 4                  # (step, size) pairs of an on-chip access pattern
-    step_max: int = 32767                   # elements, of an on-chip access pattern
-    sbuf_elements_max: int = 65535          # per partition and instruction
+    step_max: int = 32767                   # elements, of an on-chip pattern: 16 bits, signed (architecture guides)
+    sbuf_elements_max: int = 65535          # per partition and instruction: 16 bits (architecture guides)
     psum_elements_max: int = 4096
-    quadrant: int = 32                      # partitions in groups; start partitions are multiples
+    quadrant: int = 32                      # partitions in groups; start partitions are multiples (architecture guides)
     gpsimd_group: int = 16                  # partitions that one core of the GpSimd engine serves
     gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
     gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
     gpsimd_sees_psum: bool = False
-    semaphores: int = 256
+    semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
     registers: int = 32                     # scalar registers of an engine, 32 bits each
     dma_engines: int = 16
     dma_sources_max: int = 16               # of a sum
-    minimum_interval_cycles: int = 64       # between instructions of one engine
-    stationary_load_cycles: int = 64        # at most, for the stationary tile of a product
-    access_cycles: int = 60                 # fixed cost of an operand access
-    gpsimd_start_cycles: int = 150
-    gpsimd_root_cycles: int = 4             # per element of what takes roots and powers
-    dma_fixed_ns: float = 2000.0
-    dma_issue_ns: float = 600.0
+    minimum_interval_cycles: int = 64       # between instructions of one engine: MIN_II of the costs of nki.isa
+    stationary_load_cycles: int = 64        # at most, for the stationary tile of a product: nki.isa.nc_matmul, cost
+    access_cycles: int = 60                 # fixed cost of an operand access: architecture guides, "~60 cycles"
+    dynamic_copy_cycles: int = 600          # least of a copy with a run-time index: nki.isa.tensor_copy_dynamic_src
+    gpsimd_start_cycles: int = 150          # nki.isa.iota and affine_select, cost: 150 + N
+    gpsimd_root_cycles: int = 4             # per element of what takes roots and powers: performance guide, of rsqrt
+    dma_fixed_ns: float = 2000.0            # from the trigger to who waits for the data: guide to DMA, "about 2 us"
+    dma_issue_ns: float = 600.0             # of the triggering engine; measured on trn2, as the guide to DGE has it
     core_signal_ns: float = 1000.0          # a semaphore of another core and its answer: an assumption
-    collective_hop_ns: float = 1500.0       # from a rank to the next: documented as 1 to 2 microseconds
+    collective_hop_ns: float = 1500.0       # from a rank to the next: intra-node collectives, 1 to 2 us
 
     @property
     def psum_bytes_per_partition(self) -> int:

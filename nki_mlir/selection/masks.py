@@ -29,7 +29,7 @@ Starts = tuple[int, ...]
 
 def select(selector: "Selector", nest: Nest) -> None:
     """Emit an arranged nest with a mask and without folds."""
-    from nki_mlir.selection.selector import is_copy
+    from nki_mlir.selection.selector import is_copy  # which imports this module
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
         return None
@@ -219,7 +219,7 @@ def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
 # -- folds -------------------------------------------------------------------------------------------------------------
 def touched(selector: "Selector", nest: Nest) -> Tile | None:
     """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
-    from nki_mlir.selection.folds import reduce_tile
+    from nki_mlir.selection.folds import reduce_tile  # which imports this module
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if not any(f.symbols for f in forms_of(nest.mask)):
         if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():

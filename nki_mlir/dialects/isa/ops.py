@@ -11,7 +11,8 @@ the class that says what its tiles, fields and rules are.
 
 from nki_mlir.bindings import Context, ext, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.dialects.attributes import MalformedAttribute
+from nki_mlir.dialects.attributes import MalformedAttribute, Nki
+from nki_mlir.dialects.isa.instruction import COMPARISONS
 
 
 class Isa(ext.Dialect, name="isa"):
@@ -81,7 +82,7 @@ class InstructionOp(_Signalling, name="instruction"):
     queue: ir.IntegerAttr
 
     def verify_invariants(self) -> bool:
-        from nki_mlir.dialects.isa.module import read_instruction
+        from nki_mlir.dialects.isa.module import read_instruction  # which imports this module
         from nki_mlir.dialects.op import Op
         from nki_mlir.dialects.verifier import verify, verify_mask
         if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
@@ -106,7 +107,6 @@ class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
     sides: ir.ArrayAttr
 
     def verify_invariants(self) -> bool:
-        from nki_mlir.dialects.isa.instruction import COMPARISONS
         if "op" in self.attributes and self.attributes["op"].value not in COMPARISONS:
             self.location.emit_error(f"'isa.branch' has no comparison {self.attributes['op']}")
             return False
@@ -126,7 +126,6 @@ class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
 
 def load_isa(context: Context) -> None:
     """Load the dialect, and ``nki`` for access patterns; harmless when they are loaded already."""
-    from nki_mlir.dialects.attributes import Nki
     with context, ir.Location.unknown():
         for name, dialect in (("nki", Nki), ("isa", Isa)):
             if not context.is_dialect_loaded(name):

@@ -60,7 +60,7 @@ def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any
                 with not_carried(state if count == 0 else dict):
                     yield counter
             return
-        from nki_mlir.frontend.dynamic_loops import open_while
+        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         held = upper.state if isinstance(upper, VirtualRegister) else upper
         runs = isinstance(lower, int) and isinstance(upper, int) and lower < upper
         with open_while(builder, counter.state, "slt", held, may_skip=not runs):
@@ -112,7 +112,7 @@ def while_loop(init, body_fun) -> None:
                     body()
                 carried = dict
             return
-        from nki_mlir.frontend.dynamic_loops import open_while
+        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         with open_while(builder, condition.state, "ne", 0), not_carried(closure_of(body_fun)):
             body()
 
@@ -122,7 +122,7 @@ def while_register(register: VirtualRegister) -> bool | None:
     builder: Any = active("while register")
 
     def opened(loop: ExitStack) -> VirtualRegister:
-        from nki_mlir.frontend.dynamic_loops import open_while
+        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         older("while on a register is deprecated, use nl.while_loop")
         condition = register_alloc(register)
         loop.enter_context(nesting())

@@ -117,7 +117,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: Any, beside: View) -
 @instruction
 def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
-    from nki_mlir.language.current.isa_accumulate import accumulated, command_of
+    from nki_mlir.language.current.isa_accumulate import accumulated, command_of  # which imports this module
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
     command = command_of("activation", reduce_cmd)
@@ -140,7 +140,7 @@ def check_sum(op: str, reduce_op: Any) -> None:
 @instruction
 def activation_reduce(dst, op, data, reduce_op, reduce_res, bias, scale) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
-    from nki_mlir.language.current.isa_accumulate import accumulated
+    from nki_mlir.language.current.isa_accumulate import accumulated  # which imports this module
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
     with low.writing(dst, kind, scratch=True) as out:

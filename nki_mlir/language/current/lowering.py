@@ -124,7 +124,7 @@ def index_view(found: Indirection) -> View:
     index = reading(found.index)
     if not index.on_chip or index.dtype not in (INT32, UINT32):
         made = allocate((index.shape[0], index.size // index.shape[0]), INT32)
-        from nki_mlir.language.current.assignment import assign
+        from nki_mlir.language.current.assignment import assign  # which imports this module
         assign(made, index)
         index = made
     view = core_view(index)

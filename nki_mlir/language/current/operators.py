@@ -78,7 +78,7 @@ class Operators:
 
     def astype(self, dtype: Any) -> Any:
         """A copy in another dtype."""
-        from nki_mlir.language.current.functions import copy
+        from nki_mlir.language.current.functions import copy  # which imports this module
         return copy(self, dtype)
 
     def transpose(self, *axes: Any) -> Any:
@@ -116,7 +116,7 @@ def leading_part(tensor: Any, shape: Sequence[int]) -> Any:
 # -- operators ---------------------------------------------------------------------------------------------------------
 def computed(name: str, left: Any, right: Any) -> Any:
     """The tile that an operator gives."""
-    from nki_mlir.language.current import functions
+    from nki_mlir.language.current import functions  # which imports this module
     if name != "floor_divide":
         return getattr(functions, name)(left, right)
     quotient = functions.ELEMENTWISE["divide"](left, right, dtype=FLOAT32)
@@ -134,7 +134,7 @@ def _operator(name: str, swapped: bool) -> Callable:
 
 def _in_place(name: str) -> Callable:
     def operate(self: Operators, other: Any) -> Any:
-        from nki_mlir.language.current.assignment import assign
+        from nki_mlir.language.current.assignment import assign  # which imports this module
         refuse_if_strict(self)
         if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
             return NotImplemented
@@ -145,7 +145,7 @@ def _in_place(name: str) -> Callable:
 
 def _unary(name: str) -> Callable:
     def operate(self: Operators) -> Any:
-        from nki_mlir.language.current import functions
+        from nki_mlir.language.current import functions  # which imports this module
         refuse_if_strict(self)
         return getattr(functions, name)(self)
     return operate

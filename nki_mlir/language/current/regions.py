@@ -39,12 +39,12 @@ class MemoryRegion(enum.Enum):
 
     def view(self, dtype: Any, shape: Any, name: str = "") -> Any:
         """``nl.sbuf.view(dtype, shape)`` of release 0.2: a tensor somewhere in this memory."""
-        from nki_mlir.language.current.creation import ndarray
+        from nki_mlir.language.current.creation import ndarray  # which imports this module
         return ndarray(shape, dtype, self, name)
 
     def ptr(self, size: Any, offset: Any = None) -> Any:
         """``nl.sbuf.ptr(size, offset)`` of release 0.2: a place of that many partitions and bytes."""
-        from nki_mlir.language.current.windows import Window
+        from nki_mlir.language.current.windows import Window  # which imports this module
         return Window.pointed(self, size, offset)
 
 

@@ -30,7 +30,7 @@ class VirtualRegister:
         return int(held[0, 0]) if isinstance(held, np.ndarray) else None
 
     def __bool__(self) -> bool:
-        from nki_mlir.language.current.dynamic_loops import while_register
+        from nki_mlir.language.current.dynamic_loops import while_register  # which imports this module
         value = self.value
         going = while_register(self) if value is None else (value != 0 if asked_by_while() else None)
         if going is None:

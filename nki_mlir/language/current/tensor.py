@@ -69,7 +69,7 @@ class NkiTensor(Operators):
     @property
     def address(self) -> tuple:
         """(partition, byte) that the kernel chose, else nothing."""
-        from nki_mlir.language.current.windows import Address
+        from nki_mlir.language.current.windows import Address  # which imports this module
         return Address.of(self)
 
     @property
@@ -87,7 +87,7 @@ class NkiTensor(Operators):
     @property
     def sim_value(self) -> np.ndarray | None:
         """The elements while the kernel is simulated; None while it is captured."""
-        from nki_mlir.language.current.lowering import concrete_value
+        from nki_mlir.language.current.lowering import concrete_value  # which imports this module
         return concrete_value(self)
 
     def is_contiguous(self) -> bool:
@@ -317,7 +317,7 @@ class NkiTensor(Operators):
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: Any = None,
            vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on."""
-        from nki_mlir.language.current.access_pattern import access_pattern
+        from nki_mlir.language.current.access_pattern import access_pattern  # which imports this module
         return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
 
     @reported
@@ -335,11 +335,11 @@ class NkiTensor(Operators):
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> "NkiTensor":
-        from nki_mlir.language.current.indexing import subscript
+        from nki_mlir.language.current.indexing import subscript  # which imports this module
         return subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from nki_mlir.language.current.assignment import assign
+        from nki_mlir.language.current.assignment import assign  # which imports this module
         older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
         target = self[key]
         if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it

@@ -250,7 +250,7 @@ class Function:
             if keyword in self.parameters or in_use.is_ignored(self.name, keyword) or (
                     in_use.same(self.name, keyword)):
                 continue
-            from difflib import get_close_matches
+            from difflib import get_close_matches  # start-up: needed where it is asked for
             near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if not near:

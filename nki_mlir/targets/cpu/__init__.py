@@ -25,12 +25,12 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
     Programs that meet are run from Python, on a thread each.
     What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
     """
-    from nki_mlir.targets.cpu.kernel import CompiledKernel
+    from nki_mlir.targets.cpu.kernel import CompiledKernel  # start-up: needed where it is asked for
     try:
         kernel = CompiledKernel(captured, grid)
         return kernel.on_threads if kernel.hosts.meets else kernel
     except Unsupported as error:
-        from nki_mlir.targets import interpreter
+        from nki_mlir.targets import interpreter  # start-up: needed where it is asked for
         program = interpreter.load(captured, grid)
         warnings.warn(f"the kernel runs in the interpreter: {error.headline}", RuntimeWarning, stacklevel=2)
         return program
@@ -40,5 +40,5 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 def lower_to(level: str, module: "Module") -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""
-    from nki_mlir.targets.cpu.listing import listing
+    from nki_mlir.targets.cpu.listing import listing  # start-up: needed where it is asked for
     return listing(module, vectors=level == "vector")

@@ -143,7 +143,7 @@ def assemble_function(kernel: KernelFunction, axes: int, structured: Reader, hos
 
 def at_waist(module: Any) -> Any:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
-    from nki_mlir.passes.pass_manager import pass_named
+    from nki_mlir.passes.pass_manager import pass_named  # start-up: loads MLIR
     from nki_mlir.passes.pipelines import TO_LINALG
     from nki_mlir.passes.safety import check_safe
     copy = module.operation.clone()

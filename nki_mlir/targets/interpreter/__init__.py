@@ -12,7 +12,7 @@ from nki_mlir.alone import alone
 @alone
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
-    from nki_mlir.dialects.kernel_function import the_kernel
+    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: needed where it is asked for
     from nki_mlir.targets.interpreter.module import compile_function, run_grid
     programs = {id(v.module): compile_function(the_kernel(v.module)) for v in captured.variants.values()}
 

@@ -31,7 +31,7 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
-    from nki_mlir.targets.neuron.codegen.emission import emit_cores
+    from nki_mlir.targets.neuron.codegen.emission import emit_cores  # start-up: needed where it is asked for
     from nki_mlir.targets.neuron.format.container import decode_program, encode_program
     from nki_mlir.targets.neuron.simulator import simulate_cores
     emitted = emit_cores(lowered(captured), grid)
@@ -54,14 +54,14 @@ def with_marks(program: Program, emitted: Program) -> Program:
 @alone
 def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
     """The program of a captured kernel, all programs of the grid one after the other."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_variants
+    from nki_mlir.targets.neuron.codegen.emission import emit_variants  # start-up: needed where it is asked for
     return emit_variants(lowered(captured), grid)
 
 
 @alone
 def lowered(captured: Any) -> dict[tuple, Any]:
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
-    from nki_mlir.bindings import ir
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     made: dict[int, Any] = {}
@@ -79,7 +79,7 @@ def lowered(captured: Any) -> dict[tuple, Any]:
 @alone
 def emit(module: Any, form: str = "asm") -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_each
+    from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: needed where it is asked for
     return write(emit_each(module), form)
 
 
@@ -87,21 +87,21 @@ def emit(module: Any, form: str = "asm") -> str | bytes:
 def write(programs: Sequence[Program], form: str) -> str | bytes:
     """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
-        from nki_mlir.targets.neuron.format.container import encode_program
+        from nki_mlir.targets.neuron.format.container import encode_program  # start-up: needed where it is asked for
         if len(programs) > 1:
             raise Unsupported(feature="a binary of several cores", instead="write assembly, and assemble each program")
         return encode_program(programs[0])
     if form == "mlir":
-        from nki_mlir.dialects.isa.module import program_text
+        from nki_mlir.dialects.isa.module import program_text  # start-up: loads MLIR
         return SEPARATOR.join(map(program_text, programs))
-    from nki_mlir.targets.neuron.format.assembly import print_program
+    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: needed where it is asked for
     return SEPARATOR.join(map(print_program, programs))
 
 
 @alone
 def program_of_module(module: "Module") -> Program:
     """The program of an isa-level module, checked like one that comes from a file."""
-    from nki_mlir.dialects.attributes import MalformedAttribute
+    from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: needed where it is asked for
     from nki_mlir.dialects.isa.module import NotAProgram, read_program
     from nki_mlir.targets.neuron.validate import check_program
     try:
@@ -113,13 +113,13 @@ def program_of_module(module: "Module") -> Program:
 
 def is_binary(data: bytes) -> bool:
     """Whether a file's content is a binary container."""
-    from nki_mlir.targets.neuron.format.container import MAGIC
+    from nki_mlir.targets.neuron.format.container import MAGIC  # start-up: needed where it is asked for
     return data.startswith(MAGIC)
 
 
 def program_of_binary(data: bytes) -> Program:
     """The program of a binary container."""
-    from nki_mlir.targets.neuron.format.container import decode_program
+    from nki_mlir.targets.neuron.format.container import decode_program  # start-up: needed where it is asked for
     return decode_program(data)
 
 
@@ -132,7 +132,7 @@ def is_assembly(data: bytes) -> bool:
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     """The program of each core; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.parser import parse_program
+    from nki_mlir.targets.neuron.format.parser import parse_program  # start-up: needed where it is asked for
     found, lines = [], 0
     for part in text.split(SEPARATOR):
         found.append(parse_program("\n" * lines + part, file))
@@ -142,14 +142,14 @@ def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
 
 def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Run a program on each core; updated inputs and all outputs are written in place."""
-    from nki_mlir.targets.neuron.simulator import simulate_cores
+    from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: needed where it is asked for
     simulate_cores(programs, inputs, outputs)
 
 
 @alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assembly text as a binary container; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.container import encode_program
+    from nki_mlir.targets.neuron.format.container import encode_program  # start-up: needed where it is asked for
     from nki_mlir.targets.neuron.format.parser import parse_program
     return encode_program(parse_program(text, file))
 
@@ -157,6 +157,6 @@ def assemble(text: str, file: str = "<assembly>") -> bytes:
 @alone
 def disassemble(data: bytes) -> str:
     """A binary container as the text that assembles to it."""
-    from nki_mlir.targets.neuron.format.assembly import print_program
+    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: needed where it is asked for
     from nki_mlir.targets.neuron.format.container import decode_program
     return print_program(decode_program(data))

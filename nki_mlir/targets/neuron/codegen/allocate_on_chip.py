@@ -22,7 +22,9 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Lifetimes, peak
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.write_records import write_code
 
 GENEROUS = 32                   # bytes: rows that start so are read without partial sectors
 NAMED = 12                      # buffers that an error names
@@ -30,8 +32,6 @@ NAMED = 12                      # buffers that an error names
 
 class AllocateOnChip(Pass, name="allocate-on-chip", reads=Level.NISA):
     def run(self, module: Any) -> None:
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.write_records import write_code
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 code = read_code(kernel)

@@ -26,6 +26,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Buffer,
@@ -36,6 +37,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     reorder,
     tiles_of,
 )
+from nki_mlir.targets.neuron.codegen.write_records import write_code
 
 MEMORY = 90                     # percent
 NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
@@ -47,8 +49,6 @@ class ScheduleInstructions(Pass, name="schedule-instructions", reads=Level.NISA)
     memory: int = MEMORY        # percent of on-chip memory that buffers may fill
 
     def run(self, module: Any) -> None:
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.write_records import write_code
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 code = read_code(kernel)

@@ -21,14 +21,14 @@ from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Step, blocks, sub_blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
+from nki_mlir.targets.neuron.codegen.write_records import write_code
 
 
 class SinkConstants(Pass, name="sink-constants", reads=Level.NISA):
     def run(self, module: Any) -> None:
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.write_records import write_code
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 code = read_code(kernel)

@@ -25,6 +25,7 @@ from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Buffer,
     Code,
@@ -33,6 +34,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     forget_addresses,
     tiles_of,
 )
+from nki_mlir.targets.neuron.codegen.write_records import write_code
 
 
 class BlocksApart(NkiMlirError):
@@ -44,8 +46,6 @@ class BlocksApart(NkiMlirError):
 
 class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
     def run(self, module: Any) -> None:
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.write_records import write_code
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 code = read_code(kernel)

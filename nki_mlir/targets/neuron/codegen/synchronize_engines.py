@@ -35,12 +35,14 @@ from nki_mlir.dialects.isa.instruction import (
     check_encodable,
     is_dma,
 )
+from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -58,6 +60,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile
 from nki_mlir.targets.neuron.codegen.segment_waits import Planned, SegmentWaits
+from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 WAITS = 1                       # that one instruction carries; more stand before it
@@ -65,9 +68,6 @@ WAITS = 1                       # that one instruction carries; more stand befor
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
     def run(self, module: Any) -> None:
-        from nki_mlir.dialects.isa.module import write_program
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
         with module.context, ir.Location.unknown():
             program = synchronized(with_grid(read_code(the_kernel(module))))
             write_program(module, program)

@@ -27,6 +27,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -47,6 +48,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     variables_of,
 )
 from nki_mlir.targets.neuron.codegen.substitution import with_values
+from nki_mlir.targets.neuron.codegen.write_records import write_code
 
 UNROLL_LIMIT = 50_000           # instructions
 BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them
@@ -56,8 +58,6 @@ class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
     limit: int = UNROLL_LIMIT   # instructions; above it the largest outer loops stay
 
     def run(self, module: Any) -> None:
-        from nki_mlir.targets.neuron.codegen.read_records import read_code
-        from nki_mlir.targets.neuron.codegen.write_records import write_code
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 write_code(kernel, unrolled(with_grid(read_code(kernel)), self.limit))
