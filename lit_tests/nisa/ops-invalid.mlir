@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt %s --split-input-file --verify-diagnostics
 
 // Mistakes in single engine instructions. Each part has one.
 
 // More partitions than there are.
+#all = affine_set<() : (0 == 0)>
+#chip_129x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 129], [1, 6]]>
 func.func @tensor_copy(%dst: memref<129x6xf32, "sbuf">, %src: memref<129x6xf32, "sbuf">) {
   // expected-error@+1 {{number of partitions 129 exceed architecture limitation of 128.}}
   "nisa.tensor_copy"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 129], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 129], [1, 6]]>],
-    engine = "vector", mask = affine_set<() : (0 == 0)>
+    access = [#chip_129x6_f32, #chip_129x6_f32], engine = "vector", mask = #all
   } : (memref<129x6xf32, "sbuf">, memref<129x6xf32, "sbuf">) -> ()
   return
 }
@@ -16,12 +17,12 @@ func.func @tensor_copy(%dst: memref<129x6xf32, "sbuf">, %src: memref<129x6xf32, 
 // -----
 
 // An engine that cannot run it.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @reciprocal(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{attribute 'engine' of 'reciprocal' is 'tensor', which must be one of unknown, vector [NKI-ATTRIBUTE]}}
   "nisa.reciprocal"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "tensor", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32], engine = "tensor", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -29,12 +30,12 @@ func.func @reciprocal(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 // -----
 
 // GpSimd does not reach PSUM.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "psum">) {
   // expected-error@+1 {{Expected operand 'src' of 'tensor_copy' to be in address space 'sbuf', but got a tile in 'psum' instead.}}
   "nisa.tensor_copy"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "gpsimd", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32], engine = "gpsimd", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "psum">) -> ()
   return
 }
@@ -42,16 +43,15 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "psu
 // -----
 
 // Both sources in PSUM.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @tensor_tensor(
     %dst: memref<4x6xf32, "sbuf">,
     %lhs: memref<4x6xf32, "psum">,
     %rhs: memref<4x6xf32, "psum">) {
   // expected-error@+1 {{'tensor_tensor': at most one of lhs and rhs may be in PSUM}}
   "nisa.tensor_tensor"(%dst, %lhs, %rhs) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "vector", op = "add", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32, #chip_4x6_f32], engine = "vector", op = "add", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "psum">, memref<4x6xf32, "psum">) -> ()
   return
 }
@@ -59,13 +59,14 @@ func.func @tensor_tensor(
 // -----
 
 // One bit operation and one arithmetic one.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_i32 = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @tensor_scalar(%dst: memref<4x6xi32, "sbuf">, %src: memref<4x6xi32, "sbuf">) {
   // expected-error@+1 {{'tensor_scalar': op0 and op1 must both be bit operations or both arithmetic}}
   "nisa.tensor_scalar"(%dst, %src) {
-    access = [#nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    access = [#chip_4x6_i32, #chip_4x6_i32],
     engine = "vector", op0 = "bitwise_and", imm0 = 3.0 : f64, reverse0 = false, op1 = "add", imm1 = 1.0 : f64,
-    reverse1 = false, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>, mask = affine_set<() : (0 == 0)>
+    reverse1 = false, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>, mask = #all
   } : (memref<4x6xi32, "sbuf">, memref<4x6xi32, "sbuf">) -> ()
   return
 }
@@ -73,13 +74,14 @@ func.func @tensor_scalar(%dst: memref<4x6xi32, "sbuf">, %src: memref<4x6xi32, "s
 // -----
 
 // Segment sizes that count another operand.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{'nisa.activation' operandSegmentSizes [1, 1, 1, 0, 0] do not divide 2 operands into dst, src, bias (0 or 1), scale (0 or 1) and symbols}}
   "nisa.activation"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
+    access = [#chip_4x6_f32, #chip_4x6_f32],
     engine = "scalar", fn = "exp", imm = 1.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
-    mask = affine_set<() : (0 == 0)>
+    mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -87,12 +89,12 @@ func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 // -----
 
 // No segment sizes.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{needs an attribute operandSegmentSizes = array<i32: ...>}}
   "nisa.activation"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32], engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -100,16 +102,17 @@ func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf
 // -----
 
 // The product goes to PSUM.
+#all = affine_set<() : (0 == 0)>
+#chip_2x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>
+#chip_4x2_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @nc_matmul(
     %dst: memref<2x6xf32, "sbuf">,
     %stationary: memref<4x2xf32, "sbuf">,
     %moving: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{Expected operand 'dst' of 'nc_matmul' to be in address space 'psum', but got a tile in 'sbuf' instead.}}
   "nisa.nc_matmul"(%dst, %stationary, %moving) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "tensor", accumulate = false, mask = affine_set<() : (0 == 0)>
+    access = [#chip_2x6_f32, #chip_4x2_f32, #chip_4x6_f32], engine = "tensor", accumulate = false, mask = #all
   } : (memref<2x6xf32, "sbuf">, memref<4x2xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -117,16 +120,17 @@ func.func @nc_matmul(
 // -----
 
 // The contracted axes differ.
+#all = affine_set<() : (0 == 0)>
+#chip_2x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>
+#chip_3x2_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 3], [1, 2]]>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @nc_matmul(
     %dst: memref<2x6xf32, "psum">,
     %stationary: memref<3x2xf32, "sbuf">,
     %moving: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{'nc_matmul': contracts axis 0 of both operands, got [3, 2] and [4, 6]}}
   "nisa.nc_matmul"(%dst, %stationary, %moving) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 3], [1, 2]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "tensor", accumulate = false, mask = affine_set<() : (0 == 0)>
+    access = [#chip_2x6_f32, #chip_3x2_f32, #chip_4x6_f32], engine = "tensor", accumulate = false, mask = #all
   } : (memref<2x6xf32, "psum">, memref<3x2xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -134,16 +138,17 @@ func.func @nc_matmul(
 // -----
 
 // A result beyond one PSUM bank.
+#all = affine_set<() : (0 == 0)>
+#chip_2x600_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 600]]>
+#chip_4x2_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>
+#chip_4x600_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 600]]>
 func.func @nc_matmul(
     %dst: memref<2x600xf32, "psum">,
     %stationary: memref<4x2xf32, "sbuf">,
     %moving: memref<4x600xf32, "sbuf">) {
   // expected-error@+1 {{size of dimension 1 in 'moving[4, 600]' of 'nc_matmul' exceed architecture limitation of 512.}}
   "nisa.nc_matmul"(%dst, %stationary, %moving) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 2], [1, 600]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 600]]>],
-    engine = "tensor", accumulate = false, mask = affine_set<() : (0 == 0)>
+    access = [#chip_2x600_f32, #chip_4x2_f32, #chip_4x600_f32], engine = "tensor", accumulate = false, mask = #all
   } : (memref<2x600xf32, "psum">, memref<4x2xf32, "sbuf">, memref<4x600xf32, "sbuf">) -> ()
   return
 }
@@ -151,16 +156,17 @@ func.func @nc_matmul(
 // -----
 
 // A result of 64-bit elements beyond one PSUM bank.
+#all = affine_set<() : (0 == 0)>
+#chip_4x2_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>
+#chip_4x512_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 512]]>
 func.func @nc_matmul(
     %dst: memref<2x512xi64, "psum">,
     %stationary: memref<4x2xf32, "sbuf">,
     %moving: memref<4x512xf32, "sbuf">) {
   // expected-error@+1 {{a matmul result of 4096 bytes per partition does not fit one PSUM bank of 2048 bytes [NKI-PSUM-BANK]}}
   "nisa.nc_matmul"(%dst, %stationary, %moving) {
-    access = [#nki.access<i64, affine_map<() -> (0, 0)>, [[1, 2], [1, 512]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 2]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 512]]>],
-    engine = "tensor", accumulate = false, mask = affine_set<() : (0 == 0)>
+    access = [#nki.access<i64, affine_map<() -> (0, 0)>, [[1, 2], [1, 512]]>, #chip_4x2_f32, #chip_4x512_f32],
+    engine = "tensor", accumulate = false, mask = #all
   } : (memref<2x512xi64, "psum">, memref<4x2xf32, "sbuf">, memref<4x512xf32, "sbuf">) -> ()
   return
 }
@@ -168,12 +174,13 @@ func.func @nc_matmul(
 // -----
 
 // The vector engine transposes squares of 32.
+#all = affine_set<() : (0 == 0)>
+#chip_40x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 40], [1, 6]]>
+#chip_6x40_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 6], [1, 40]]>
 func.func @nc_transpose(%dst: memref<6x40xf32, "sbuf">, %src: memref<40x6xf32, "sbuf">) {
   // expected-error@+1 {{size of dimension 0 in 'src[40, 6]' of 'nc_transpose' exceed architecture limitation of 32.}}
   "nisa.nc_transpose"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 6], [1, 40]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 40], [1, 6]]>],
-    engine = "vector", mask = affine_set<() : (0 == 0)>
+    access = [#chip_6x40_f32, #chip_40x6_f32], engine = "vector", mask = #all
   } : (memref<6x40xf32, "sbuf">, memref<40x6xf32, "sbuf">) -> ()
   return
 }
@@ -181,12 +188,13 @@ func.func @nc_transpose(%dst: memref<6x40xf32, "sbuf">, %src: memref<40x6xf32, "
 // -----
 
 // DMA does not reach PSUM.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
+#hbm_4x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
 func.func @dma_copy(%dst: memref<4x6xf32, "psum">, %src: memref<4x6xf32, "hbm">) {
   // expected-error@+1 {{Expected operand 'dst' of 'dma_copy' to be in address space 'hbm|sbuf', but got a tile in 'psum' instead.}}
   "nisa.dma_copy"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>],
-    engine = "sync", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #hbm_4x6_f32], engine = "sync", mask = #all
   } : (memref<4x6xf32, "psum">, memref<4x6xf32, "hbm">) -> ()
   return
 }
@@ -194,16 +202,17 @@ func.func @dma_copy(%dst: memref<4x6xf32, "psum">, %src: memref<4x6xf32, "hbm">)
 // -----
 
 // Indices are integers.
+#all = affine_set<() : (0 == 0)>
+#chip_4x1_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
+#hbm_8x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>
 func.func @dma_gather(
     %dst: memref<4x6xf32, "sbuf">,
     %src: memref<8x6xf32, "hbm">,
     %index: memref<4x1xf32, "sbuf">) {
   // expected-error@+1 {{operand 'index' of 'dma_gather' has dtype float32, which must be int32 or uint32}}
   "nisa.dma_gather"(%dst, %src, %index) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>],
-    engine = "gpsimd", mode = "error", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #hbm_8x6_f32, #chip_4x1_f32], engine = "gpsimd", mode = "error", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<8x6xf32, "hbm">, memref<4x1xf32, "sbuf">) -> ()
   return
 }
@@ -211,12 +220,13 @@ func.func @dma_gather(
 // -----
 
 // Twelve entries in place of 32.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @nc_stream_shuffle(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{'nc_stream_shuffle': takes 32 entries of 0..31 or 255}}
   "nisa.nc_stream_shuffle"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "vector", shuffle = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32],
+    engine = "vector", shuffle = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -224,17 +234,18 @@ func.func @nc_stream_shuffle(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32
 // -----
 
 // A bias of more than one value a partition has the shape of the source.
+#all = affine_set<() : (0 == 0)>
+#chip_4x1_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @activation(
     %dst: memref<4x6xf32, "sbuf">,
     %src: memref<4x6xf32, "sbuf">,
     %bias: memref<4x1xf32, "sbuf">) {
   // expected-error@+1 {{'activation' needs operands of one shape, got dst[4, 6] and bias[4, 1]}}
   "nisa.activation"(%dst, %src, %bias) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 1]]>],
+    access = [#chip_4x6_f32, #chip_4x6_f32, #chip_4x1_f32],
     engine = "scalar", fn = "exp", imm = 1.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
-    mask = affine_set<() : (0 == 0)>
+    mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">, memref<4x1xf32, "sbuf">) -> ()
   return
 }
@@ -242,12 +253,12 @@ func.func @activation(
 // -----
 
 // No engine is given.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{attribute "engine" is expected but not provided}}
   "nisa.tensor_copy"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -255,11 +266,12 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
 // -----
 
 // An immediate that is no float.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{'nisa.memset' attribute 'value' is 1 : i64, which must be a float}}
   "nisa.memset"(%dst) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "vector", value = 1 : i64, mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32], engine = "vector", value = 1 : i64, mask = #all
   } : (memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -267,12 +279,12 @@ func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
 // -----
 
 // An instruction that does not exist.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @tensor_cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{unregistered operation 'nisa.tensor_cpoy' found in dialect ('nisa') that does not allow unknown operations}}
   "nisa.tensor_cpoy"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "vector", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32], engine = "vector", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
@@ -280,12 +292,13 @@ func.func @tensor_cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
 // -----
 
 // Groups in which a member is twice.
+#all = affine_set<() : (0 == 0)>
+#chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @all_reduce(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   // expected-error@+1 {{'all_reduce': groups are lists of different numbers as JSON, got [[0, 1], [1]]}}
   "nisa.all_reduce"(%dst, %src) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>],
-    engine = "unknown", groups = "[[0, 1], [1]]", op = "add", over = "ranks", mask = affine_set<() : (0 == 0)>
+    access = [#chip_4x6_f32, #chip_4x6_f32],
+    engine = "unknown", groups = "[[0, 1], [1]]", op = "add", over = "ranks", mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }

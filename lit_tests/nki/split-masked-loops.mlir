@@ -91,17 +91,22 @@ func.func @program(%x: !x, %id: index {nki.program_id = 0 : i64}, %y: !y) attrib
 }
 
 // A loop in the body of a loop of the device is cut as any other.
-// CHECK-LABEL: func.func @device_loop
-// CHECK:         scf.while
+// CHECK-LABEL: func.func @device_loop(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<300x64xf32, "hbm">
+// CHECK:         scf.while : () -> () {
 // CHECK:         } do {
-// CHECK:           scf.for
-// CHECK:             "nki.load"
-// CHECK-SAME:          {{\[\[}}64, 128], [1, 64]]>
-// CHECK-SAME:          mask = #[[NONE]]
-// CHECK:           "nki.load"(%{{[^,]*}}, %{{[^,]*}})
-// CHECK-SAME:        {{\[\[}}64, 44], [1, 64]]>
-// CHECK-SAME:        mask = #[[NONE]]
-func.func @device_loop(%x: memref<300x64xf32, "hbm">) {
+// CHECK-NEXT:      scf.for %[[I:[a-z0-9]+]] = %{{.*}} to %{{.*}} step
+// CHECK-NEXT:        %[[T:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:        "nki.load"(%[[T]], %[[X]], %[[I]])
+// CHECK-SAME:          access = [#nki.access<f32, #[[TILE_I]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                    #nki.access<f32, #[[ROWS_I]], {{\[\[}}64, 128], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:      }
+// CHECK-NEXT:      %[[EDGE:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:      "nki.load"(%[[EDGE]], %[[X]])
+// CHECK-SAME:        access = [#nki.access<f32, #[[TILE]], {{\[\[}}1, 44], [1, 64]]>,
+// CHECK-SAME:                  #nki.access<f32, #[[ROW_256]], {{\[\[}}64, 44], [1, 64]]>], mask = #[[ALL]]
+// CHECK-NEXT:      scf.yield
+func.func @device_loop(%x: !x) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
@@ -113,12 +118,8 @@ func.func @device_loop(%x: memref<300x64xf32, "hbm">) {
     scf.condition(%more)
   } do {
     scf.for %i = %c0 to %c4 step %c1 {
-      %t = memref.alloc() : memref<128x64xf32, "sbuf">
-      "nki.load"(%t, %x, %i) {
-        access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>,
-                  #nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>],
-        mask = affine_set<(d0, d1)[s0] : (s0 * -128 - d0 + 299 >= 0)>}
-        : (memref<128x64xf32, "sbuf">, memref<300x64xf32, "hbm">, index) -> ()
+      %t = memref.alloc() : !tile
+      "nki.load"(%t, %x, %i) {access = [#tile_i, #rows_i], mask = #below_300} : (!tile, !x, index) -> ()
     }
     scf.yield
   }
