@@ -148,8 +148,9 @@ class TargetCheck:
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
                 self.broken(NotOneARow(operand=label, op=self.op.name, count=tile.free_elements), contested)
 
-    def operators(self, *names: str) -> None:
-        """ALU operators are on the engine; what documents allow GpSimd besides differs between instructions."""
+    def operators(self, *names: str, settled: bool = False) -> None:
+        """ALU operators are on the engine. What documents allow GpSimd besides differs between instructions:
+        ``settled`` are those for which the newest ones say it."""
         engine, chosen = self.op.runs_on, self.op.engine != Engine.UNKNOWN.value
         for name in names:
             self.rule(name in DOCUMENTED, f"{name} is not in the documents' table of operators",
@@ -158,9 +159,9 @@ class TargetCheck:
             self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators", settled=True)
             if engine not in (has := engines_of(name)):
                 contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
+                said = settled and contested and engine is Engine.GPSIMD and chosen
                 self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,
-                                        engines=" or ".join(e.value for e in has)), contested,
-                            settled=contested and engine is Engine.GPSIMD and chosen)
+                                        engines=" or ".join(e.value for e in has)), contested, said)
 
     def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:
         op = self.op

@@ -114,7 +114,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             check.rule(False, "power reads and writes SBUF only, got a tile in PSUM", "copy it to SBUF first",
                        settled=True)
         else:
-            check.operators(self.op0, self.op1)
+            check.operators(self.op0, self.op1, settled=True)
 
     @property
     def exact(self) -> bool:
