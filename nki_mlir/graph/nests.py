@@ -20,8 +20,9 @@ from nki_mlir.waist.expressions import (
     inputs_of,
     rebuilt,
 )
+from nki_mlir.waist.reader import extents_of, iterators_of, subscripts_of
 from nki_mlir.waist.tile_nest import Nest, Operand
-from nki_mlir.waist.tile_reader import NestReader, iterator_kinds, subscripts_of
+from nki_mlir.waist.tile_reader import NestReader
 
 
 class GraphNestReader(NestReader):
@@ -31,8 +32,10 @@ class GraphNestReader(NestReader):
         super().__init__(operation)
         self.gathers: list[Gather] = []
 
-    def generic(self) -> Nest:
+    def nest(self) -> Nest:
         op = self.operation
+        if op.name == "linalg.fill":
+            return super().nest()
         operands = list(op.operands)
         inputs, outputs = op.attributes["operandSegmentSizes"]
         if outputs != 1:
@@ -42,8 +45,8 @@ class GraphNestReader(NestReader):
         maps = subscripts_of(op.attributes["indexing_maps"])
         views = {k: self.view(operands[k]) for k in memory}
         subscripts = {k: maps[k] for k in memory}
-        rank = len(iterator_kinds(op.attributes["iterator_types"]))
-        extents = self.extents(rank, list(views.values()), list(subscripts.values()))
+        rank, reduced = iterators_of(op.attributes["iterator_types"])
+        extents = extents_of(op, [(subscripts[k], views[k].sizes) for k in memory], rank)
         reader = GraphBody(op.regions[0].blocks[0], inputs)
         body = reader.yielded()
         found = {k: self.operand(views[k], subscripts[k], extents) for k in memory}
@@ -60,8 +63,6 @@ class GraphNestReader(NestReader):
                 operands[node.place], reader)
         inputs_used = tuple(found[k] for k in used)
         self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
-        kinds = [str(kind) for kind in op.attributes["iterator_types"]]
-        reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
         return Nest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
 
     def scalar(self, value: Any, reader: GraphBody) -> Node:

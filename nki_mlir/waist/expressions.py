@@ -6,6 +6,7 @@ Equal subtrees are equal objects for dictionaries, which is how an instruction's
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
+from nki_mlir.waist.nest import Nest, Step
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,55 @@ def alu(fn: str, *args: Node) -> Node:
         value = np.asarray(ALU[fn].numpy(*arrays))
         return Constant(dtype, float(value) if dtype.is_float else int(value))
     return Alu(dtype, fn, args)
+
+
+@lru_cache(1 << 10)
+def expression_of(nest: Nest) -> Node:
+    """What the one output of a nest becomes. Forms of positions count the nest's symbols."""
+    known: dict[int, Node] = {}
+
+    def node(value: int) -> Node:
+        if value not in known:
+            step = nest.step(value)
+            known[value] = made(step) if step is not None else given(value)
+        return known[value]
+
+    def given(value: int) -> Node:
+        dtype = nest.dtype_of(value)
+        assert dtype is not None
+        return Input(dtype, value) if value < len(nest.inputs) else Output(dtype)
+
+    def made(step: Step) -> Node:
+        assert step.dtype is not None
+        match step.kind:
+            case "constant":
+                return Constant(step.dtype, float(step.number) if step.dtype.is_float else step.number)
+            case "convert":
+                return converted(node(step.operands[0]), step.dtype)
+            case "alu":
+                return alu(step.name, *map(node, step.operands))
+            case "activation":
+                return Activation(step.dtype, step.name, node(step.operands[0]))
+            case "cast":
+                return Position(form(step.operands[0]))
+            case "native" if step.name in ("arith.extf", "arith.truncf"):
+                return converted(node(step.operands[0]), step.dtype)
+            case "native" if step.name in ARITH:
+                return alu(ARITH[step.name], *map(node, step.operands))
+        raise Unsupported(feature=f"'{step.name}' in the body of a structured operation",
+                          instead="use scalar.convert, scalar.alu and scalar.activation")
+
+    def form(value: int) -> Linear:
+        step = nest.step(value)
+        if step is None:
+            return Linear(0, ((value - len(nest.inputs), 1),))
+        if step.kind == "index":
+            return Linear(0, (), ((step.number, 1),))
+        total = Linear(step.number.const)
+        for place, c in step.number.axes:
+            total = total.plus(form(step.operands[place]), c)
+        return total
+    return node(nest.results[0])
 
 
 class BodyReader:

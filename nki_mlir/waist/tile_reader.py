@@ -15,26 +15,16 @@ from nki_mlir.analysis.mask_boxes import active_elements, values_of
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask, Ranges
-from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.facts import Numbering
 from nki_mlir.dialects.mlir_ops import ranges_of
-from nki_mlir.dialects.remembered import remembered
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expressions import (
-    BodyReader,
-    Input,
-    Node,
-    Position,
-    applied,
-    inputs_of,
-    rebuilt,
-)
+from nki_mlir.waist.expressions import Input, Node, Position, applied, expression_of, inputs_of, rebuilt
+from nki_mlir.waist.reader import DYNAMIC, Reader, layout_of
 from nki_mlir.waist.tile_nest import Nest, Operand
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
 CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
-DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 
 
 @dataclass(frozen=True)
@@ -51,15 +41,14 @@ class View:
 class NestReader:
     """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
 
-    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
+    def __init__(self, operation: Any, numbering: Numbering | None = None, reader: Reader | None = None) -> None:
         self.operation = operation
         self.numbering = numbering or Numbering(())
+        self.reader = reader or Reader()
 
     def read(self) -> Nest:
-        op = self.operation
-        nest = self.fill() if op.name == "linalg.fill" else self.generic()
-        symbols = tuple(self.numbering.values)
-        return replace(nest, symbols=symbols, ranges=ranges_of(op, symbols))
+        nest, symbols = self.nest(), tuple(self.numbering.values)
+        return replace(nest, symbols=symbols, ranges=ranges_of(self.operation, symbols))
 
     def extra(self) -> dict[str, Any]:
         """Attributes that are not the operation's own, which every pass keeps."""
@@ -67,54 +56,32 @@ class NestReader:
         named = (attributes[k] for k in range(len(attributes)))
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
 
-    def fill(self) -> Nest:
-        value, target = self.operation.operands
-        constant = BodyReader(self.operation.regions[0].blocks[0], 1).value(value)
-        view = self.view(target)
-        maps = [Linear(0, (), ((axis, 1),)) for axis in range(len(view.sizes))]
-        return Nest(view.sizes, frozenset(), (), self.operand(view, maps, view.sizes), constant)
-
-    def generic(self) -> Nest:
-        op = self.operation
-        attributes, operands = op.attributes, list(op.operands)
-        inputs, outputs = list(attributes["operandSegmentSizes"])
-        if outputs != 1:
-            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
-        memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
-        indices = [k for k, v in enumerate(operands) if isinstance(v.type, ir.IndexType)]
-        views = [self.view(operands[k]) for k in memory]
-        kinds = iterator_kinds(attributes["iterator_types"])
-        maps = subscripts_of(attributes["indexing_maps"])
-        subscripts = [maps[k] for k in memory]
-        extents = self.extents(len(kinds), views, subscripts)
-        reduced = frozenset(axis for axis, kind in enumerate(kinds) if "reduction" in kind)
-        given = [self.form(operands[k]) for k in indices]
-        mask, limits = (self.mask(name, given) for name in ("nki.mask", "nki.limits"))
-        made = {k: self.operand(v, s, extents, mask) for k, v, s in zip(memory, views, subscripts)}
-        reader = BodyReader(op.regions[0].blocks[0], inputs, indices)
-        body = reader.yielded()
-        used = sorted(inputs_of(body) & set(memory))
+    def nest(self) -> Nest:
+        read = self.reader.read(self.operation)
+        nest, extents = read.nest, read.nest.extents
+        if len(nest.outputs) != 1:
+            raise Unsupported(feature=f"a structured operation with {len(nest.outputs)} results",
+                              instead="write one for each")
+        body = expression_of(nest)
+        used = sorted(inputs_of(body))
+        if not all(isinstance(read.values[k].type, ir.MemRefType) for k in used):
+            raise Unsupported(feature="a number that is an argument in a structured operation",
+                              instead="write it as a constant")
+        views = [self.view(v) if isinstance(v.type, ir.MemRefType) else None for v in read.values]
+        given = [self.form(v) for v in read.symbols]
+        mask, limits = (tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in m)
+                        for m in (nest.mask, read.limits))
+        operands: list[Any] = [self.operand(view, forms, extents, mask) if view is not None else None
+                               for view, forms in zip(views, read.subscripts)]
 
         def known(node: Node) -> Node | None:
-            """Inputs by their place among those that are read, numbers in place of scalar inputs."""
+            """Inputs by their place among those that are read."""
             if isinstance(node, Input):
-                return Input(node.dtype, used.index(node.place)) if node.place in made else reader.value(
-                    operands[node.place])
+                return Input(node.dtype, used.index(node.place))
             return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
-        return Nest(extents, reduced, tuple(made[k] for k in used), made[len(operands) - 1], rebuilt(body, known), mask,
-                    limits)
-
-    def extents(self, rank: int, views: Sequence[View], subscripts: Sequence[Sequence[Linear]]) -> tuple[int, ...]:
-        """From the dims that are subscripted by one axis alone."""
-        found: dict[int, int] = {}
-        for view, forms in zip(views, subscripts):
-            for size, form in zip(view.sizes, forms):
-                if len(form.axes) == 1 and form.axes[0][1] == 1 and form.const == 0:
-                    found.setdefault(form.axes[0][0], size)
-        if len(found) != rank:
-            raise Unsupported(feature="a loop of a structured operation whose extent no operand gives",
-                              instead="subscript some operand by each loop")
-        return tuple(found[axis] for axis in range(rank))
+        if given or len(used) < len(nest.inputs):
+            body = rebuilt(body, known)
+        return Nest(extents, nest.reduced, tuple(operands[k] for k in used), operands[-1], body, mask, limits)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
@@ -130,21 +97,15 @@ class NestReader:
                     pass                        # a quotient or a remainder is a symbol of its own
         return Linear(0, ((self.numbering.position(value), 1),))
 
-    def mask(self, name: str, given: Sequence[Linear]) -> Mask:
-        attributes = self.operation.attributes
-        if name not in attributes:
-            return ()
-        return tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in read_mask(attributes[name]))
-
     # -- views ---------------------------------------------------------------------------------------------------------
     def view(self, value: Any) -> View:
         op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
         match op.name if op is not None else "":
             case "memref.reinterpret_cast":
                 base = self.view(op.operands[0])
-                sizes, strides, offset = strided(value.type)
-                start = self.form(op.operands[1]) if offset == DYNAMIC else Linear(offset)
-                return View(base.base, base.dtype, start, sizes, strides)
+                layout = layout_of(value.type)
+                start = self.form(op.operands[1]) if layout.offset == DYNAMIC else Linear(layout.offset)
+                return View(base.base, base.dtype, start, layout.sizes, layout.strides)
             case "memref.subview":
                 return self.subview(op, self.view(op.operands[0]))
             case "memref.cast":
@@ -222,32 +183,6 @@ def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low:
 def known_at(form: Linear, values: dict[int, int]) -> Linear:
     """A form with the values of its symbols put in."""
     return Linear(form.at(values), (), form.axes)
-
-
-@remembered
-def strided(kind: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Extents, strides and offset of a memref type."""
-    memref = ir.MemRefType(kind)
-    strides, offset = memref.get_strides_and_offset()
-    return tuple(memref.shape), tuple(strides), offset
-
-
-@remembered
-def subscripts_of(maps: Any) -> list[list[Linear]]:
-    """What each operand of a structured operation is subscripted by."""
-    return [[_subscript(e) for e in m.value.results] for m in maps]
-
-
-def _subscript(e: Any) -> Linear:
-    try:
-        return read_linear(e)
-    except MalformedAttribute:
-        raise Unsupported(feature=f"the subscript {e}", instead="use linear subscripts") from None
-
-
-@remembered
-def iterator_kinds(kinds: Any) -> list[str]:
-    return [str(kind) for kind in kinds]
 
 
 def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
