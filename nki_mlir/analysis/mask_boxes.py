@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile, masked_box, positions
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
 
@@ -85,15 +85,7 @@ def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: 
     form = constraint.form
     a = dict(form.axes)[axis]
     others = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
-    least, greatest = extremes(others, counts, interval)
-    low, high = 0, counts[axis] - 1
-    # a * x + greatest >= 0 and, for an equality, a * x + least <= 0
-    for c, factor in ((greatest, a), (-least, -a))[:2 if constraint.equal else 1]:
-        if factor > 0:
-            low = max(low, -(c // factor))
-        else:
-            high = min(high, c // -factor)
-    return low, high
+    return positions(a, *extremes(others, counts, interval), constraint.equal, counts[axis])
 
 
 def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callable[[Op], bool] = lambda op: True
@@ -112,6 +104,27 @@ def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callab
         small = in_box(op, box, limits)
         op = small if accepts(small) else _pruned(op, interval)
     return with_used_symbols(op)
+
+
+def shrink(op: Op) -> Op | None:
+    """The operation with what is known here of its mask in its tiles; None where no element is active.
+
+    ``row < 100`` on 128 rows gives an operation on 100 rows. What depends on a symbol that is not one number, or on two
+    axes at once, is left over.
+    """
+    if not op.mask and not op.limits:
+        return op
+    mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
+    starts, counts, rest = masked_box(tuple(c for c in mask if not c.form.symbols), op.iteration().extents, ())
+    if 0 in counts:
+        return None
+
+    def undecided(constraints: Mask) -> Mask:
+        """Over the axes of the box, without those that always hold."""
+        moved = (replace(c, form=c.form.moved(starts)) for c in constraints)
+        return tuple(c for c in moved if c.equal or c.form.interval(op.ranges, tuple(counts))[0] < 0)
+    left = undecided((*rest, *(c for c in mask if c.form.symbols)))
+    return in_box(op, Box(tuple(starts), tuple(counts), left), undecided(limits))
 
 
 def _pinned(constraint: Constraint, ranges: Ranges) -> Constraint:

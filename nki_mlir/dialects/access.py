@@ -82,6 +82,20 @@ class Constraint:
 Mask = tuple[Constraint, ...]                   # a conjunction; empty: no mask
 
 
+def positions(factor: int, least: int, greatest: int, equal: bool, extent: int) -> tuple[int, int]:
+    """The first and last position of an axis where ``factor * position + rest`` can be >= 0 or, with ``equal``, 0.
+
+    The rest is between ``least`` and ``greatest``.
+    """
+    low, high = 0, extent - 1
+    for c, a in ((greatest, factor), (-least, -factor))[:2 if equal else 1]:
+        if a > 0:
+            low = max(low, -(c // a))
+        else:
+            high = min(high, c // -a)
+    return low, high
+
+
 def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tuple[list[int], list[int], Mask]:
     """The smallest box of the iteration space that one-axis constraints leave: starts, counts, the rest of the mask."""
     low, high, rest = [0] * len(extents), [n - 1 for n in extents], []
@@ -89,17 +103,12 @@ def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tup
         const, axes = constraint.form.at(values), constraint.form.axes
         if len(axes) > 1:
             rest.append(constraint)
-            continue
-        for c, sign in ((const, 1), (-const, -1))[:2 if constraint.equal else 1]:
-            if not axes:
-                if c < 0:
-                    high[0] = -1
-            else:
-                (axis, a), = axes
-                if sign * a > 0:
-                    low[axis] = max(low[axis], -(c // (sign * a)))
-                else:
-                    high[axis] = min(high[axis], c // -(sign * a))
+        elif axes:
+            (axis, a), = axes
+            first, last = positions(a, const, const, constraint.equal, extents[axis])
+            low[axis], high[axis] = max(low[axis], first), min(high[axis], last)
+        elif const < 0 or (constraint.equal and const > 0):
+            high[0] = -1
     return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
 
 

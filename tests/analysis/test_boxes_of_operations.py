@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nki_mlir.analysis.operation_boxes import shrink
+from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.dialects.access import Constraint, Linear, masked_box
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.scalar.dtypes import INT32
