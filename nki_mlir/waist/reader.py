@@ -116,7 +116,7 @@ def step_of(op: Any, operands: tuple[int, ...], natives: Native, add: Callable[[
             return Step("index", None, (), "", op.attributes["dim"].value)
         case "affine.apply":
             mapping = op.attributes["map"].value
-            form = _linear(mapping.results[0], "in an index", "use a linear map")
+            form = _linear(mapping.results[0], "the index", "use a linear map")
             places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
             return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
         case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):

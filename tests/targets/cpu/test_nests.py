@@ -119,6 +119,11 @@ def test_constant__fills() -> None:
     check(nests)
 
 
+@pytest.mark.parametrize("dtype", (FLOAT8_E4M3, FLOAT8_E5M2, BFLOAT16, FLOAT16), ids=str)
+def test_constant__of_a_narrow_float(dtype: DType) -> None:
+    check([Nest((7,), frozenset(), (), 0, (dense((7,), dtype),), (Step("constant", dtype, (), "", -1.5),), (1,))])
+
+
 def test_index__of_axes_and_symbols() -> None:
     steps = (Step("index", None, (), "", 0), Step("index", None, (), "", 1),
              Step("form", None, (2, 3, 0), "", Linear(5, (), ((0, 100), (1, -3), (2, 7)))), Step("cast", INT32, (4,)))

@@ -162,6 +162,40 @@ def test_generic__broadcasts_scalars_and_rows():
     np.testing.assert_array_equal(run(text, r, c, 0 * A)[2], r[:, None] * 2 + c)
 
 
+def test_generic__takes_numbers_and_constants_from_outside():
+    """A number that is loaded is given to the body; a constant outside of it is as one in it."""
+    text = """func.func @f(%n: memref<1xf32>, %a: memref<4x6xf32>, %o: memref<4x6xf32>) {
+      %zero = arith.constant 0 : index
+      %two = arith.constant 2.0 : f32
+      %k = memref.load %n[%zero] : memref<1xf32>
+      linalg.generic {indexing_maps = [#id, #none, #id], iterator_types = ["parallel", "parallel"]}
+          ins(%a, %k : memref<4x6xf32>, f32) outs(%o : memref<4x6xf32>) {
+      ^bb0(%x: f32, %y: f32, %z: f32):
+        %s = arith.mulf %x, %two : f32
+        %t = arith.addf %s, %y : f32
+        linalg.yield %t : f32
+      }
+      return
+    }"""
+    np.testing.assert_array_equal(run(text, np.float32([3]), A, 0 * A)[2], A * 2 + 3)
+
+
+def test_generic__of_equal_structure_on_other_memory():
+    generic = body("%r = arith.subf %x, %y : f32")
+    start, end = generic.index("linalg.generic"), generic.index("return")
+    one = generic[start:end]
+    other = one.replace("ins(%a, %b", "ins(%b, %a").replace("outs(%o", "outs(%p")
+    text = generic.replace(one, one + other).replace("%o: memref<4x6xf32>)", "%o: memref<4x6xf32>, %p: memref<4x6xf32>)")
+    _, _, o, p = run(text, A, B, 0 * A, 0 * A)
+    assert np.array_equal(o, A - B) and np.array_equal(p, B - A)
+
+
+def test_body__index_that_is_not_linear_is_refused():
+    with pytest.raises(Unsupported, match=r"error: the index d0 mod 2 is not supported"):
+        run(body("%i = linalg.index 1 : index\n %m = affine.apply affine_map<(d0) -> (d0 mod 2)>(%i)\n "
+                 "%j = arith.index_cast %m : index to i32\n %r = arith.sitofp %j : i32 to f32"), A, B, A)
+
+
 # -- products and named operations -------------------------------------------------------------------------------------
 def test_named__matmul_and_transposed_result():
     a, b = numbers(5, 7), numbers(7, 3)
