@@ -1,132 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --nisa-to-linalg %s | FileCheck %s
 
+!f32 = memref<128x64xf32, "sbuf">
+!bf16 = memref<128x64xbf16, "sbuf">
+!bf16_psum = memref<128x64xbf16, "psum">
+!ui8 = memref<128x64xui8, "sbuf">
+!column = memref<128x1xf32, "sbuf">
+!row = memref<1x64xf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#bf16 = #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#ui8 = #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+#column = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>
+#row = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 64]]>
+// A column, each element for a whole row.
+#spread = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 64]]>
+
 // CHECK-DAG: #[[ID:map[0-9]*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-DAG: #[[LINE:map[0-9]*]] = affine_map<(d0) -> (d0)>
 // CHECK-DAG: #[[ROWS:map[0-9]*]] = affine_map<(d0, d1) -> (d0)>
 // CHECK-DAG: #[[COLUMNS:map[0-9]*]] = affine_map<(d0, d1) -> (d1)>
 
 // Both steps of an instruction, each with its operand; a [P, 1] operand is read with a stride of 0.
-// CHECK-LABEL: func.func @tensor_scalar
-// CHECK:         memref.reinterpret_cast {{.*}} to offset: [0], sizes: [128, 64], strides: [1, 0]
-// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]]
-// CHECK:           (%[[X:.*]]: f32, %[[S:.*]]: f32, %{{.*}}: f32):
-// CHECK:           %[[A:.*]] = "scalar.alu"(%[[X]], %[[S]]) {fn = "subtract"}
-// CHECK:           %[[C:.*]] = arith.constant 5.0
-// CHECK:           %[[B:.*]] = "scalar.alu"(%[[C]], %[[A]]) {fn = "divide"}
-// CHECK:           linalg.yield %[[B]]
+// CHECK-LABEL: func.func @tensor_scalar(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">, %[[S:[a-z0-9]+]]: memref<128x1xf32, "sbuf">
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 64], strides: [64, 1]
+// CHECK-NEXT:    %[[SV:.*]] = memref.reinterpret_cast %[[S]] to offset: [0], sizes: [128, 64], strides: [1, 0]
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]], iterator_types = ["parallel", "parallel"]}
+// CHECK-SAME:      ins(%[[XV]], %[[SV]] : {{.*}}) outs(%[[XV]] :
+// CHECK-NEXT:    (%[[E:.*]]: f32, %[[T:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      %[[A:.*]] = "scalar.alu"(%[[E]], %[[T]]) {fn = "subtract"}
+// CHECK-NEXT:      %[[C:.*]] = arith.constant 5.0
+// CHECK-NEXT:      %[[B:.*]] = "scalar.alu"(%[[C]], %[[A]]) {fn = "divide"}
+// CHECK-NEXT:      linalg.yield %[[B]] : f32
 // CHECK-NOT:     nisa.
-func.func @tensor_scalar(%x: memref<128x64xf32, "sbuf">, %s: memref<128x1xf32, "sbuf">) {
-  "nisa.tensor_scalar"(%x, %x, %s) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "vector", op0 = "subtract", imm0 = 0.0 : f64, reverse0 = false,
-    op1 = "divide", imm1 = 5.0 : f64, reverse1 = true}
-    : (memref<128x64xf32, "sbuf">, memref<128x64xf32, "sbuf">, memref<128x1xf32, "sbuf">) -> ()
+func.func @tensor_scalar(%x: !f32, %s: !column) {
+  "nisa.tensor_scalar"(%x, %x, %s) {access = [#f32, #f32, #spread], engine = "vector", mask = #all,
+    op0 = "subtract", imm0 = 0.0 : f64, reverse0 = false, op1 = "divide", imm1 = 5.0 : f64, reverse1 = true,
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (!f32, !f32, !column) -> ()
   return
 }
 
-// CHECK-LABEL: func.func @activation
-// CHECK:           (%[[X:.*]]: bf16, %[[BIAS:.*]]: f32, %{{.*}}: bf16):
-// CHECK:           %[[F:.*]] = "scalar.convert"(%[[X]]) : (bf16) -> f32
-// CHECK:           %[[TWO:.*]] = arith.constant 2.0
-// CHECK:           %[[M:.*]] = "scalar.alu"(%[[F]], %[[TWO]]) {fn = "multiply"}
-// CHECK:           %[[S:.*]] = "scalar.alu"(%[[M]], %[[BIAS]]) {fn = "add"}
-// CHECK:           %[[T:.*]] = "scalar.activation"(%[[S]]) {fn = "tanh"}
-// CHECK:           "scalar.convert"(%[[T]]) : (f32) -> bf16
-func.func @activation(%y: memref<128x64xbf16, "sbuf">, %x: memref<128x64xbf16, "psum">, %b: memref<128x1xf32, "sbuf">) {
-  "nisa.activation"(%y, %x, %b) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
-    access = [#nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "scalar", fn = "tanh", imm = 2.0 : f64}
-    : (memref<128x64xbf16, "sbuf">, memref<128x64xbf16, "psum">, memref<128x1xf32, "sbuf">) -> ()
+// Scale and bias in float32, then the function; the result is converted once.
+// CHECK-LABEL: func.func @activation(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xbf16, "psum">,
+// CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<128x1xf32, "sbuf">
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 64], strides: [64, 1]
+// CHECK-NEXT:    %[[BV:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [128, 64], strides: [1, 0]
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128, 64], strides: [64, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[XV]], %[[BV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NEXT:    (%[[E:.*]]: bf16, %[[BIAS:.*]]: f32, %{{.*}}: bf16):
+// CHECK-NEXT:      %[[F:.*]] = "scalar.convert"(%[[E]]) : (bf16) -> f32
+// CHECK-NEXT:      %[[TWO:.*]] = arith.constant 2.0
+// CHECK-NEXT:      %[[M:.*]] = "scalar.alu"(%[[F]], %[[TWO]]) {fn = "multiply"}
+// CHECK-NEXT:      %[[S:.*]] = "scalar.alu"(%[[M]], %[[BIAS]]) {fn = "add"}
+// CHECK-NEXT:      %[[T:.*]] = "scalar.activation"(%[[S]]) {fn = "tanh"}
+// CHECK-NEXT:      %[[R:.*]] = "scalar.convert"(%[[T]]) : (f32) -> bf16
+// CHECK-NEXT:      linalg.yield %[[R]] : bf16
+func.func @activation(%y: !bf16, %x: !bf16_psum, %b: !column) {
+  "nisa.activation"(%y, %x, %b) {access = [#bf16, #bf16, #spread], engine = "scalar", mask = #all, fn = "tanh",
+    imm = 2.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (!bf16, !bf16_psum, !column) -> ()
   return
 }
 
 // The values and their sum along the rows in one pass.
-// CHECK-LABEL: func.func @activation_reduce
-// CHECK:         linalg.fill
-// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
-// CHECK:           (%[[X:.*]]: f32, %{{.*}}: bf16, %[[SUM:.*]]: f32):
-// CHECK:           %[[E:.*]] = "scalar.activation"(%[[X]]) {fn = "exp"}
-// CHECK:           %[[R:.*]] = "scalar.convert"(%[[E]]) : (f32) -> bf16
-// CHECK:           %[[S:.*]] = "scalar.alu"(%[[SUM]], %[[E]]) {fn = "add"}
-// CHECK:           linalg.yield %[[R]], %[[S]] : bf16, f32
-func.func @activation_reduce(%y: memref<128x64xbf16, "sbuf">, %s: memref<128x1xf32, "sbuf">, %x: memref<128x64xf32, "sbuf">) {
-  "nisa.activation_reduce"(%y, %s, %x) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>,
-    access = [#nki.access<bf16, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "scalar", fn = "exp", reduce_op = "add", imm = 1.0 : f64}
-    : (memref<128x64xbf16, "sbuf">, memref<128x1xf32, "sbuf">, memref<128x64xf32, "sbuf">) -> ()
+// CHECK-LABEL: func.func @activation_reduce(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[S:[a-z0-9]+]]: memref<128x1xf32, "sbuf">,
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[SV:.*]] = memref.reinterpret_cast %[[S]] to offset: [0], sizes: [128], strides: [1]
+// CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
+// CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[SV]] :
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]]
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[XV]] : {{.*}}) outs(%[[YV]], %[[SV]] :
+// CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: bf16, %[[SUM:.*]]: f32):
+// CHECK-NEXT:      %[[E:.*]] = "scalar.activation"(%[[V]]) {fn = "exp"}
+// CHECK-NEXT:      %[[R:.*]] = "scalar.convert"(%[[E]]) : (f32) -> bf16
+// CHECK-NEXT:      %[[T:.*]] = "scalar.alu"(%[[SUM]], %[[E]]) {fn = "add"}
+// CHECK-NEXT:      linalg.yield %[[R]], %[[T]] : bf16, f32
+func.func @activation_reduce(%y: !bf16, %s: !column, %x: !f32) {
+  "nisa.activation_reduce"(%y, %s, %x) {access = [#bf16, #column, #f32], engine = "scalar", mask = #all, fn = "exp",
+    reduce_op = "add", imm = 1.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>} : (!bf16, !column, !f32) -> ()
   return
 }
 
-// What becomes of the sum at the end is a step of its own: negated, or divided by the count.
-// CHECK-LABEL: func.func @negated_maximum
-// CHECK:         arith.constant 0xFF800000 : f32
-// CHECK:         "scalar.alu"({{.*}}) {fn = "maximum"}
-// CHECK:         linalg.generic {{.*}} iterator_types = ["parallel"]
-// CHECK:           "scalar.alu"({{.*}}) {fn = "negative"}
-func.func @negated_maximum(%y: memref<128x1xf32, "sbuf">, %x: memref<128x64xf32, "sbuf">) {
-  "nisa.tensor_reduce"(%y, %x) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 1]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "vector", op = "maximum", axes = [1], negate = true}
-    : (memref<128x1xf32, "sbuf">, memref<128x64xf32, "sbuf">) -> ()
+// A maximum starts from minus infinity. What becomes of it at the end is a step of its own: negated here.
+// CHECK-LABEL: func.func @negated_maximum(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x1xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128], strides: [1]
+// CHECK-NEXT:    %[[LOWEST:.*]] = arith.constant 0xFF800000 : f32
+// CHECK-NEXT:    linalg.fill ins(%[[LOWEST]] : f32) outs(%[[YV]] :
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[XV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NEXT:    (%[[V:.*]]: f32, %[[BEST:.*]]: f32):
+// CHECK-NEXT:      %[[M:.*]] = "scalar.alu"(%[[BEST]], %[[V]]) {fn = "maximum"}
+// CHECK-NEXT:      linalg.yield %[[M]] : f32
+// CHECK:         linalg.generic {indexing_maps = [#[[LINE]], #[[LINE]]], iterator_types = ["parallel"]}
+// CHECK-SAME:      ins(%[[YV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      %[[N:.*]] = "scalar.alu"(%[[V]]) {fn = "negative"}
+// CHECK-NEXT:      linalg.yield %[[N]] : f32
+func.func @negated_maximum(%y: !column, %x: !f32) {
+  "nisa.tensor_reduce"(%y, %x) {access = [#column, #f32], engine = "vector", mask = #all, op = "maximum", axes = [1],
+    negate = true} : (!column, !f32) -> ()
   return
 }
 
-// CHECK-LABEL: func.func @across_partitions
-// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[COLUMNS]]], iterator_types = ["reduction", "parallel"]}
-func.func @across_partitions(%y: memref<1x64xf32, "sbuf">, %x: memref<128x64xf32, "sbuf">) {
-  "nisa.tensor_partition_reduce"(%y, %x) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 1], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "gpsimd", op = "add"}
-    : (memref<1x64xf32, "sbuf">, memref<128x64xf32, "sbuf">) -> ()
+// CHECK-LABEL: func.func @across_partitions(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<1x64xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [64], strides: [1]
+// CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
+// CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[YV]] :
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[COLUMNS]]], iterator_types = ["reduction", "parallel"]}
+// CHECK-SAME:      ins(%[[XV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NEXT:    (%[[V:.*]]: f32, %[[SUM:.*]]: f32):
+// CHECK-NEXT:      %[[R:.*]] = "scalar.alu"(%[[SUM]], %[[V]]) {fn = "add"}
+// CHECK-NEXT:      linalg.yield %[[R]] : f32
+func.func @across_partitions(%y: !row, %x: !f32) {
+  "nisa.tensor_partition_reduce"(%y, %x) {access = [#row, #f32], engine = "gpsimd", mask = #all, op = "add"}
+    : (!row, !f32) -> ()
   return
 }
 
 // Elements that the predicate does not pick keep what the output holds.
-// CHECK-LABEL: func.func @predicated
-// CHECK:           (%[[S:.*]]: f32, %[[P:.*]]: ui8, %[[OLD:.*]]: f32):
-// CHECK:           %[[C:.*]] = "scalar.convert"(%[[P]]) : (ui8) -> f32
-// CHECK:           "scalar.alu"(%[[C]], %[[S]], %[[OLD]]) {fn = "select"}
-func.func @predicated(%y: memref<128x64xf32, "sbuf">, %x: memref<128x64xf32, "sbuf">, %p: memref<128x64xui8, "sbuf">) {
-  "nisa.tensor_copy_predicated"(%y, %x, %p) {
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "vector", reverse_pred = false}
-    : (memref<128x64xf32, "sbuf">, memref<128x64xf32, "sbuf">, memref<128x64xui8, "sbuf">) -> ()
+// CHECK-LABEL: func.func @predicated(
+// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]]
+// CHECK-NEXT:    (%[[S:.*]]: f32, %[[P:.*]]: ui8, %[[OLD:.*]]: f32):
+// CHECK-NEXT:      %[[C:.*]] = "scalar.convert"(%[[P]]) : (ui8) -> f32
+// CHECK-NEXT:      %[[R:.*]] = "scalar.alu"(%[[C]], %[[S]], %[[OLD]]) {fn = "select"}
+// CHECK-NEXT:      linalg.yield %[[R]] : f32
+func.func @predicated(%y: !f32, %x: !f32, %p: !ui8) {
+  "nisa.tensor_copy_predicated"(%y, %x, %p) {access = [#f32, #f32, #ui8], engine = "vector", mask = #all,
+    reverse_pred = false} : (!f32, !f32, !ui8) -> ()
   return
 }
 
 // Bits are combined in the integers' own type.
-// CHECK-LABEL: func.func @bits
-// CHECK:           (%[[A:.*]]: ui8, %[[B:.*]]: ui8, %{{.*}}: ui8):
-// CHECK:           "scalar.alu"(%[[A]], %[[B]]) {fn = "bitwise_xor"} : (ui8, ui8) -> ui8
-func.func @bits(%y: memref<128x64xui8, "sbuf">, %a: memref<128x64xui8, "sbuf">, %b: memref<128x64xui8, "sbuf">) {
-  "nisa.tensor_tensor"(%y, %a, %b) {
-    access = [#nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "vector", op = "bitwise_xor"}
-    : (memref<128x64xui8, "sbuf">, memref<128x64xui8, "sbuf">, memref<128x64xui8, "sbuf">) -> ()
+// CHECK-LABEL: func.func @bits(
+// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]]
+// CHECK-NEXT:    (%[[A:.*]]: ui8, %[[B:.*]]: ui8, %{{.*}}: ui8):
+// CHECK-NEXT:      %[[R:.*]] = "scalar.alu"(%[[A]], %[[B]]) {fn = "bitwise_xor"} : (ui8, ui8) -> ui8
+// CHECK-NEXT:      linalg.yield %[[R]] : ui8
+func.func @bits(%y: !ui8, %a: !ui8, %b: !ui8) {
+  "nisa.tensor_tensor"(%y, %a, %b) {access = [#ui8, #ui8, #ui8], engine = "vector", mask = #all, op = "bitwise_xor"}
+    : (!ui8, !ui8, !ui8) -> ()
   return
 }
 
 // An instruction that is no loop nest stays: its class is its meaning.
-// CHECK-LABEL: func.func @scan
-// CHECK:         "nisa.tensor_tensor_scan"
-func.func @scan(%y: memref<128x64xf32, "sbuf">, %a: memref<128x64xf32, "sbuf">, %b: memref<128x64xf32, "sbuf">) {
-  "nisa.tensor_tensor_scan"(%y, %a, %b) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>],
-    mask = affine_set<() : (0 == 0)>, engine = "vector", op0 = "multiply", op1 = "add", imm = 0.0 : f64,
-    reverse0 = false, reverse1 = false}
-    : (memref<128x64xf32, "sbuf">, memref<128x64xf32, "sbuf">, memref<128x64xf32, "sbuf">) -> ()
+// CHECK-LABEL: func.func @scan(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: {{.*}}, %[[A:[a-z0-9]+]]: {{.*}}, %[[B:[a-z0-9]+]]: memref
+// CHECK-NEXT:    "nisa.tensor_tensor_scan"(%[[Y]], %[[A]], %[[B]])
+// CHECK-SAME:      op0 = "multiply", op1 = "add"
+// CHECK-NEXT:    return
+func.func @scan(%y: !f32, %a: !f32, %b: !f32) {
+  "nisa.tensor_tensor_scan"(%y, %a, %b) {access = [#f32, #f32, #f32], engine = "vector", mask = #all,
+    op0 = "multiply", op1 = "add", imm = 0.0 : f64, reverse0 = false, reverse1 = false,
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (!f32, !f32, !f32) -> ()
   return
 }

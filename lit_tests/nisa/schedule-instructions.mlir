@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --schedule-instructions %s | FileCheck %s
 
-#zero = affine_map<() -> (0, 0)>
-#start = affine_map<() -> (0)>
+!hbm = memref<128x512xf32, "hbm">
+!tile = memref<128x512xf32, "sbuf">
 #all = affine_set<() : (0 == 0)>
+#hbm = #nki.access<f32, affine_map<() -> (0)>, [[512, 128], [1, 512]]>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>
 
 // The second load does not wait behind the work on the first tile.
-// CHECK-LABEL: func.func @overlap
-// CHECK-DAG:     %[[A:.*]] = memref.alloc() {nki.name = "a"}
-// CHECK-DAG:     %[[B:.*]] = memref.alloc() {nki.name = "b"}
-// CHECK:         "nisa.dma_copy"(%[[A]], %arg0)
-// CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %arg1)
+// CHECK-LABEL: func.func @overlap(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x512xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x512xf32, "hbm">
+// CHECK-NEXT:    %[[A:.*]] = memref.alloc() {nki.name = "a"}
+// CHECK-NEXT:    %[[B:.*]] = memref.alloc() {nki.name = "b"}
+// CHECK-NEXT:    "nisa.dma_copy"(%[[A]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %[[Y]])
 // CHECK-NEXT:    "nisa.activation"(%[[A]], %[[A]])
-// CHECK-NEXT:    "nisa.dma_copy"(%arg0, %[[A]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[A]])
 // CHECK-NEXT:    "nisa.activation"(%[[B]], %[[B]])
-// CHECK-NEXT:    "nisa.dma_copy"(%arg1, %[[B]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[B]])
 // CHECK-NEXT:    return
-func.func @overlap(%x: memref<128x512xf32, "hbm">, %y: memref<128x512xf32, "hbm">) {
-  %a = memref.alloc() {nki.name = "a"} : memref<128x512xf32, "sbuf">
-  %b = memref.alloc() {nki.name = "b"} : memref<128x512xf32, "sbuf">
-  "nisa.dma_copy"(%a, %x) {engine = "sync", mask = #all, access = [#nki.access<f32, #zero, [[1, 128], [1, 512]]>, #nki.access<f32, #start, [[512, 128], [1, 512]]>]} : (memref<128x512xf32, "sbuf">, memref<128x512xf32, "hbm">) -> ()
-  "nisa.activation"(%a, %a) {engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>, access = [#nki.access<f32, #zero, [[1, 128], [1, 512]]>, #nki.access<f32, #zero, [[1, 128], [1, 512]]>]} : (memref<128x512xf32, "sbuf">, memref<128x512xf32, "sbuf">) -> ()
-  "nisa.dma_copy"(%x, %a) {engine = "sync", mask = #all, access = [#nki.access<f32, #start, [[512, 128], [1, 512]]>, #nki.access<f32, #zero, [[1, 128], [1, 512]]>]} : (memref<128x512xf32, "hbm">, memref<128x512xf32, "sbuf">) -> ()
-  "nisa.dma_copy"(%b, %y) {engine = "sync", mask = #all, access = [#nki.access<f32, #zero, [[1, 128], [1, 512]]>, #nki.access<f32, #start, [[512, 128], [1, 512]]>]} : (memref<128x512xf32, "sbuf">, memref<128x512xf32, "hbm">) -> ()
-  "nisa.activation"(%b, %b) {engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>, access = [#nki.access<f32, #zero, [[1, 128], [1, 512]]>, #nki.access<f32, #zero, [[1, 128], [1, 512]]>]} : (memref<128x512xf32, "sbuf">, memref<128x512xf32, "sbuf">) -> ()
-  "nisa.dma_copy"(%y, %b) {engine = "sync", mask = #all, access = [#nki.access<f32, #start, [[512, 128], [1, 512]]>, #nki.access<f32, #zero, [[1, 128], [1, 512]]>]} : (memref<128x512xf32, "hbm">, memref<128x512xf32, "sbuf">) -> ()
+func.func @overlap(%x: !hbm, %y: !hbm) {
+  %a = memref.alloc() {nki.name = "a"} : !tile
+  %b = memref.alloc() {nki.name = "b"} : !tile
+  "nisa.dma_copy"(%a, %x) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.activation"(%a, %a) {access = [#tile, #tile], engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+  "nisa.dma_copy"(%x, %a) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
+  "nisa.dma_copy"(%b, %y) {access = [#tile, #hbm], engine = "sync", mask = #all} : (!tile, !hbm) -> ()
+  "nisa.activation"(%b, %b) {access = [#tile, #tile], engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+  "nisa.dma_copy"(%y, %b) {access = [#hbm, #tile], engine = "sync", mask = #all} : (!hbm, !tile) -> ()
   return
 }

@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --sink-constants %s | FileCheck %s
 
+!tile = memref<128x16xf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>
+
 // The constant of %a is written right before its first use, that of %b, which is overwritten, not at all.
-// CHECK-LABEL: func.func @constants
-// CHECK:         %[[A:.*]] = memref.alloc() {nki.name = "a"}
-// CHECK:         %[[B:.*]] = memref.alloc() {nki.name = "b"}
-// CHECK-NOT:     "nisa.memset"
-// CHECK:         "nisa.tensor_copy"(%[[B]], %{{.*}})
-// CHECK-NEXT:    "nisa.memset"(%[[A]])
-// CHECK-NEXT:    "nisa.tensor_copy"(%{{.*}}, %[[A]])
-// CHECK-NOT:     "nisa.memset"
+// CHECK-LABEL: func.func @constants(
+// CHECK-NEXT:    %[[A:.*]] = memref.alloc() {nki.name = "a"}
+// CHECK-NEXT:    %[[B:.*]] = memref.alloc() {nki.name = "b"}
+// CHECK-NEXT:    %[[U:.*]] = memref.alloc() {nki.name = "u"}
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[B]], %[[U]])
+// CHECK-NEXT:    "nisa.memset"(%[[A]]) {{.*}} value = 1.000000e+00 : f64
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[U]], %[[A]])
+// CHECK-NEXT:    return
 func.func @constants() {
-  %a = memref.alloc() {nki.name = "a"} : memref<128x16xf32, "sbuf">
-  %b = memref.alloc() {nki.name = "b"} : memref<128x16xf32, "sbuf">
-  "nisa.memset"(%a) {engine = "vector", mask = affine_set<() : (0 == 0)>, value = 1.0 : f64,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>]} : (memref<128x16xf32, "sbuf">) -> ()
-  "nisa.memset"(%b) {engine = "vector", mask = affine_set<() : (0 == 0)>, value = 0.0 : f64,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>]} : (memref<128x16xf32, "sbuf">) -> ()
-  %u = memref.alloc() {nki.name = "u"} : memref<128x16xf32, "sbuf">
-  "nisa.tensor_copy"(%b, %u) {engine = "vector", mask = affine_set<() : (0 == 0)>,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>]}
-    : (memref<128x16xf32, "sbuf">, memref<128x16xf32, "sbuf">) -> ()
-  "nisa.tensor_copy"(%u, %a) {engine = "vector", mask = affine_set<() : (0 == 0)>,
-    access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>,
-              #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>]}
-    : (memref<128x16xf32, "sbuf">, memref<128x16xf32, "sbuf">) -> ()
+  %a = memref.alloc() {nki.name = "a"} : !tile
+  %b = memref.alloc() {nki.name = "b"} : !tile
+  "nisa.memset"(%a) {access = [#tile], engine = "vector", mask = #all, value = 1.0 : f64} : (!tile) -> ()
+  "nisa.memset"(%b) {access = [#tile], engine = "vector", mask = #all, value = 0.0 : f64} : (!tile) -> ()
+  %u = memref.alloc() {nki.name = "u"} : !tile
+  "nisa.tensor_copy"(%b, %u) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%u, %a) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
   return
 }

@@ -1,45 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --synchronize-engines %s | FileCheck %s
 
-// A stream for each engine: the activation waits until the queue of the load has counted 16, the store for the activation.
+!x = memref<512x64xf32, "hbm">
+!tile = memref<128x64xf32, "sbuf">
+#all = affine_set<() : (0 == 0)>
+#tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>
+// With the loop variable: the tile, and rows 128 i to 128 i + 127.
+#tile_i = #nki.access<f32, affine_map<()[i] -> (0, 0)>, [[1, 128], [1, 64]]>
+#rows_i = #nki.access<f32, affine_map<()[i] -> (i * 8192)>, [[64, 128], [1, 64]]>
+
+// CHECK-DAG: #[[AT:map[0-9]*]] = affine_map<() -> (0, 16)>
+// CHECK-DAG: #[[AT_I:map[0-9]*]] = affine_map<()[s0] -> (0, 16)>
+// CHECK-DAG: #[[ROWS_I:map[0-9]*]] = affine_map<()[s0] -> (s0 * 8192)>
+
+// A stream for each engine, and semaphores for what they wait for.
 // CHECK:      "isa.program"() ({
-// CHECK:        "isa.variable"() {data = "", kind = "input", label = "x", place = 0 : i64, type = memref<512x64xf32, "hbm">}
-// CHECK:        "isa.semaphore"() {label = "Scalar"}
-// CHECK:        "isa.queue"() {engine = "sp", label = "qSyncIO0", semaphore = 2 : i64}
-// CHECK:        "isa.stream"() ({
+// CHECK-NEXT:   "isa.variable"() {data = "", kind = "input", label = "x", place = 0 : i64, type = memref<512x64xf32, "hbm">}
+// CHECK-NEXT:   "isa.semaphore"() {label = "Scalar"}
+// CHECK-NEXT:   "isa.semaphore"() {label = "Sync"}
+// CHECK-NEXT:   "isa.semaphore"() {label = "qSyncIO0"}
+// CHECK-NEXT:   "isa.semaphore"() {label = "qSyncIO1"}
+// CHECK-NEXT:   "isa.semaphore"() {label = "Barrier"}
+// CHECK-NEXT:   "isa.semaphore"() {label = "GoSync"}
+// CHECK-NEXT:   "isa.queue"() {engine = "sp", label = "qSyncIO0", semaphore = 2 : i64}
+// CHECK-NEXT:   "isa.queue"() {engine = "sp", label = "qSyncIO1", semaphore = 3 : i64}
+
+// The activation waits until the queue of the load has counted 16 and says when it is done. At the end of an iteration
+// the engines meet; one clears the semaphores, then tells the other to go on.
+// CHECK-NEXT:   "isa.stream"() ({
 // CHECK-NEXT:     "isa.instruction"() {fields = {dst = "r0", value = 0 : i64}, mnemonic = "MOVE"
 // CHECK-NEXT:     "isa.next"()[^bb1]
 // CHECK-NEXT:   ^bb1:
-// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "ACTIVATE"{{.*}} update = [0, 1], waits = {{\[\[}}2, 16]]}
-// CHECK:          "isa.instruction"() {fields = {first = 0 : i64, last = 4 : i64}, mnemonic = "EVENT_SEMAPHORE_RANGE_CLEAR"
-// CHECK:          "isa.branch"()[^bb1, ^bb2] {op = "le", sides = ["r0", 3], update = [], waits = []}
+// CHECK-NEXT:     "isa.instruction"() {fields = {fn = "exp", imm = 1.000000e+00 : f64}, mnemonic = "ACTIVATE"
+// CHECK-SAME:       tiles = {dst = ["sbuf", #nki.access<f32, #[[AT]], {{\[\[}}1, 128], [1, 64]]>],
+// CHECK-SAME:                src = ["sbuf", #nki.access<f32, #[[AT]], {{\[\[}}1, 128], [1, 64]]>]}
+// CHECK-SAME:       update = [0, 1], waits = {{\[\[}}2, 16]]}
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "EVENT_SEMAPHORE", {{.*}} update = [], waits = {{\[\[}}4, 1]]}
+// CHECK-NEXT:     "isa.instruction"() {fields = {first = 0 : i64, last = 4 : i64}, mnemonic = "EVENT_SEMAPHORE_RANGE_CLEAR"
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "EVENT_SEMAPHORE", {{.*}} update = [5, 1], waits = []}
+// CHECK-NEXT:     "isa.instruction"() {fields = {dst = "r0", lhs = "r0", op = "add", rhs = 1 : i64}, mnemonic = "ALU"
+// CHECK-NEXT:     "isa.branch"()[^bb1, ^bb2] {op = "le", sides = ["r0", 3], update = [], waits = []}
 // CHECK-NEXT:   ^bb2:
 // CHECK-NEXT:     "isa.end"()
-// CHECK:        }) {engine = "act"}
-// CHECK:        "isa.stream"() ({
-// CHECK:          "isa.instruction"() {{.*}} mnemonic = "DMA", queue = 0 : i64, registers = [0], {{.*}} update = [2, 16], waits = []}
-// CHECK:          "isa.instruction"() {{.*}} mnemonic = "DMA", queue = 1 : i64, registers = [0], {{.*}} update = [3, 16], waits = {{\[\[}}0, 1]]}
-// CHECK:        }) {engine = "sp"}
-// CHECK:      }) {kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
-func.func @loop(%x: memref<512x64xf32, "hbm"> {nki.name = "x"}) {
+// CHECK-NEXT:   }) {engine = "act"}
+
+// The store waits for the activation; the loop ends when it is through.
+// CHECK-NEXT:   "isa.stream"() ({
+// CHECK:          "isa.instruction"() {{.*}} mnemonic = "DMA", queue = 0 : i64, registers = [0]
+// CHECK-SAME:       tiles = {dst = ["sbuf", #nki.access<f32, #[[AT_I]], {{\[\[}}1, 128], [1, 64]]>],
+// CHECK-SAME:                src = ["x", #nki.access<f32, #[[ROWS_I]], {{\[\[}}64, 128], [1, 64]]>]}
+// CHECK-SAME:       update = [2, 16], waits = []}
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "DMA", queue = 1 : i64, registers = [0]
+// CHECK-SAME:       tiles = {dst = ["x", #nki.access<f32, #[[ROWS_I]], {{\[\[}}64, 128], [1, 64]]>],
+// CHECK-SAME:                src = ["sbuf", #nki.access<f32, #[[AT_I]], {{\[\[}}1, 128], [1, 64]]>]}
+// CHECK-SAME:       update = [3, 16], waits = {{\[\[}}0, 1]]}
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "EVENT_SEMAPHORE", {{.*}} update = [], waits = {{\[\[}}3, 16]]}
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "EVENT_SEMAPHORE", {{.*}} update = [4, 1], waits = []}
+// CHECK-NEXT:     "isa.instruction"() {{.*}} mnemonic = "EVENT_SEMAPHORE", {{.*}} update = [5, -1], waits = {{\[\[}}5, 1]]}
+// CHECK-NEXT:     "isa.instruction"() {fields = {dst = "r0", lhs = "r0", op = "add", rhs = 1 : i64}, mnemonic = "ALU"
+// CHECK-NEXT:     "isa.branch"()[^bb1, ^bb2] {op = "le", sides = ["r0", 3], update = [], waits = []}
+// CHECK-NEXT:   ^bb2:
+// CHECK-NEXT:     "isa.end"()
+// CHECK-NEXT:   }) {engine = "sp"}
+// CHECK-NEXT: }) {kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
+func.func @loop(%x: !x {nki.name = "x"}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
   scf.for %i = %c0 to %c4 step %c1 {
-    %t = memref.alloc() {nki.address = [0, 64]} : memref<128x64xf32, "sbuf">
-    "nisa.dma_copy"(%t, %x, %i) {engine = "sync", mask = affine_set<() : (0 == 0)>,
-      access = [#nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>,
-                #nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>]}
-      : (memref<128x64xf32, "sbuf">, memref<512x64xf32, "hbm">, index) -> ()
-    "nisa.activation"(%t, %t) {engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = affine_set<() : (0 == 0)>,
-      operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>,
-      access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>,
-                #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 64]]>]}
-      : (memref<128x64xf32, "sbuf">, memref<128x64xf32, "sbuf">) -> ()
-    "nisa.dma_copy"(%x, %t, %i) {engine = "sync", mask = affine_set<() : (0 == 0)>,
-      access = [#nki.access<f32, affine_map<()[s0] -> (s0 * 8192)>, [[64, 128], [1, 64]]>,
-                #nki.access<f32, affine_map<()[s0] -> (0, 0)>, [[1, 128], [1, 64]]>]}
-      : (memref<512x64xf32, "hbm">, memref<128x64xf32, "sbuf">, index) -> ()
+    %t = memref.alloc() {nki.address = [0, 64]} : !tile
+    "nisa.dma_copy"(%t, %x, %i) {access = [#tile_i, #rows_i], engine = "sync", mask = #all} : (!tile, !x, index) -> ()
+    "nisa.activation"(%t, %t) {access = [#tile, #tile], engine = "scalar", fn = "exp", imm = 1.0 : f64, mask = #all,
+      operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!tile, !tile) -> ()
+    "nisa.dma_copy"(%x, %t, %i) {access = [#rows_i, #tile_i], engine = "sync", mask = #all} : (!x, !tile, index) -> ()
   }
   return
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --nki-to-linalg --split-input-file --verify-diagnostics %s
 
 // The pass reads the tile level.

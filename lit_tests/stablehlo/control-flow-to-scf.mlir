@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --control-flow-to-scf %s | FileCheck %s
 
 // CHECK-LABEL: func.func @count

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --fuse-graph %s | FileCheck %s
 // RUN: nki-opt --fuse-graph --fuse-tiles %s | FileCheck --check-prefix=ONE %s
 

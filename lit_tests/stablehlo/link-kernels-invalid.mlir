@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --link-kernels --split-input-file --verify-diagnostics %s
 
 // Custom calls of other targets stay: no error.

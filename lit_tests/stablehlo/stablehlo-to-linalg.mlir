@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --stablehlo-to-linalg %s | FileCheck %s
 
 // Results are arguments; a loop that counts is an scf.for, what it carries is in a buffer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --lower-to-isa --split-input-file --verify-diagnostics %s
 
 func.func @sorted(%a: tensor<8xf32>) -> tensor<8xf32> {

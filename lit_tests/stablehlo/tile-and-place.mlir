@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --stablehlo-to-linalg --tile-and-place --split-input-file %s | FileCheck %s
 // RUN: nki-opt --lower-to-isa --split-input-file %s | FileCheck --check-prefix=ISA %s
 

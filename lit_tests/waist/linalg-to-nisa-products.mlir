@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --linalg-to-nisa --verify-target %s | FileCheck %s
 
 #same = affine_map<(d0, d1) -> (d0, d1)>
