@@ -7,14 +7,20 @@
 #kn = affine_map<(d0, d1, d2) -> (d0, d2)>
 #mn = affine_map<(d0, d1, d2) -> (d1, d2)>
 
+// CHECK: #[[ZERO:map[0-9]*]] = affine_map<() -> (0, 0)>
+
 // The Tensor engine transposes from SBUF to PSUM; the copy back goes to the destination.
-// CHECK-LABEL: func.func @transpose
-// CHECK:         %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
-// CHECK:         %[[Y:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
-// CHECK:         %[[T:.*]] = memref.alloc() : memref<64x128xf32, "psum">
-// CHECK:         "nisa.nc_transpose"(%[[T]], %[[X]])
+// CHECK-LABEL: func.func @transpose(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<64x128xf32, "psum">
+// CHECK-NEXT:    "nisa.nc_transpose"(%[[T]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "tensor"
-// CHECK:         "nisa.tensor_copy"(%[[Y]], %[[T]])
+// CHECK-NEXT:    "nisa.tensor_copy"(%[[Y]], %[[T]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>]
+// CHECK-SAME:      engine = "vector"
+// CHECK-NEXT:    return
 func.func @transpose() {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">
   %y = memref.alloc() : memref<64x128xf32, "sbuf">
@@ -27,12 +33,18 @@ func.func @transpose() {
 }
 
 // A product with its start value overwrites, one without adds.
-// CHECK-LABEL: func.func @products
-// CHECK-NOT:     "nisa.memset"
-// CHECK:         "nisa.nc_matmul"(%[[Z:[^,]*]], %[[A:[^,]*]], %[[B:[^)]*]])
+// CHECK-LABEL: func.func @products(
+// CHECK-NEXT:    %[[A:.*]] = memref.alloc() : memref<128x64xbf16, "sbuf">
+// CHECK-NEXT:    %[[B:.*]] = memref.alloc() : memref<128x512xbf16, "sbuf">
+// CHECK-NEXT:    %[[Z:.*]] = memref.alloc() : memref<64x512xf32, "psum">
+// CHECK-NEXT:    "nisa.nc_matmul"(%[[Z]], %[[A]], %[[B]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 512]]>,
+// CHECK-SAME:                #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 512]]>]
 // CHECK-SAME:      accumulate = false, engine = "tensor"
-// CHECK:         "nisa.nc_matmul"(%[[Z]], %[[A]], %[[B]])
+// CHECK-NEXT:    "nisa.nc_matmul"(%[[Z]], %[[A]], %[[B]])
 // CHECK-SAME:      accumulate = true, engine = "tensor"
+// CHECK-NEXT:    return
 func.func @products() {
   %x = memref.alloc() : memref<128x64xbf16, "sbuf">
   %y = memref.alloc() : memref<128x512xbf16, "sbuf">

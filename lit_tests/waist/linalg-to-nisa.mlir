@@ -4,15 +4,27 @@
 #same = affine_map<(d0, d1) -> (d0, d1)>
 #rows = affine_map<(d0, d1) -> (d0)>
 
+// CHECK-DAG: #[[ZERO:map[0-9]*]] = affine_map<() -> (0, 0)>
+// CHECK-DAG: #[[HBM:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG: #[[AT:map[0-9]*]] = affine_map<()[s0] -> (s0 * 32, s0 * 16)>
+
 // A transfer, an addition of two tiles with its conversion, a transfer back.
-// CHECK-LABEL: func.func @add
-// CHECK:         "nisa.dma_copy"(%[[X:[^,]*]], %arg0)
+// CHECK-LABEL: func.func @add(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<128x64xf32, "hbm">, %[[B:[a-z0-9]+]]: memref<128x64xbf16, "hbm">
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x64xbf16, "sbuf">
+// CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[A]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>, #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "sync"
-// CHECK:         "nisa.tensor_tensor"(%[[Y:[^,]*]], %[[X]], %[[X]])
-// CHECK-SAME:      engine = "vector"
-// CHECK-SAME:      op = "add"
-// CHECK:         "nisa.dma_copy"(%arg1, %[[Y]])
-// CHECK-NOT:     memref.reinterpret_cast
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[Y]], %[[X]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      engine = "vector", {{.*}} op = "add"
+// CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %[[Y]])
+// CHECK-SAME:      access = [#nki.access<bf16, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>, #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      engine = "sync"
+// CHECK-NEXT:    return
 func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">
   %y = memref.alloc() : memref<128x64xbf16, "sbuf">
@@ -29,12 +41,14 @@ func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
 }
 
 // A view's offset is partition and free offset again: 32 rows of 64 and 16 elements, in each iteration.
-// CHECK-LABEL: func.func @views
-// CHECK:         scf.for %[[I:.*]] =
-// CHECK:           "nisa.activation"(%{{[^,]*}}, %{{[^,]*}}, %[[I]])
-// CHECK-SAME:        access = [#nki.access<f32, #[[START:map[0-9]*]], {{\[\[}}1, 32], [1, 16]]>
-// CHECK-SAME:        #nki.access<f32, #[[START]], {{\[\[}}1, 32], [1, 16]]>]
-// CHECK-SAME:        engine = "scalar", fn = "exp"
+// CHECK-LABEL: func.func @views(
+// CHECK:         %[[X:.*]] = memref.alloc()
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc()
+// CHECK-NEXT:    scf.for %[[I:[a-z0-9]+]] =
+// CHECK-NEXT:      "nisa.activation"(%[[Y]], %[[X]], %[[I]])
+// CHECK-SAME:        access = [#nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>, #nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>]
+// CHECK-SAME:        engine = "scalar", fn = "exp", imm = 1.000000e+00 : f64
+// CHECK-NEXT:    }
 func.func @views() {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">
   %y = memref.alloc() : memref<128x64xf32, "sbuf">
@@ -59,13 +73,17 @@ func.func @views() {
 }
 
 // A fold takes in its start value; what is done to its result stays an instruction of its own.
-// CHECK-LABEL: func.func @mean
-// CHECK-NOT:     "nisa.memset"
-// CHECK:         "nisa.tensor_reduce"(%[[S:[^,]*]], %{{[^,]*}})
-// CHECK-SAME:      axes = [1], engine = "vector"
-// CHECK-SAME:      op = "add"
-// CHECK:         "nisa.tensor_scalar"(%{{[^,]*}}, %[[S]])
-// CHECK-SAME:      imm0 = 1.562500e-02
+// CHECK-LABEL: func.func @mean(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
+// CHECK-NEXT:    %[[S:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
+// CHECK-NEXT:    "nisa.tensor_reduce"(%[[S]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      axes = [1], engine = "vector", {{.*}} negate = false, op = "add"
+// CHECK-NEXT:    "nisa.tensor_scalar"(%[[Y]], %[[S]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>]
+// CHECK-SAME:      imm0 = 1.562500e-02 : f64, {{.*}} op0 = "multiply", op1 = "bypass"
+// CHECK-NEXT:    return
 func.func @mean() {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">
   %y = memref.alloc() : memref<128x1xf32, "sbuf">
@@ -91,11 +109,16 @@ func.func @mean() {
 }
 
 // One partition cannot be read by all lanes: a transfer spreads it.
-// CHECK-LABEL: func.func @spread
-// CHECK:         %[[ROW:.*]] = memref.alloc() : memref<1x64xf32, "sbuf">
-// CHECK:         "nisa.dma_copy"(%[[ALL:[^,]*]], %[[ROW]])
-// CHECK-SAME:      {{\[\[}}0, 128], [1, 64]]>
-// CHECK:         "nisa.tensor_tensor"(%{{[^,]*}}, %{{[^,]*}}, %[[ALL]])
+// CHECK-LABEL: func.func @spread(
+// CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[ROW:.*]] = memref.alloc() : memref<1x64xf32, "sbuf">
+// CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[ALL:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    "nisa.dma_copy"(%[[ALL]], %[[ROW]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}0, 128], [1, 64]]>]
+// CHECK-NEXT:    "nisa.tensor_tensor"(%[[Y]], %[[X]], %[[ALL]])
+// CHECK-SAME:      op = "multiply"
+// CHECK-NEXT:    return
 func.func @spread() {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">
   %row = memref.alloc() : memref<1x64xf32, "sbuf">
