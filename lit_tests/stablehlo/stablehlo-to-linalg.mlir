@@ -6,7 +6,7 @@
 // CHECK-SAME:    %[[A:.*]]: memref<4x8xf32, "hbm"> {nki.name = "arg0"}, %[[R:.*]]: memref<4x8xf32, "hbm"> {nki.name = "result0", nki.shared = 0 : i64}
 // CHECK-SAME:    nki.results = [1]
 // CHECK:         scf.for %{{.*}} = %{{.*}} to %{{.*}} step %{{.*}} {
-// CHECK:           arith.mulf
+// CHECK:           "scalar.alu"(%{{.*}}, %{{.*}}) {fn = "multiply"}
 // CHECK:         }
 // CHECK:         return
 func.func @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {

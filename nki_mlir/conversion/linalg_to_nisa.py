@@ -22,7 +22,8 @@ from typing import Any
 from nki_mlir.analysis.dead_code import PURE, erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
-from nki_mlir.bindings import Block, Module, Operation, ir, load
+from nki_mlir.bindings import Block, Module, Operation, ir
+from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
@@ -53,27 +54,13 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
 
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
-            _generalize(module)
+            ArithToScalar().run(module)
             _open_masks(module)
             for kernel in kernel_functions(module):
                 emitter, reader = Emitter(machine_named(kernel.target)), Reader()
                 for block in _blocks(kernel.op):
                     _Block(block, emitter, reader, self.pieces).convert()
                 erase_dead_code(kernel.op.regions[0].blocks[0])
-
-
-def _generalize(module: Module) -> None:
-    """Named structured operations as ``linalg.generic``."""
-    found = []
-
-    def visit(op: Operation) -> Any:
-        if op.name.startswith("linalg.") and op.name not in ("linalg.generic", "linalg.fill", "linalg.yield",
-                                                             "linalg.index"):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if found:
-        load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
 
 
 def _open_masks(module: Module) -> None:

@@ -7,15 +7,16 @@ before:  func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
            return %1
 after:   func.func @main(%a: memref<8x4xf32, "hbm">, %r: memref<8x4xf32, "hbm">) {
            (the kernel at the waist, from %a to %0)
-           linalg.generic ins(%0, %a) outs(%r) { ... arith.addf ... }
+           linalg.generic ins(%0, %a) outs(%r) { ... "scalar.alu"(...) {fn = "add"} ... }
 
-The graph's own operations are ``linalg.generic`` on buffers of any size, with arithmetic of ``arith`` and ``math``.
-Results are the function's last arguments. Kernels are linked first, and lowered to the waist.
+The graph's own operations are the waist's, on buffers of any size. Results are the function's last arguments. Kernels
+are linked first, and lowered to the waist.
 """
 
 from typing import Any
 
 from nki_mlir.bindings import Module, ir
+from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.graph.carried import keep_in_buffers
@@ -28,7 +29,6 @@ from nki_mlir.graph.functions import (
 )
 from nki_mlir.graph.numbers import count
 from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_extremes
-from nki_mlir.graph.saturation import saturate_conversions
 from nki_mlir.graph.upstream import (
     SIGNLESS,
     TO_LINALG,
@@ -67,12 +67,12 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             run_pipeline(module, TO_LINALG)
             make_signless(module)
             run_pipeline(module, SIGNLESS)
-            saturate_conversions(module)
             refuse_leftovers(module)
             count(module)
             keep_whole(module)
             to_buffers(module)
             inline_calls(module)
+            ArithToScalar().run(module)
             run_passes(kernels, [pass_named(name) for name in LOWER])
             main = public_function(module)
             put_in_hbm(main)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bodies of a graph's operations, in ``arith`` and ``math``, as expressions of the functions that engines have.
+"""Bodies of a graph's operations as expressions of the functions that engines have.
 
-Floats narrower than 32 bits are computed in float32 and rounded after every operation, integers in int32 and wrapped.
-A truth value is a bool; as an operand it is the number 0 or 1.
+Integers are computed in int32 and wrapped; one without a sign is the int32 of its value, or of its 32 bits. A truth
+value is a bool; as an operand it is the number 0 or 1.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.places import place_of
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, DType
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Kind
 from nki_mlir.waist.expressions import (
     Activation,
     Alu,
@@ -27,19 +27,12 @@ from nki_mlir.waist.expressions import (
     rebuilt,
 )
 
-ALU_OF = {"addf": "add", "subf": "subtract", "mulf": "multiply", "divf": "divide", "negf": "negative",
-          "remf": "fmod", "maximumf": "maximum", "minimumf": "minimum", "maxnumf": "maximum", "minnumf": "minimum",
-          "absf": "abs", "powf": "power", "addi": "add", "subi": "subtract", "muli": "multiply", "andi": "bitwise_and",
-          "ori": "bitwise_or", "xori": "bitwise_xor", "absi": "abs",
-          "shli": "left_shift", "shrui": "right_shift", "shrsi": "arith_shift_right"}
-ACTIVATION_OF = {"atan": "arctan", "sin": "sin_reduced", **{name: name for name in (
-    "exp", "log", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
-FLOAT_PREDICATES = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
-NEGATED_PREDICATES = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
-ORDERED_UNEQUAL, ORDERED, UNORDERED_EQUAL, UNORDERED = 6, 7, 8, 14
-INTEGER_PREDICATES = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-EXTREMES = {"maxsi": "greater", "minsi": "less", "maxui": "greater", "minui": "less"}
-LOGIC = {"andi": "minimum", "ori": "maximum", "xori": "not_equal"}          # of truth values, as numbers
+INDEX_ARITHMETIC = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
+                    "arith.minsi": "minimum"}
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}        # of truth values
+EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
+         "right_shift", "arith_shift_right")
 HALFWAY = 12582912.0            # 1.5 * 2^23: adding it rounds a float32 to an integer
 LEAST = -(1 << 31)
 GATHERED = -1000                # inputs from here down are gathered elements
@@ -87,68 +80,65 @@ class GraphBody(BodyReader):
         if isinstance(value.owner, ir.Block):
             return super()._read(value)
         op = value.owner.operation
-        dialect, _, name = op.name.partition(".")
         if op.name == "memref.load":
             return self.loaded(op)
-        if dialect not in ("arith", "math") or name in ("constant", "index_cast"):
-            if name == "constant" and str(value.type) == "i1":
-                return Constant(BOOL, int(op.attributes["value"].value))
+        if op.name == "arith.constant" and str(value.type) == "i1":
+            return Constant(BOOL, int(op.attributes["value"].value))
+        if not op.name.startswith("scalar."):
             return super()._read(value)
+        name = op.attributes["fn"].value if "fn" in op.attributes else op.name
         for kind in (value.type, *(v.type for v in op.operands)):
             if str(kind) not in BY_MLIR or BY_MLIR[str(kind)].bits > 32:
-                raise refused(op, f"'{op.name}' on {kind}")
-        result, operands = BY_MLIR[str(value.type)], [self.value(v) for v in op.operands]
-        return self.arithmetic(op, name, result, operands)
-
-    def arithmetic(self, op: Any, name: str, result: DType, operands: list[Node]) -> Node:
-        bits = operands[0].dtype.bits
-        match name:
-            case "select":
+                raise refused(op, f"'{name}' on {kind}")
+        last, result = (BY_MLIR[str(v.type)] for v in (op.operands[len(op.operands) - 1], value))
+        operands = [self.value(v) for v in op.operands]
+        match op.name:
+            case "scalar.convert":
+                return self.convert(op, operands[0], last, result)
+            case "scalar.wrap":
+                return self.wrap(op, operands[0], last, result)
+            case "scalar.activation":
+                return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
+            case "scalar.alu" if name == "select":
                 return chosen(*operands)
-            case "cmpf" | "cmpi":
-                return comparison(op, name, operands)
-            case "extf" | "truncf" | "sitofp" if operands[0].dtype is not BOOL:
-                return converted(operands[0], result)
-            case "extsi" if operands[0].dtype is not BOOL:
-                return converted(operands[0], result)
-            case "extsi" | "sitofp":                            # of a truth value: all bits
-                return converted(alu("negative", converted(operands[0], INT32)), result)
-            case "extui":
-                return converted(unsigned(operands[0], bits), result)
-            case "trunci":
-                return wrapped(converted(operands[0], INT32), result)
-            case "uitofp":
-                number = converted(unsigned(operands[0], bits), FLOAT32)
-                if bits == 32:
-                    above = alu("add", number, numbers(2.0 ** 32, FLOAT32))
-                    number = chosen(alu("less", number, numbers(0, FLOAT32)), above, number)
-                return converted(number, result)
-            case "fptosi" | "fptoui":
-                whole = Activation(FLOAT32, "trunc", converted(operands[0], FLOAT32))
-                if name == "fptoui" and result.bits == 32:
-                    above = converted(alu("subtract", whole, numbers(2.0 ** 32, FLOAT32)), INT32)
-                    return chosen(alu("less", whole, numbers(2.0 ** 31, FLOAT32)), converted(whole, INT32), above)
-                return wrapped(converted(whole, INT32), result)
-        if result.is_float:
-            computed = floating(op, name, [converted(v, FLOAT32) for v in operands])
-        elif result is BOOL and name in LOGIC:
-            computed = alu(LOGIC[name], *(converted(v, FLOAT32) for v in operands))
-        elif name in EXTREMES:
-            if name.endswith("si"):
-                return converted(alu(f"{name[:3]}imum", *(converted(v, INT32) for v in operands)), result)
-            return chosen(compared(EXTREMES[name], *(flipped(unsigned(v, bits), bits) for v in operands)), *operands)
-        elif name in ALU_OF:
-            exact = name in ("andi", "ori", "xori")
-            operands = [unsigned(v, bits) if name == "shrui" else converted(v, INT32) for v in operands]
-            computed = alu(ALU_OF[name], *operands)
-            return converted(computed, result) if exact else wrapped(computed, result)
-        elif name in ("divsi", "remsi") or (name in ("divui", "remui") and bits < 32):
-            quotient, remainder = divided(*(
-                unsigned(v, bits) if name.endswith("ui") else converted(v, INT32) for v in operands))
-            return wrapped(quotient if name.startswith("div") else remainder, result)
-        else:
-            raise refused(op, f"'{op.name}'")
-        return converted(computed, result)
+            case "scalar.alu" if last.is_float:
+                return alu(name, *operands)
+            case "scalar.alu":
+                return of_integers(op, name, last, operands)
+            case "scalar.math" if last.is_float:
+                return floating(name, operands, lambda: refused(op, f"'{name}'"))
+            case "scalar.math" if name == "quotient" and last is not UINT32:
+                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last))
+        raise refused(op, f"'{name}' on {last.mlir}")
+
+    def convert(self, op: Any, value: Node, frm: DType, to: DType) -> Node:
+        """The value in another type, rounded and saturated."""
+        if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
+            return value.value
+        if frm is UINT32 and value.dtype is INT32:
+            if to is BOOL:
+                return not_zero(value)
+            if not to.is_float:
+                raise refused(op, f"'{op.name}' of ui32 to {to.mlir}")
+            number = converted(value, FLOAT32)
+            above = alu("add", number, numbers(2.0 ** 32, FLOAT32))
+            return converted(chosen(alu("less", number, numbers(0, FLOAT32)), above, number), to)
+        if to is UINT32 and frm.is_float:
+            whole = alu("maximum", converted(value, FLOAT32), numbers(0, FLOAT32))
+            above = alu("minimum", alu("subtract", whole, numbers(2.0 ** 32, FLOAT32)), numbers(-1, FLOAT32))
+            return chosen(alu("less", whole, numbers(2.0 ** 31, FLOAT32)), converted(whole, INT32),
+                          converted(above, INT32))
+        return converted(converted(value, to), held(to))
+
+    def wrap(self, op: Any, value: Node, frm: DType, to: DType) -> Node:
+        """The low bits of an integer."""
+        source = op.operands[0].owner
+        if not isinstance(source, ir.Block) and source.name == "scalar.wrap" and source.operands[0].type == (
+                op.results[0].type) and to.bits <= frm.bits:
+            return self.value(source.operands[0])
+        if frm is BOOL or (to.bits > frm.bits and to.kind is Kind.SIGNED):
+            return converted(value, held(to))
+        return unsigned(value, to.bits) if to.kind is Kind.UNSIGNED else wrapped(converted(value, INT32), to)
 
     def loaded(self, op: Any) -> Node:
         """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
@@ -180,10 +170,8 @@ class GraphBody(BodyReader):
                 return numbers(op.attributes["value"].value, INT32)
             case "linalg.index":
                 return Position(Linear(0, (), ((op.attributes["dim"].value, 1),)))
-            case "arith.maxsi" | "arith.minsi" | "arith.addi" | "arith.muli" | "arith.subi":
-                name = op.name.partition(".")[2]
-                fn = ALU_OF.get(name) or f"{name[:3]}imum"
-                return alu(fn, *(self.position(v) for v in op.operands))
+            case name if name in INDEX_ARITHMETIC:
+                return alu(INDEX_ARITHMETIC[name], *(self.position(v) for v in op.operands))
         raise ValueError
 
 
@@ -257,28 +245,31 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
             alu("add", left, chosen(wrong, alu("multiply", step, b), zero)))
 
 
-def comparison(op: Any, name: str, operands: list[Node]) -> Node:
-    """``arith.cmpf`` or ``cmpi`` as an expression whose value is a bool."""
-    predicate = op.attributes["predicate"].value
-    if name == "cmpf":
-        a, b = (converted(v, FLOAT32) for v in operands)
-        if predicate in FLOAT_PREDICATES:
-            return converted(alu(FLOAT_PREDICATES[predicate], a, b), BOOL)
-        if predicate in NEGATED_PREDICATES:
-            return converted(alu("logical_not", alu(NEGATED_PREDICATES[predicate], a, b)), BOOL)
-        if predicate in (ORDERED_UNEQUAL, UNORDERED_EQUAL):
-            positive = alu("logical_or", alu("less", a, b), alu("greater", a, b))
-        elif predicate in (ORDERED, UNORDERED):
-            positive = alu("logical_and", alu("equal", a, a), alu("equal", b, b))
-        else:
-            raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
-        negated = predicate in (UNORDERED_EQUAL, UNORDERED)
-        return converted(alu("logical_not", positive) if negated else positive, BOOL)
-    bits = operands[0].dtype.bits
-    if predicate > 5:
-        operands = [flipped(unsigned(v, bits), bits) for v in operands]
-        predicate -= 4
-    return compared(INTEGER_PREDICATES[predicate], *operands)
+def held(dtype: DType) -> DType:
+    """The type in which a value of a type is held."""
+    return INT32 if dtype.kind is Kind.UNSIGNED else dtype
+
+
+def of_integers(op: Any, name: str, dtype: DType, operands: list[Node]) -> Node:
+    """A function of integers of one type, or of truth values."""
+    bits, signed = dtype.bits, dtype.kind is Kind.SIGNED
+    if name in COMPARISONS:
+        a, b = operands if signed else (flipped(v, bits) for v in operands)
+        return converted(compared(name, a, b), held(dtype))
+    if dtype is BOOL and name in LOGIC:
+        return converted(alu(LOGIC[name], *(converted(v, FLOAT32) for v in operands)), BOOL)
+    if name in ("maximum", "minimum"):
+        if signed:
+            return converted(alu(name, *(converted(v, INT32) for v in operands)), dtype)
+        return chosen(compared("greater" if name == "maximum" else "less", *(flipped(v, bits) for v in operands)),
+                      *operands)
+    if name == "fmod" and dtype is not UINT32:
+        return wrapped(divided(*(converted(v, INT32) for v in operands))[1], held(dtype))
+    if name not in EXACT:
+        raise refused(op, f"'{name}' on {dtype.mlir}")
+    computed = alu(name, *(unsigned(v, bits) if name == "right_shift" else converted(v, INT32) for v in operands))
+    return converted(computed, held(dtype)) if name.startswith("bitwise") else (
+        wrapped(computed, dtype) if signed else unsigned(computed, bits))
 
 
 def away_from_zero(value: Node, whole: Node) -> Node:
@@ -287,34 +278,21 @@ def away_from_zero(value: Node, whole: Node) -> Node:
     return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
 
 
-def floating(op: Any, name: str, x: list[Node]) -> Node:
-    """A function of float32 values."""
+def floating(name: str, x: list[Node], otherwise: Callable[[], Unsupported]) -> Node:
+    """A function of float32 values that engines have no instruction for."""
     one = numbers(1, FLOAT32)
-
-    def f(fn: str, value: Node) -> Node:
-        return Activation(FLOAT32, fn, value)
-    others: dict[str, Callable[[], Node]] = {
-        "log1p": lambda: f("log", alu("add", x[0], one)),
-        "expm1": lambda: alu("subtract", f("exp", x[0]), one),
-        "exp2": lambda: f("exp", alu("multiply", x[0], numbers(0.6931471805599453, FLOAT32))),
-        "log2": lambda: alu("multiply", f("log", x[0]), numbers(1.4426950408889634, FLOAT32)),
-        "log10": lambda: alu("multiply", f("log", x[0]), numbers(0.4342944819032518, FLOAT32)),
-        "fma": lambda: alu("add", alu("multiply", x[0], x[1]), x[2]),
-        "sinh": lambda: alu("multiply", alu("subtract", f("exp", x[0]), f("exp", alu("negative", x[0]))), half),
-        "cosh": lambda: alu("multiply", alu("add", f("exp", x[0]), f("exp", alu("negative", x[0]))), half),
-        "roundeven": lambda: chosen(
-            alu("less", alu("abs", x[0]), numbers(2.0 ** 22, FLOAT32)),
-            alu("subtract", alu("add", x[0], numbers(HALFWAY, FLOAT32)), numbers(HALFWAY, FLOAT32)), x[0]),
-        "round": lambda: away_from_zero(x[0], f("trunc", x[0])),
-        "copysign": lambda: chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", alu("abs", x[0])),
-                                   alu("abs", x[0]))}
-    half = numbers(0.5, FLOAT32)
-    if name in ALU_OF:
-        return alu(ALU_OF[name], *x)
-    if name in ACTIVATION_OF:
-        return f(ACTIVATION_OF[name], x[0])
-    if name in others:
-        return others[name]()
-    raise refused(op, f"'{op.name}'")
-
-
+    match name:
+        case "log1p":
+            return Activation(FLOAT32, "log", alu("add", x[0], one))
+        case "expm1":
+            return alu("subtract", Activation(FLOAT32, "exp", x[0]), one)
+        case "roundeven":
+            halfway = numbers(HALFWAY, FLOAT32)
+            return chosen(alu("less", alu("abs", x[0]), numbers(2.0 ** 22, FLOAT32)),
+                          alu("subtract", alu("add", x[0], halfway), halfway), x[0])
+        case "round":
+            return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
+        case "copysign":
+            size = alu("abs", x[0])
+            return chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", size), size)
+    raise otherwise()

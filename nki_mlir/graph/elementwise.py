@@ -11,7 +11,8 @@ from nki_mlir.graph.effects import has_uses
 from nki_mlir.graph.upstream import operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
-MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body
+MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
+CHANGES = ("scalar.convert", "scalar.wrap")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Structured:
         return prod(extents.values())
 
 
+def work(body: Sequence[Any]) -> int:
+    """How many operations of a body compute something."""
+    return sum(op.name not in CHANGES for op in body)
+
+
 def axes_of(mapping: Any) -> list[int]:
     """The axis of each result of a map; -1 for one that is no axis."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
@@ -77,7 +83,7 @@ def structured(op: Any) -> Structured | None:
     if outputs != 1 or any(attributes[k].name not in OWN for k in range(len(attributes))):
         return None
     body = _inside(op)
-    if len(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
+    if work(body) > MOST_OPERATIONS or any(len(inner.regions) or inner.name == "linalg.index" for inner in body):
         return None
     if not all(_is_inside(v, op) for inner in body for v in inner.operands):
         return None

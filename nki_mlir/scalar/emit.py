@@ -159,6 +159,12 @@ class Emitter:
     def maxui(self, a: Operand, b: Operand) -> Value:
         return arith.maxui(*self._values(a, b))
 
+    def divsi(self, a: Operand, b: Operand) -> Value:
+        return arith.divsi(*self._values(a, b))
+
+    def divui(self, a: Operand, b: Operand) -> Value:
+        return arith.divui(*self._values(a, b))
+
     def remsi(self, a: Operand, b: Operand) -> Value:
         return arith.remsi(*self._values(a, b))
 
@@ -196,7 +202,11 @@ class Emitter:
         return arith.cmpi(_INTEGER_PREDICATES[predicate], a, b)
 
     def nonzero(self, a: Value) -> Value:
-        """Whether ``a`` is not zero, as i1; NaN is not."""
+        """Whether ``a`` is not zero, as i1; NaN is not. Of a truth value, the condition that it was made of."""
+        while not isinstance(a.owner, ir.Block) and a.owner.name in ("arith.extui", "arith.uitofp"):
+            a = a.owner.operands[0]
+        if element(a) == ir.IntegerType.get_signless(1):
+            return a
         return self.cmp("une" if isinstance(element(a), ir.FloatType) else "ne", a, 0)
 
     def truth(self, condition: Value, like: Value) -> Value:

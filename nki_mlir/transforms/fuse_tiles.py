@@ -24,6 +24,7 @@ from nki_mlir.graph.elementwise import (
     axes_of,
     fused,
     structured,
+    work,
 )
 from nki_mlir.graph.views import defining, place_in_buffer
 from nki_mlir.passes.pass_manager import Pass
@@ -153,7 +154,7 @@ def can_fuse(producer: Structured, consumer: Structured) -> bool:
         return False
     if list(consumer.op.operands).count(tile) != 1 or consumer.output == tile or (
             len(producer.inputs) + len(consumer.inputs) > MOST_INPUTS
-            or len(producer.body) + len(consumer.body) > MOST_OPERATIONS):
+            or work(producer.body) + work(consumer.body) > MOST_OPERATIONS):
         return False
     buffer, read = memory_of(tile), [v for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
     others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]

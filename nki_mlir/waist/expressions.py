@@ -81,11 +81,6 @@ class Activation:
 
 Node: TypeAlias = Input | Output | Constant | Position | Convert | Alu | Activation
 
-# Arithmetic of other dialects that means the same as an ALU operation.
-ARITH = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
-         "arith.negf": "negative", "arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply",
-         "arith.andi": "bitwise_and", "arith.ori": "bitwise_or", "arith.xori": "bitwise_xor"}
-
 
 def children(node: Node) -> tuple[Node, ...]:
     match node:
@@ -159,12 +154,8 @@ def expression_of(nest: Nest) -> Node:
             case "activation":
                 return Activation(step.dtype, step.name, node(step.operands[0]))
             case "cast":
-                return Position(form(step.operands[0]))
-            case "native" if step.name in ("arith.extf", "arith.truncf"):
-                return converted(node(step.operands[0]), step.dtype)
-            case "native" if step.name in ARITH:
-                return alu(ARITH[step.name], *map(node, step.operands))
-        raise Unsupported(feature=f"'{step.name}' in the body of a structured operation",
+                return converted(Position(form(step.operands[0])), step.dtype)
+        raise Unsupported(feature=f"'{step.name or step.kind}' in the body of a structured operation",
                           instead="use scalar.convert, scalar.alu and scalar.activation")
 
     def form(value: int) -> Linear:
@@ -208,7 +199,7 @@ class BodyReader:
         match op.name:
             case "arith.constant":
                 return Constant(_dtype(value), op.attributes["value"].value)
-            case "scalar.convert" | "arith.extf" | "arith.truncf":
+            case "scalar.convert":
                 return converted(self.value(op.operands[0]), _dtype(value))
             case "scalar.alu":
                 return alu(op.attributes["fn"].value, *(self.value(v) for v in op.operands))
@@ -216,8 +207,6 @@ class BodyReader:
                 return Activation(_dtype(value), op.attributes["fn"].value, self.value(op.operands[0]))
             case "arith.index_cast":
                 return Position(self.form(op.operands[0]))
-            case name if name in ARITH:
-                return alu(ARITH[name], *(self.value(v) for v in op.operands))
         raise Unsupported(feature=f"'{op.name}' in the body of a structured operation",
                           instead="use scalar.convert, scalar.alu and scalar.activation")
 

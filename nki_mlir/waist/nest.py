@@ -30,10 +30,10 @@ class Operand:
 class Step:
     """One operation of a scalar body.
 
-    ``kind`` is constant, convert, alu, activation, index, form, cast or native; ``name`` the function; ``operands`` are
-    numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps' results, in order.
-    ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), an index's axis, the linear form of
-    a ``form`` over its operands, or a native comparison's predicate. ``dtype`` None: an index.
+    ``kind`` is constant, convert, wrap, bitcast, alu, activation, math, index, form or cast; ``name`` the function;
+    ``operands`` are numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps'
+    results, in order. ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), an index's axis,
+    or the linear form of a ``form`` over its operands. ``dtype`` None: an index.
     """
 
     kind: str
@@ -99,7 +99,7 @@ class Nest:
     @property
     def title(self) -> str:
         """A name for people: the last function of the body, types and extents."""
-        functions = [s.name.split(".")[-1] for s in self.steps if s.name]
+        functions = [s.name for s in self.steps if s.name]
         what = functions[-1] if functions else "copy" if self.inputs else "set"
         shape = "x".join(map(str, self.extents)) or "1"
         types = "_".join(dict.fromkeys(str(o.dtype) for o in (*self.outputs, *self.inputs)))

@@ -4,12 +4,12 @@
 What only depends on types and attributes is looked at once, operations of equal structure are read once.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
-from nki_mlir.diagnostics import InternalError, Unsupported
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
@@ -21,10 +21,8 @@ from nki_mlir.waist.structure_key import structure_key
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 SYMBOLS, STEPS = 1 << 20, 1 << 30           # provisional numbers of values; old values of outputs are below 0
-SCALAR = ("scalar.", "arith.", "math.")     # dialects whose operations a body may have
 
 Subscripts = Sequence[Linear]               # of one operand: a form of the axes for each of its dims
-Native = Callable[[Any, list[int], list[DType | None], DType | None, Callable[[Step], int]], Step | None]
 
 
 @dataclass(frozen=True)
@@ -88,24 +86,13 @@ def _linear(e: Any, what: str, instead: str) -> Linear:
         raise Unsupported(feature=f"{what} {e}", instead=instead) from None
 
 
-def native(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None,
-           add: Callable[[Step], int]) -> Step:
-    """An operation of ``arith`` or ``math`` as what it is."""
-    predicate = op.attributes["predicate"].value if "predicate" in op.attributes else None
-    return Step("native", result, tuple(operands), op.name, predicate)
-
-
-def _none_before(step: Step) -> int:
-    raise InternalError(f"{step} before a step that stands alone")
-
-
-def step_of(op: Any, operands: tuple[int, ...], natives: Native, add: Callable[[Step], int] = _none_before) -> Step:
-    """A scalar operation as a step on the values of these numbers; ``add`` takes steps that must come before it."""
+def step_of(op: Any, operands: tuple[int, ...]) -> Step:
+    """A scalar operation as a step on the values of these numbers."""
     dtype = scalar_dtype(op.results[0].type)
     match op.name:
-        case "scalar.convert":
-            return Step("convert", dtype, operands)
-        case "scalar.alu" | "scalar.activation":
+        case "scalar.convert" | "scalar.wrap" | "scalar.bitcast":
+            return Step(op.name.removeprefix("scalar."), dtype, operands)
+        case "scalar.alu" | "scalar.activation" | "scalar.math":
             return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
         case "arith.constant":
             number = op.attributes["value"].value
@@ -119,22 +106,18 @@ def step_of(op: Any, operands: tuple[int, ...], natives: Native, add: Callable[[
             form = _linear(mapping.results[0], "the index", "use a linear map")
             places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
             return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
+        case "arith.addi" | "arith.subi" if dtype is None:
+            return Step("form", None, operands, "", Linear(0, (), ((0, 1), (1, 1 if op.name == "arith.addi" else -1))))
         case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
             return Step("cast", dtype, operands)
-    step = None
-    if op.name.startswith(SCALAR):
-        step = natives(op, list(operands), [scalar_dtype(v.type) for v in op.operands], dtype, add)
-    if step is None:
-        raise Unsupported(feature=f"'{op.name}' in a scalar expression",
-                          instead="use operations of the scalar, arith and math dialects").located(place_of(op))
-    return step
+    raise Unsupported(feature=f"'{op.name}' in a scalar expression",
+                      instead="use operations of the scalar dialect").located(place_of(op))
 
 
 class Reader:
-    """Reads operations. ``natives`` makes the steps of operations of ``arith`` and ``math``, None of unknown ones."""
+    """Reads operations."""
 
-    def __init__(self, natives: Native = native) -> None:
-        self.natives = natives
+    def __init__(self) -> None:
         self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
 
     def read(self, op: Any) -> Structured:
@@ -154,13 +137,13 @@ class Reader:
         """A ``memref.copy``."""
         source, target = op.operands
         extents = layout_of(target.type).sizes
-        return _structured(extents, frozenset(), _Body(1, (), self.natives, [0]), [source], [target], [
+        return _structured(extents, frozenset(), _Body(1, (), [0]), [source], [target], [
             _identity(extents)] * 2)
 
     def _fill(self, op: Any) -> Structured:
         value, target = op.operands
         extents = layout_of(target.type).sizes
-        body = _Body(0, (), self.natives)
+        body = _Body(0, ())
         body.yielded = [body.value(value)]
         return _structured(extents, frozenset(), body, [], [target], [_identity(extents)])
 
@@ -174,7 +157,7 @@ class Reader:
         memory = (*inputs, *range(count, len(operands)))
         extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
         arguments = list(op.regions[0].blocks[0].arguments)
-        body = _Body(len(inputs), [operands[k] for k in symbols], self.natives)
+        body = _Body(len(inputs), [operands[k] for k in symbols])
         body.values.update((arguments[k], number) for number, k in enumerate(inputs))
         body.values.update((arguments[k], SYMBOLS + number) for number, k in enumerate(symbols))
         for k in range(count):
@@ -233,8 +216,8 @@ def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], ra
 class _Body:
     """The scalar operations of one body. Values have provisional numbers, so that inputs and symbols can be added."""
 
-    def __init__(self, inputs: int, symbols: Sequence[Any], natives: Native, yielded: Sequence[int] = ()) -> None:
-        self.inputs, self.symbols, self.natives, self.yielded = inputs, list(symbols), natives, list(yielded)
+    def __init__(self, inputs: int, symbols: Sequence[Any], yielded: Sequence[int] = ()) -> None:
+        self.inputs, self.symbols, self.yielded = inputs, list(symbols), list(yielded)
         self.numbers: list[Any] = []        # inputs that are computed in no way that a body can have
         self.values: dict[Any, int] = {}
         self.steps: list[Step] = []
@@ -254,22 +237,25 @@ class _Body:
                 self.values[one.results[0]] = self.add(self.step(one))
 
     def value(self, value: Any) -> int:
-        """A value's number. One from outside of the body is computed in it too; an index becomes a symbol."""
+        """A value's number. Constants from outside are computed in the body, too; integers become symbols."""
         known = self.values.get(value)
         if known is not None:
             return known
-        owner, is_index = value.owner, isinstance(value.type, ir.IndexType)
-        if not isinstance(owner, ir.Block) and (
-                owner.name == "arith.constant" or (not is_index and owner.name.startswith(SCALAR))):
+        owner, dtype = value.owner, scalar_dtype(value.type)
+        name = "" if isinstance(owner, ir.Block) else owner.name
+        if name == "arith.constant" or name.startswith("scalar."):
             self.values[value] = self.add(self.step(owner))
+        elif dtype is not None and dtype.is_float:
+            self.numbers.append(value)
+            self.values[value] = self.inputs + len(self.numbers) - 1
         else:
-            given = self.symbols if is_index else self.numbers
-            given.append(value)
-            self.values[value] = SYMBOLS + len(given) - 1 if is_index else self.inputs + len(given) - 1
+            self.symbols.append(value)
+            symbol = SYMBOLS + len(self.symbols) - 1
+            self.values[value] = symbol if dtype is None else self.add(Step("cast", dtype, (symbol,)))
         return self.values[value]
 
     def step(self, op: Any) -> Step:
-        return step_of(op, tuple([self.value(v) for v in op.operands]), self.natives, self.add)
+        return step_of(op, tuple([self.value(v) for v in op.operands]))
 
     def add(self, step: Step) -> int:
         """A step; the number of its value."""

@@ -6,11 +6,6 @@ from dataclasses import dataclass
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.waist.nest import Nest, Step
 
-# Operations of ``arith`` that mean the same as an ALU operation.
-SAME = {"arith.addf": "add", "arith.addi": "add", "arith.mulf": "multiply", "arith.muli": "multiply",
-        "arith.maximumf": "maximum", "arith.minimumf": "minimum", "arith.maxsi": "maximum", "arith.minsi": "minimum",
-        "arith.andi": "bitwise_and", "arith.ori": "bitwise_or", "arith.xori": "bitwise_xor"}
-
 
 @dataclass(frozen=True)
 class Fold:
@@ -29,9 +24,7 @@ class Fold:
 
 def function_of(step: Step | None) -> str:
     """The ALU operation that a step is; "" for any other."""
-    if step is None:
-        return ""
-    return step.name if step.kind == "alu" else SAME.get(step.name, "")
+    return step.name if step is not None and step.kind == "alu" else ""
 
 
 def fold_of(nest: Nest, output: int) -> Fold | None:
@@ -54,7 +47,7 @@ def factors_of(nest: Nest, value: int) -> tuple[int, ...]:
 
 def source_of(nest: Nest, value: int) -> int | None:
     """The input that a value is, converted or not."""
-    while (step := nest.step(value)) is not None and (step.kind == "convert" or step.name == "arith.extf"):
+    while (step := nest.step(value)) is not None and step.kind == "convert":
         value = step.operands[0]
     return value if value < len(nest.inputs) else None
 

@@ -12,6 +12,7 @@ from nki_mlir.bindings import ext, ir
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.scalar.mathematics import MATH
 
 
 class Scalar(ext.Dialect, name="scalar"):
@@ -30,6 +31,20 @@ class ConvertOp(Scalar.Operation, name="convert", traits=[ext.Pure]):
                 self.location.emit_error(f"'scalar.convert' converts between element types, not {kind}")
                 return False
         return True
+
+
+class WrapOp(Scalar.Operation, name="wrap", traits=[ext.Pure]):
+    """An integer modulo the range of the result's integer type: its low bits, or as many more as keep its value."""
+
+    value: ext.Operand[Any]
+    result_: ext.Result[Any]
+
+
+class BitcastOp(Scalar.Operation, name="bitcast", traits=[ext.Pure]):
+    """The bits of the value as another type that has as many."""
+
+    value: ext.Operand[Any]
+    result_: ext.Result[Any]
 
 
 class AluOp(Scalar.Operation, name="alu", traits=[ext.Pure]):
@@ -62,5 +77,22 @@ class ActivationOp(Scalar.Operation, name="activation", traits=[ext.Pure]):
     def verify_invariants(self) -> bool:
         if "fn" in self.attributes and self.attributes["fn"].value not in ACTIVATIONS:
             self.location.emit_error(f"'scalar.activation' has no function '{self.attributes['fn'].value}'")
+            return False
+        return True
+
+
+class MathOp(Scalar.Operation, name="math", traits=[ext.Pure]):
+    """A function ``fn`` of graphs that no instruction has, on operands of one type."""
+
+    values: Sequence[ext.Operand[Any]]
+    result_: ext.Result[Any]
+    fn: ir.StringAttr
+
+    def verify_invariants(self) -> bool:
+        if "fn" not in self.attributes:
+            return True
+        name = self.attributes["fn"].value
+        if name not in MATH or len(self.operands) != MATH[name].arity:
+            self.location.emit_error(f"'scalar.math' has no function '{name}' of {len(self.operands)} operands")
             return False
         return True

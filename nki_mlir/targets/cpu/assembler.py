@@ -19,7 +19,6 @@ from nki_mlir.dialects.mlir_ops import is_tile_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.bounds import Check, open_checks
 from nki_mlir.targets.cpu.fresh import Block, FreshBuffers
@@ -40,10 +39,9 @@ from nki_mlir.targets.cpu.program import (
     slot_value,
 )
 from nki_mlir.targets.cpu.storage import Buffer, Lifetimes
-from nki_mlir.targets.cpu.upstream import NAMES, read_upstream
 from nki_mlir.targets.cpu.values import ARITHMETIC, SAME_MEMORY, Values, View
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
-from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
 
 WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
@@ -238,7 +236,7 @@ class Assembler:
                 values.forms[op.results[0]] = values.cast(op)
             case name if name in ARITHMETIC and op.operands[0] in values.forms:
                 values.forms[op.results[0]] = values.arithmetic(op)
-            case name if name in NAMES or name.startswith("scalar.") or name == "memref.dealloc":
+            case name if name.startswith("scalar.") or name == "memref.dealloc":
                 pass                    # scalars outside of bodies are read with the body that uses them
             case name:
                 raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
@@ -334,16 +332,6 @@ class Assembler:
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
         self.code.emit(self.hosts.address, site, *arguments)
-
-
-def reader() -> Reader:
-    """What reads structured operations for the CPU."""
-    return Reader(_native)
-
-
-def _native(op: Any, operands: list[int], kinds: list[DType | None], result: DType | None, add: Callable[[Step], int]
-            ) -> Step | None:
-    return read_upstream(op, operands, kinds, result, add) if op.name in NAMES else None
 
 
 def _carries_nothing(op: Any) -> None:

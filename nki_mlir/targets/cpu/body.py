@@ -11,10 +11,11 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import INT64
+from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Kind
+from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.lanes import Code, Value
-from nki_mlir.targets.cpu.upstream import emit_native
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -84,8 +85,15 @@ class Body:
             case "cast":
                 assert step.dtype is not None
                 return values[0] if step.dtype.bits == 64 else code.trunci(values[0], f"i{step.dtype.bits}")
-            case "native":
-                return emit_native(code, step, values, [self.nest.dtype_of(v) for v in step.operands])
+            case "wrap":
+                source = self.nest.dtype_of(step.operands[0])
+                assert source is not None and step.dtype is not None
+                return wrapped(code, values[0], source, step.dtype)
+            case "bitcast":
+                assert step.dtype is not None
+                return code.bitcast(values[0], storage_type(step.dtype))
+            case "math":
+                return MATH[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
         raise InternalError(f"unknown step {step}")
 
     def constant(self, step: Step) -> Value:
@@ -133,3 +141,14 @@ class Body:
     def _base(self, axis: int, point: Point) -> Value:
         base = point.positions[axis]
         return self.code.i64(base) if isinstance(base, int) else base
+
+
+def wrapped(code: Code, value: Value, frm: DType, to: DType) -> Value:
+    """The low bits of an integer, or it in more bits. A bool is its lowest bit, in a byte."""
+    if to is BOOL:
+        value = code.and_(value, 1)
+    if frm.bits == to.bits:
+        return value
+    if to.bits < frm.bits:
+        return code.trunci(value, storage_type(to))
+    return (code.extsi if frm.kind is Kind.SIGNED else code.extui)(value, storage_type(to))

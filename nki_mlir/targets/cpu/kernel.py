@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
-from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites, reader
+from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
 from nki_mlir.targets.cpu.machine import machine, thunk
@@ -21,7 +21,6 @@ from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
-PLAIN = {"linalg.generic", "linalg.fill", "linalg.yield", "linalg.index"}
 WORTH_FUSING = 1 << 17      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
@@ -52,7 +51,7 @@ class CompiledKernel:
     def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
         self.sites, self.hosts = Sites(), HostOperations()
         variants = {id(v.module): v.module for v in captured.variants.values()}
-        structured = reader()
+        structured = Reader()
         assemblers = [assemble(module, len(grid), structured, self.hosts, self.sites) for module in variants.values()]
         self.programs = compile_programs(assemblers)
         kernel = assemblers[0].kernel
@@ -148,23 +147,20 @@ def at_waist(module: Any) -> Any:
     from nki_mlir.passes.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
-    structured = _structured_names(copy)
-    for name in (*(() if structured else TO_LINALG), "nisa-to-linalg"):
+    for name in (*(() if is_structured(copy) else TO_LINALG), "nisa-to-linalg", "arith-to-scalar"):
         pass_named(name).run(copy)
-    if structured - PLAIN:                      # linalg.matmul and the like, which have a generic form
-        with copy.context:
-            load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
     pass_named("fuse-tiles", f"least={WORTH_FUSING}").run(copy)
     return copy
 
 
-def _structured_names(module: Any) -> set[str]:
-    """The linalg operations that a module has; it is at the waist already if there are any."""
-    found: set[str] = set()
+def is_structured(module: Any) -> bool:
+    """Whether a module has linalg operations: it is at the waist already."""
+    found: list[str] = []
 
     def visit(op: Any) -> Any:
         if op.name.startswith("linalg."):
-            found.add(op.name)
+            found.append(op.name)
+            return ir.WalkResult.INTERRUPT
         return ir.WalkResult.ADVANCE
     module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return bool(found)

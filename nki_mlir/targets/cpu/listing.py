@@ -4,11 +4,12 @@
 from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.targets.cpu.assembler import Sites, reader
+from nki_mlir.targets.cpu.assembler import Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.kernel import assemble_function, at_waist
 from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY
 from nki_mlir.targets.cpu.routines import Routine, llvm_code, vector_code
+from nki_mlir.waist.reader import Reader
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def listing(module: "Module", vectors: bool = False) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
-    copy, structured = at_waist(module), reader()
+    copy, structured = at_waist(module), Reader()
     lines: list[str] = []
     routines: dict[Routine, None] = {}
     for kernel in kernel_functions(copy):

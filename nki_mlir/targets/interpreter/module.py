@@ -6,24 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Block, Operation, Value, load
+from nki_mlir.bindings import Block, Operation, Value
+from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.places import place_of
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
-from nki_mlir.targets.interpreter.scalars import named_native
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
 from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
-
-
-class NamedStructuredOp(Exception):
-    """A function has a named linalg operation, which is executed in its generic form."""
 
 
 class FunctionCompiler:
@@ -34,7 +30,7 @@ class FunctionCompiler:
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
         self.known: dict[Any, Any] = {}         # runners of tile operations, and of structures
-        self.reader = Reader(named_native)
+        self.reader = Reader()
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]
         self.body = self.block(block)
@@ -67,8 +63,6 @@ class FunctionCompiler:
             return self.located(op, self.tile_operation(op))
         compile_step = self.steps.get(op.name)
         if compile_step is None:
-            if op.name.startswith("linalg."):
-                raise NamedStructuredOp
             raise Unsupported(feature=f"'{op.name}' in the interpreter",
                               instead="lower to the nki, waist or nisa level").located(place_of(op))
         return compile_step(self, op)
@@ -121,10 +115,7 @@ Program = Callable[[Sequence[int], Sequence[np.ndarray], Sequence[np.ndarray]], 
 
 def compile_function(kernel: KernelFunction) -> Program:
     """``run(program point, inputs, shared outputs)``; arrays are C-contiguous and have the signature's shapes."""
-    try:
-        code = FunctionCompiler(kernel.op)
-    except NamedStructuredOp:
-        code = _compile_generalized(kernel)
+    code = FunctionCompiler(kernel.op) if not upstream_operations(kernel.op) else _compile_at_waist(kernel)
     size = len(code.slots)
     plan = list(zip(code.arguments, kernel.arguments))
 
@@ -143,15 +134,13 @@ def compile_function(kernel: KernelFunction) -> Program:
     return run
 
 
-def _compile_generalized(kernel: KernelFunction) -> FunctionCompiler:
-    """The function as it is in a copy of its module where named linalg operations are ``linalg.generic``."""
+def _compile_at_waist(kernel: KernelFunction) -> FunctionCompiler:
+    """The function as it is in a copy of its module whose structured operations are all of the waist."""
     copy = kernel.op.parent.operation.clone()
-    with copy.context:
-        load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(copy.operation)
-    for op in copy.regions[0].blocks[0].operations:
-        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name:
-            return FunctionCompiler(op.operation)
-    raise Unsupported(feature=f"a named linalg operation in @{kernel.name}", instead="write it as linalg.generic")
+    ArithToScalar().run(copy)
+    return FunctionCompiler(next(
+        op.operation for op in copy.regions[0].blocks[0].operations
+        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name))
 
 
 def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], inputs: Sequence[np.ndarray],

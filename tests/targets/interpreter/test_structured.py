@@ -54,7 +54,7 @@ def body(operations, kind="f32", result="f32"):
     ("%c = arith.constant 2.0 : f32\n %r = arith.divf %c, %y : f32", lambda x, y: np.float32(2) / y),
     ("%c = arith.cmpf ogt, %x, %y : f32\n %r = arith.select %c, %x, %y : f32", np.maximum),
     ("%c = arith.cmpf une, %x, %x : f32\n %r = arith.select %c, %x, %y : f32", lambda x, y: y),
-    ("%n = arith.negf %x : f32\n %r = math.fma %n, %y, %x : f32", lambda x, y: -x * y + x),
+    ("%n = arith.negf %x : f32\n %m = arith.mulf %n, %y : f32\n %r = arith.addf %m, %x : f32", lambda x, y: -x * y + x),
     ("%h = arith.truncf %x : f32 to bf16\n %r = arith.extf %h : bf16 to f32",
      lambda x, y: x.astype("bfloat16").astype(np.float32)),
     ("%i = arith.fptosi %x : f32 to i32\n %r = arith.sitofp %i : i32 to f32", lambda x, y: np.trunc(x)),
@@ -83,8 +83,14 @@ def test_body__of_integer_operations(operations, expected):
     np.testing.assert_array_equal(run(body(operations, "i32", "i32"), x, y, 0 * x)[2], expected(x, y))
 
 
+def test_body__takes_constants_from_outside():
+    text = body("%s = arith.mulf %x, %two : f32\n %r = arith.addf %s, %two : f32").replace(
+        "linalg.generic", "%two = arith.constant 2.0 : f32\n linalg.generic", 1)
+    np.testing.assert_array_equal(run(text, A, B, 0 * A)[2], A * 2 + 2)
+
+
 def test_body__unknown_operation_is_named():
-    with pytest.raises(Unsupported, match=r"'math\.cbrt' in a scalar expression"):
+    with pytest.raises(Unsupported, match=r"'math\.cbrt' in the body of a linalg operation"):
         run(body("%r = math.cbrt %x : f32"), A, B, A)
 
 

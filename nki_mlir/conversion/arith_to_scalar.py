@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""arith-to-scalar: bodies of upstream's structured operations in the functions of the scalar library.
+
+before:  %s = arith.addf %a, %b : bf16         after:  %x = "scalar.convert"(%a), %y = "scalar.convert"(%b) : f32
+         %c = arith.cmpf ult, %a, %b : f32             %s = "scalar.convert"("scalar.alu"(%x, %y) {fn = "add"}) : bf16
+                                                       %c = "scalar.alu"({fn = "greater_equal"}), then "logical_not"
+
+Floats narrower than 32 bits are computed in float32 and rounded after every operation. Integers keep their bits: what
+reads them without a sign does so between two ``scalar.wrap``. A float becomes the nearest integer towards zero that the
+type holds, NaN 0. Named operations become ``linalg.generic`` first. Arithmetic on ``index`` and constants stay.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nki_mlir.bindings import ir, load
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.places import place_of
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Kind
+from nki_mlir.waist.scalar_body import ScalarBody
+
+ALU_OF = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
+          "arith.remf": "fmod", "arith.negf": "negative", "arith.maximumf": "maximum", "arith.minimumf": "minimum",
+          "math.absf": "abs", "math.powf": "power",
+          "arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.andi": "bitwise_and",
+          "arith.ori": "bitwise_or", "arith.xori": "bitwise_xor", "arith.maxsi": "maximum", "arith.minsi": "minimum",
+          "arith.maxui": "maximum", "arith.minui": "minimum", "arith.remsi": "fmod", "arith.remui": "fmod",
+          "arith.shli": "left_shift", "arith.shrui": "right_shift", "arith.shrsi": "arith_shift_right",
+          "math.absi": "abs"}
+OF_TRUTHS = {"arith.addi": "bitwise_xor", "arith.subi": "bitwise_xor", "arith.muli": "bitwise_and"}
+ACTIVATION_OF = {"math.atan": "arctan", **{f"math.{name}": name for name in (
+    "exp", "log", "sin", "cos", "tan", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil", "trunc")}}
+MATH_OF = {"arith.divsi": "quotient", "arith.divui": "quotient", **{f"math.{name}": name for name in (
+    "log1p", "expm1", "round", "roundeven", "atan2", "copysign")}}
+WITHOUT_SIGN = ("arith.maxui", "arith.minui", "arith.divui", "arith.remui")
+UNSIGNED = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
+# Predicates. The unordered ones hold where the opposite ordered one does not.
+FLOATS = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
+UNORDERED = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
+INTEGERS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+OF_THE_WAIST = ("arith.constant", "arith.index_cast", "arith.index_castui")
+STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
+
+
+class ArithToScalar(Pass, name="arith-to-scalar"):
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            found = upstream_operations(module)
+            if any(op.name.startswith("linalg.") for op in found):
+                load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(
+                    module.operation)
+                found = upstream_operations(module)
+            bodies: dict[Any, _Body] = {}
+            for op in found:
+                bodies.setdefault(op.block, _Body()).rewrite(op)
+
+
+def upstream_operations(root: Any) -> list[Any]:
+    """The named structured operations, and the arithmetic on elements, that are not the waist's."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith(("arith.", "math.")):
+            if op.name not in OF_THE_WAIST and is_of_elements(op):
+                found.append(op)
+        elif op.name.startswith("linalg.") and op.name not in STRUCTURED:
+            found.append(op)
+            return ir.WalkResult.SKIP
+        return ir.WalkResult.ADVANCE
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def is_of_elements(op: Any) -> bool:
+    """Whether an operation of ``arith`` or ``math`` computes elements, not index values."""
+    kinds = [v.type for v in (*op.operands, *op.results)]
+    if op.parent.name == "linalg.generic":
+        return not any(isinstance(kind, ir.IndexType) for kind in kinds)
+    return any(isinstance(kind, ir.FloatType) for kind in kinds)
+
+
+def unsigned(dtype: DType) -> DType:
+    """The integer type of as many bits without a sign."""
+    return UNSIGNED[dtype.bits] if dtype.kind is Kind.SIGNED else dtype
+
+
+class _Body:
+    """Rewrites the operations of one body, in their order."""
+
+    def __init__(self) -> None:
+        self.make = Attributes()
+        self.scalars = ScalarBody(self.create, self.make, FLOAT32)
+        self.known: dict[Any, Any] = {}                 # what a value is in another type
+
+    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: Any = None) -> Any:
+        return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes)
+
+    def rewrite(self, op: Any) -> None:
+        with ir.InsertionPoint(op), op.location:
+            made = self.scalar(op)
+        op.results[0].replace_all_uses_with(made)
+        op.erase()
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def alu(self, fn: str, *values: Any) -> Any:
+        return self.scalars.alu(fn, *values)
+
+    def convert(self, value: Any, to: DType) -> Any:
+        return self.changed("scalar.convert", value, to)
+
+    def wrap(self, value: Any, to: DType) -> Any:
+        return self.changed("scalar.wrap", value, to)
+
+    def changed(self, name: str, value: Any, to: DType) -> Any:
+        kind = self.make.type(to)
+        if value.type == kind:
+            return value
+        key = name, value, to
+        if key not in self.known:
+            self.known[key] = self.create(name, [value], [kind]).results[0]
+        return self.known[key]
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def scalar(self, op: Any) -> Any:
+        """The value of an operation."""
+        kinds = [str(v.type) for v in (*op.operands, op.results[0])]
+        if unknown := next((kind for kind in kinds if kind not in BY_MLIR), None):
+            raise refused(op, f"'{op.name}' on {unknown}")
+        *_, frm, to = (BY_MLIR[kind] for kind in kinds)
+        values, name = list(op.operands), op.name
+        match name:
+            case "arith.select":
+                compute = FLOAT32 if to.is_float else to
+                return self.convert(self.alu("select", *(self.convert(v, compute) for v in values)), to)
+            case "arith.cmpf" | "arith.cmpi":
+                compare = self.floats if name == "arith.cmpf" else self.integers
+                return self.convert(compare(op, frm, *values), BOOL)
+            case "arith.bitcast":
+                return self.create("scalar.bitcast", values, [op.results[0].type]).results[0]
+            case "arith.extf" | "arith.truncf":
+                return self.convert(values[0], to)
+            case "arith.trunci":
+                return self.wrap(values[0], to)
+            case "arith.extui" | "arith.uitofp":
+                return self.convert(self.wrap(values[0], unsigned(frm)), to)
+            case "arith.extsi" | "arith.sitofp":                        # of a truth value: all bits
+                value = self.convert(values[0], to)
+                return self.alu("negative", value) if frm is BOOL else value
+            case "arith.fptosi" | "arith.fptoui":
+                whole = self.scalars.activation("trunc", self.convert(values[0], FLOAT32))
+                return self.convert(whole, to) if name == "arith.fptosi" else self.wrap(
+                    self.convert(whole, unsigned(to)), to)
+        return self.function(op, frm, to, values)
+
+    def function(self, op: Any, frm: DType, to: DType, values: list[Any]) -> Any:
+        """A function of the library, in a type that it is computed in."""
+        name = op.name
+        compute, change = frm, self.wrap
+        if frm.is_float:
+            compute, change = FLOAT32, self.convert
+        elif name in WITHOUT_SIGN:
+            compute = unsigned(frm)
+        values = [change(v, compute) for v in values]
+        if name in ACTIVATION_OF:
+            made = self.scalars.activation(ACTIVATION_OF[name], values[0])
+        elif name in MATH_OF:
+            made = self.create("scalar.math", values, [values[-1].type], {"fn": self.make.value(MATH_OF[name])}
+                               ).results[0]
+        elif name in ALU_OF:
+            made = self.alu(OF_TRUTHS.get(name, ALU_OF[name]) if frm is BOOL else ALU_OF[name], *values)
+        else:
+            raise refused(op, f"'{name}'")
+        return change(made, to)
+
+    def floats(self, op: Any, frm: DType, a: Any, b: Any) -> Any:
+        """A comparison of floats, 1 or 0 in float32."""
+        predicate = op.attributes["predicate"].value
+        a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
+        if predicate in FLOATS:
+            return self.alu(FLOATS[predicate], a, b)
+        if predicate in UNORDERED:
+            return self.alu("logical_not", self.alu(UNORDERED[predicate], a, b))
+        each: dict[int, Callable[[Any], Any]] = {
+            7: lambda x: self.alu("equal", x, x), 14: lambda x: self.alu("not_equal", x, x)}
+        if predicate in each:                           # neither, or either, is NaN
+            parts = [each[predicate](x) for x in ([a] if a == b else [a, b])]
+            return self.alu("logical_and" if predicate == 7 else "logical_or", *parts) if len(parts) > 1 else parts[0]
+        if predicate in (6, 8):
+            apart = self.alu("logical_or", self.alu("less", a, b), self.alu("greater", a, b))
+            return apart if predicate == 6 else self.alu("logical_not", apart)
+        raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
+
+    def integers(self, op: Any, frm: DType, a: Any, b: Any) -> Any:
+        """A comparison of integers, 1 or 0 in their type."""
+        predicate = op.attributes["predicate"].value
+        if predicate > 5:
+            predicate -= 4
+            a, b = (self.wrap(v, unsigned(frm)) for v in (a, b))
+        elif frm is BOOL and predicate > 1:             # with a sign, true is -1
+            a, b = b, a
+        return self.alu(INTEGERS[predicate], a, b)
+
+
+def refused(op: Any, what: str) -> Unsupported:
+    error = Unsupported(feature=f"{what} in the body of a linalg operation",
+                        instead="use what the scalar library has a function for")
+    place = place_of(op)
+    return error.located(place) if place is not None else error         # type: ignore[return-value]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of graphs that are no operators of tile instructions: ``MATH`` maps a name to its ``MathFunction``.
+
+On an engine each is made of several instructions (``graph.bodies``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.dtypes import FLOAT32, DType, Kind
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Value
+    from nki_mlir.scalar.emit import Emitter
+
+MATH: dict[str, "MathFunction"] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class MathFunction:
+    """A function of float32 values, or of integers of one dtype with ``integers``.
+
+    ``numpy`` prints no warnings; ``expand(e, dtype, *values)`` builds the same function with the emitter ``e`` on
+    scalars or vectors. Both lie within ``ulp`` units in the last place of the exact value.
+    """
+
+    name: str
+    arity: int
+    numpy: Callable[..., np.ndarray]
+    expand: Callable[..., "Value"]
+    integers: bool = False
+    ulp: float = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numpy", np.errstate(all="ignore")(self.numpy))
+        MATH[self.name] = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _expand_log1p(e: "Emitter", d: DType, x: "Value") -> "Value":
+    """log(u) x / (u - 1) for u = 1 + x as it is rounded: the quotient makes up for what the sum lost."""
+    u = e.add(x, 1.0)
+    log = ACTIVATIONS["log"].expand(e, u)
+    near = e.mul(log, e.div(x, e.sub(u, 1.0)))
+    whole = e.cmp("oeq", e.sub(u, 1.0), x)                  # of large numbers and infinity, too
+    return e.select(e.cmp("oeq", u, 1.0), x, e.select(whole, log, near))
+
+
+def _expand_expm1(e: "Emitter", d: DType, x: "Value") -> "Value":
+    """(u - 1) x / log(u) for u = exp(x) as it is rounded."""
+    u = ACTIVATIONS["exp"].expand(e, x)
+    less = e.sub(u, 1.0)
+    near = e.mul(less, e.div(x, ACTIVATIONS["log"].expand(e, u)))
+    small = e.cmp("olt", e.abs(x), 1.0)                     # NaN is not, and is what exp gives
+    return e.select(e.cmp("oeq", u, 1.0), x, e.select(small, near, less))
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    by = np.where(b == 0, b.dtype.type(1), b)
+    return np.where(b == 0, a.dtype.type(0), (a - np.fmod(a, by)) // by)
+
+
+def _expand_quotient(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
+    """By 0 and by -1 division would trap for some values: the first gives 0, the second is a subtraction."""
+    zero = e.cmp("eq", b, 0)
+    if d.kind is not Kind.SIGNED:
+        return e.select(zero, e.const(a, 0), e.divui(a, e.select(zero, e.const(b, 1), b)))
+    minus = e.cmp("eq", b, -1)
+    quotient = e.divsi(a, e.select(e.or_(zero, minus), e.const(b, 1), b))
+    return e.select(zero, e.const(a, 0), e.select(minus, e.sub(0, a), quotient))
+
+
+def _round(a: np.ndarray) -> np.ndarray:
+    whole = np.trunc(a)
+    return np.copysign(whole + np.where(np.abs(a - whole) >= 0.5, np.sign(a), FLOAT32.numpy.type(0)), a)
+
+
+MathFunction("log1p", 1, np.log1p, _expand_log1p, ulp=3)
+MathFunction("expm1", 1, np.expm1, _expand_expm1, ulp=4)
+MathFunction("round", 1, _round, lambda e, d, x: e.libm("round", x))                # halves away from zero
+MathFunction("roundeven", 1, np.rint, lambda e, d, x: e.round_even(x))
+MathFunction("atan2", 2, np.arctan2, lambda e, d, y, x: e.libm("atan2", y, x), ulp=4)
+MathFunction("copysign", 2, np.copysign, lambda e, d, a, b: e.copysign(a, b))
+# Towards zero; by zero it is 0. What is left over is ``fmod``.
+MathFunction("quotient", 2, _quotient, _expand_quotient, integers=True)
