@@ -5,10 +5,9 @@ from typing import Any, NoReturn
 
 from nki_mlir.frontend.index_tensors import arange, mgrid
 from nki_mlir.language.creation import unique_name
-from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, regions
+from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, regions, register
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, older, require, unknown_name, user_location, whole
-from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.table import CURRENT, names_of, published
@@ -68,7 +67,7 @@ def affine_range(start, stop, step) -> range:
 @reported
 def sequential_range(start, stop, step) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
-    if isinstance(start, VirtualRegister) or isinstance(stop, VirtualRegister):
+    if isinstance(start, register.VirtualRegister) or isinstance(stop, register.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)
     return _span("sequential_range", start, stop, step)
 
