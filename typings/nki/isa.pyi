@@ -38,55 +38,192 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
 def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``.
 
-    dst: a tile
-    data: a tile
-    bias: a number or a tile
-    scale: a number or a tile
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        op: an activation function, such as nl.exp
+        data: a tile; [P, F] in SBUF or PSUM
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
+        scale: a number or a tile; a tile is [P, 1] float32
+        reduce_op: nl.add, or None
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
+
+    Errors:
+        What is no activation function, and a bias or scale that is not [P, 1], are errors.
+        They point at the line of the call.
+
+    Engine:
+        scalar (activation)
+        scalar (activation_accumulate)
+
+    Cost:
+        activation: max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.activation(dst=y, op=nl.exp, data=x, scale=0.5)
+        y == np.exp(0.5 * x)
+
+    Source:
+        nki.isa.activation, NKI API reference
     """
 
 
 def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0, name=None) -> Any:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``.
 
-    dst: a tile
-    data: a tile
-    reduce_res: a tile
-    bias: a number or a tile
-    scale: a number or a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        op: an activation function, such as nl.exp
+        data: a tile; [P, F] in SBUF or PSUM
+        reduce_op: nl.add
+        reduce_res: a tile; [P, 1], which gets the registers
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
+        scale: a number or a tile; a tile is [P, 1] float32
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
+
+    Errors:
+        What is no activation function is an error, a reduce_op other than nl.add a warning.
+        They point at the line of the call.
+
+    Engine:
+        scalar (activation_accumulate)
+        scalar (activation_reduce)
+
+    Cost:
+        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        activation_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        nisa.activation_reduce(dst=y, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+        y == x * x
+        total == np.sum(x * x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.activation_reduce, NKI API reference
     """
 
 
 def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op=nl.equal, offset=0, name=None) -> Any:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value.
 
-    dst: a tile
-    pattern: a list of [step, count] pairs
-    channel_multiplier: an integer
-    on_true_tile: a tile
-    on_false_value: a number
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        pattern: a list of [step, count] pairs; of the free axes, outermost first
+        channel_multiplier: an integer; what each partition adds
+        on_true_tile: a tile; [P, F], the values where the condition holds
+        on_false_value: a number; what the other elements get
+        cmp_op: a comparison with 0, such as nl.greater_equal
+        offset: an integer that is added
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + dst.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[64, 64]
+        y: float32[64, 64]
+        nisa.affine_select(dst=y, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile=x, on_false_value=0.0,
+                           cmp_op=nl.greater_equal)
+        y == np.tril(x)
+
+    Source:
+        nki.isa.affine_select, NKI API reference
     """
 
 
 def bn_aggr(dst, data, name=None) -> Any:
     """[P, 2]: mean and variance of groups given as (count, mean, variance * count).
 
-    dst: a tile
-    data: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, 2] in SBUF or PSUM
+        data: a tile; [P, 3 * groups]
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, 2]: mean and population variance of all groups together.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 13 * src.free_elements / 3) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        parts: float32[128, 6]
+        y: float32[128, 2]
+        nisa.bn_stats(dst=parts, data=x)
+        nisa.bn_aggr(dst=y, data=parts)
+        y[:, 0] == np.mean(x, axis=1)
+        y[:, 1] == np.var(x, axis=1)
+
+    Source:
+        nki.isa.bn_aggr, NKI API reference
     """
 
 
 def bn_stats(dst, data, name=None) -> Any:
     """[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.
 
-    dst: a tile
-    data: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, 6] in SBUF or PSUM
+        data: a tile; [P, F], F at most 512 elements
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, 6]: count, mean, variance * count of the elements at even places, then of those at odd ones.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, src.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 6]
+        nisa.bn_stats(dst=y, data=x)
+        y[:, 1] == np.mean(x[:, 0::2], axis=1)
+        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)
+
+    Source:
+        nki.isa.bn_stats, NKI API reference
     """
 
 
@@ -127,13 +264,37 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
 
     With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
 
-        dst: a tile
-        src: a tile
-        priority: an integer
-        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-        name: a string
+    Arguments:
+        dst: a tile; [P, F...] in SBUF or a tensor in HBM
+        src: a tile; as many elements, in HBM or SBUF
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        dst holds src's elements, converted where dtypes differ.
+
+    Errors:
+        Different counts of elements, and an address out of bounds with oob_mode error, are errors.
+        They point at the line of the call.
+
+    Engine:
+        sync or scalar or gpsimd
+
+    Cost:
+        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64] in hbm
+        y: float32[128, 64]
+        nisa.dma_copy(dst=y, src=x)
+        y == x
+
+    Source:
+        nki.isa.dma_copy, NKI API reference
     """
 
 
@@ -147,12 +308,37 @@ class dma_engine(Enum):
 def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown, oob_mode=oob_mode.error, name=None) -> Any:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0).
 
-    dst: a tile
-    src: a tile
-    priority: an integer
-    dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown
-    oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip
-    name: a string
+    Arguments:
+        dst: a tile; in SBUF, of src's dtype and its shape with the axes exchanged
+        src: a tile; 2 to 4 axes, in HBM or SBUF
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        src with its axes permuted, bit for bit.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        sync or gpsimd
+
+    Cost:
+        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[64, 128] in hbm
+        y: float32[128, 64]
+        nisa.dma_transpose(dst=y, src=x)
+        y == x.T
+
+    Source:
+        nki.isa.dma_transpose, NKI API reference
     """
 
 
@@ -204,22 +390,74 @@ gpsimd_engine: Any
 def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i.
 
-    dst: a tile
-    pattern: a list of [step, count] pairs
-    channel_multiplier: an integer
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF
+        pattern: a list of [step, count] pairs; of the free axes, outermost first
+        offset: an integer or a register
+        channel_multiplier: an integer; what each partition adds
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
+
+    Errors:
+        A pattern of another count of elements than dst is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + dst.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        y: int32[32, 16]
+        nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)
+        y == 5 + 100 * np.arange(32)[:, None] + 2 * np.arange(16)
+
+    Source:
+        nki.isa.iota, NKI API reference
     """
 
 
 def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, name=None) -> Any:
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share.
 
-    dst: a tile
-    src_buffer: a tile
-    index: a tile
-    num_elem_per_idx: an integer
-    num_valid_indices: an integer
-    name: a string
+    Arguments:
+        dst: a tile; [P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype
+        src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
+        index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
+        num_elem_per_idx: an integer; elements from each index on: 1, 2, 4, 8, 16 or 32
+        num_valid_indices: an integer; how many of the 16 * I indices count; all without it
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, count * num_elem_per_idx]: elements of each partition of src_buffer from its group's indices on.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        e = elements
+        rate = (28 + 4 * e) / (4 * e) / min(4 / src.dtype.itemsize, e)
+        count = valid if valid >= 0 else index.free_elements * GROUP
+        gpsimd_start_cycles + count * e / rate cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[16, 64]
+        places: uint16[16, 2]
+        y: float32[16, 32]
+        nisa.local_gather(dst=y, src_buffer=x, index=places)
+        y == x[:, places.flatten(order='F')]
+
+    Source:
+        nki.isa.local_gather, NKI API reference
     """
 
 
@@ -233,57 +471,185 @@ class matmul_perf_mode(Enum):
 def max8(dst, src, name=None) -> Any:
     """[P, 8]: the largest values of each partition, largest first.
 
-    dst: a tile
-    src: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, 8]
+        src: a tile; [P, F] of 8 to 16384 elements a partition
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, 8]: the 8 largest elements of each partition, largest first, equal ones repeated.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, src.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 8]
+        nisa.max8(dst=y, src=x)
+        y == np.sort(x, axis=1)[:, :-9:-1]
+
+    Source:
+        nki.isa.max8, NKI API reference
     """
 
 
 def memset(dst, value, engine=engine.unknown, name=None) -> Any:
     """dst = value, which an integer tile rounds to the nearest even integer.
 
-    dst: a tile
-    value: a number
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        value: a number; a number, converted to dst's dtype
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        A tile of that value in each element.
+
+    Errors:
+        An infinity or NaN in a tile of integers is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        max(minimum_interval_cycles, n / 2 if value == 0 or dst.dtype.bits == 16 else n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        y: float32[128, 64]
+        nisa.memset(dst=y, value=3.0)
+        y == np.full((128, 64), 3.0)
+
+    Source:
+        nki.isa.memset, NKI API reference
     """
 
 
 def nc_find_index8(dst, data, vals, name=None) -> Any:
     """[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.
 
-    dst: a tile
-    data: a tile
-    vals: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, 8] of uint16 or uint32
+        data: a tile; [P, F] of 8 to 16384 elements a partition
+        vals: a tile; [P, 8]
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, 8]: where each value occurs first in its partition, flattened; all ones where it does not.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, data.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        largest: float32[128, 8]
+        y: uint32[128, 8]
+        nisa.max8(dst=largest, src=x)
+        nisa.nc_find_index8(dst=y, data=x, vals=largest)
+        y == np.argsort(x, axis=1)[:, :-9:-1]
+
+    Source:
+        nki.isa.nc_find_index8, NKI API reference
     """
 
 
 def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``.
 
-    dst: a tile
-    data: a tile
-    vals: a tile
-    imm: a number
-    dst_idx: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile; [P, F] in SBUF or PSUM
+        vals: a tile; [P, 8]
+        imm: a number; what replaces them
+        dst_idx: a tile; [P, 8] of uint16 or uint32, which gets the places
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        data with one occurrence of each of the 8 values replaced by imm.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, data.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        largest: float32[128, 8]
+        y: float32[128, 64]
+        nisa.max8(dst=largest, src=x)
+        nisa.nc_match_replace8(dst=y, data=x, vals=largest, imm=0.0)
+        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
+
+    Source:
+        nki.isa.nc_match_replace8, NKI API reference
     """
 
 
 def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None) -> Any:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to.
 
-    dst: a tile
-    stationary: a tile
-    moving: a tile
-    is_stationary_onezero: True or False
-    is_moving_onezero: True or False
-    is_transpose: True or False
-    accumulate: True or False
-    tile_position: a tuple of integers
-    tile_size: a tuple of integers
-    name: a string
+    Arguments:
+        dst: a tile; [M, N] float32 in PSUM, in one bank
+        stationary: a tile; [K, M] in SBUF, K and M at most 128
+        moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
+        is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
+        is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
+        is_transpose: True or False; moving is an identity, and elements are moved bit for bit
+        accumulate: True or False; True adds to dst, False overwrites it, None adds to what a product has written
+        tile_position: a tuple of integers; (row, column) where the part of the array begins that is used
+        tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
+        perf_mode: a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [M, N] in PSUM: stationary.T @ moving, summed in float32.
+
+    Errors:
+        Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
+        They point at the line of the call.
+
+    Engine:
+        tensor
+
+    Cost:
+        passes = 4 if moving.dtype is FLOAT32 else 1
+        load = min(stationary_load_cycles, stationary.free_elements)
+        passes * max(load, moving.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[64, 128]
+        b: float32[64, 256]
+        y: float32[128, 256] in psum
+        nisa.nc_matmul(dst=y, stationary=a, moving=b)
+        y == a.T @ b
+
+    Source:
+        nki.isa.nc_matmul, NKI API reference
     """
 
 
@@ -315,20 +681,71 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
 def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i].
 
-    dst: a tile
-    src: a tile
-    shuffle_mask: a tuple of integers
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile; [P, F] in SBUF or PSUM
+        shuffle_mask: a tuple of integers; 32 integers: for each partition of a group of 32 the one it is copied from, or 255
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        In each 32 partitions, partition i holds src's partition shuffle_mask[i]; with 255 it keeps what it held.
+
+    Errors:
+        Tiles of different dtypes, and places beyond src, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[32, 64]
+        y: float32[32, 64]
+        nisa.nc_stream_shuffle(dst=y, src=x, shuffle_mask=[31 - i for i in range(32)])
+        y == x[::-1]
+
+    Source:
+        nki.isa.nc_stream_shuffle, NKI API reference
     """
 
 
 def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32.
 
-    dst: a tile
-    data: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [F, P], in PSUM by the Tensor engine, of data's dtype
+        data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [F, P]: data with its partition and its flattened free axes exchanged.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        tensor or vector
+
+    Cost:
+        p, f = src.shape
+        if runs_on is Engine.TENSOR:
+            return max(p, min(stationary_load_cycles, f))
+        max(minimum_interval_cycles, f) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[64, 128] in psum
+        nisa.nc_transpose(dst=y, data=x)
+        y == x.T
+
+    Source:
+        nki.isa.nc_transpose, NKI API reference
     """
 
 
@@ -413,9 +830,33 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
 def reciprocal(dst, data, name=None) -> Any:
     """1 / data.
 
-    dst: a tile
-    data: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile; [P, F] in SBUF or PSUM
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        1 / data in float32, rounded once; 1 / 0 is infinity.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 8 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.reciprocal(dst=y, data=x)
+        y == 1 / x
+
+    Source:
+        nki.isa.reciprocal, NKI API reference
     """
 
 
@@ -459,13 +900,42 @@ scalar_engine: Any
 def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, name=None) -> Any:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
-    dst: a tile
-    data: a tile
-    operand0: a number, a tile or None
-    operand1: a tile
-    reverse0: True or False
-    reverse1: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number, a tile or None; tiles are [P, 1] float32
+        op1: the second operator, such as nl.add
+        operand1: a tile; [P, F], of data's shape
+        reverse0: True or False; op0 has its operands in the other order
+        reverse1: True or False; op1 has its operands in the other order
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        n = dst.free_elements
+        fast = src.dtype is BFLOAT16 and rhs.dtype is BFLOAT16 and (n % 2 == 0) and ({op0, op1} <= {'subtract', 'multiply'})
+        max(minimum_interval_cycles, n if fast else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.scalar_tensor_tensor(dst=y, data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
+        y == 2 * a - b
+
+    Source:
+        nki.isa.scalar_tensor_tensor, NKI API reference
     """
 
 
@@ -515,10 +985,34 @@ def set_rng_seed(src_seeds, name=None) -> Any:
 def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first.
 
-    dst: a tile
-    src: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile; [P, F] in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        The elements of src, bit for bit where dtypes are equal, else converted by way of float32.
+
+    Errors:
+        Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or scalar or gpsimd
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy(dst=y, src=x)
+        y == x
+
+    Source:
+        nki.isa.tensor_copy, NKI API reference
     """
 
 
@@ -545,11 +1039,38 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
 def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -> Any:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number.
 
-    dst: a tile
-    src: a number or a tile
-    predicate: a tile
-    reverse_pred: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a number or a tile; [P, F] in SBUF or PSUM, or a number
+        predicate: a tile; [P, F] of unsigned integers; what is not 0 holds
+        reverse_pred: True or False; copies where the predicate is 0
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        dst holds src where the predicate holds, and what it held elsewhere.
+
+    Errors:
+        A predicate of floats, and src of another dtype than dst, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        n = dst.free_elements
+        mixed = (src.space == PSUM) != (predicate.space == PSUM)
+        max(minimum_interval_cycles, n if mixed else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy_predicated(dst=y, src=x, predicate=flags)
+        y == np.where(flags != 0, x, y)
+
+    Source:
+        nki.isa.tensor_copy_predicated, NKI API reference
     """
 
 tensor_engine: Any
@@ -558,35 +1079,117 @@ tensor_engine: Any
 def tensor_partition_reduce(dst, op, data, name=None) -> Any:
     """dst[0, ...] = data reduced over its partitions.
 
-    dst: a tile
-    data: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [1, F] in SBUF
+        op: an operator, such as nl.add
+        data: a tile; [P, F] in SBUF
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [1, F]: data folded over its partitions in float32, rounded once.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + src.partitions * src.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[32, 64]
+        y: float32[1, 64]
+        nisa.tensor_partition_reduce(dst=y, op=nl.maximum, data=x)
+        y == np.max(x, axis=0, keepdims=True)
+
+    Source:
+        nki.isa.tensor_partition_reduce, NKI API reference
     """
 
 
 def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) -> Any:
     """dst = data reduced over the last free axes, times -1 with ``negate``.
 
-    dst: a tile
-    data: a tile
-    axis: an integer or a tuple of integers
-    negate: True or False
-    keepdims: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        op: an operator, such as nl.add
+        data: a tile; [P, F] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, which are reduced
+        negate: True or False; the result times -1
+        keepdims: True or False; reduced axes stay, with extent 1
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = src.free_elements
+        fast = src.dtype is BFLOAT16 and dst.dtype is BFLOAT16 and (op in ('add', 'maximum'))
+        max(minimum_interval_cycles, n / 2 if fast else n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 1]
+        nisa.tensor_reduce(dst=y, op=nl.maximum, data=x, axis=1)
+        y == np.max(x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.tensor_reduce, NKI API reference
     """
 
 
 def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, engine=engine.unknown, name=None) -> Any:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile.
 
-    dst: a tile
-    data: a tile
-    operand0: a number, a tile or None
-    reverse0: True or False
-    operand1: a number or a tile
-    reverse1: True or False
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number, a tile or None; tiles are [P, 1] float32
+        reverse0: True or False; op0 has its operands in the other order
+        op1: the second operator, such as nl.add
+        operand1: a number or a tile; tiles are [P, 1] float32
+        reverse1: True or False; op1 has its operands in the other order
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once; without op1 its first half.
+
+    Errors:
+        operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or scalar or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        if not VECTOR_HAS_NOT.isdisjoint((op0, op1)):
+            return gpsimd_start_cycles + gpsimd_root_cycles * n
+        max(minimum_interval_cycles, n / vector_elements_per_cycle) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        rows: float32[128, 1]
+        y: float32[128, 64]
+        nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
+        y == 2 * x + rows
+
+    Source:
+        nki.isa.tensor_scalar, NKI API reference
     """
 
 
@@ -620,24 +1223,81 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
 def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> Any:
     """dst = data1 (op) data2.
 
-    dst: a tile
-    data1: a tile
-    data2: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data1: a tile; [P, F] in SBUF or PSUM
+        data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
+        op: an operator, such as nl.add
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        mixed = (lhs.space == PSUM) != (rhs.space == PSUM)
+        fast = all((t.dtype is BFLOAT16 for _, t in operands())) and op in ('add', 'multiply', 'subtract')
+        max(minimum_interval_cycles, n if mixed or fast else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.multiply)
+        y == a * b
+
+    Source:
+        nki.isa.tensor_tensor, NKI API reference
     """
 
 
 def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, reverse1=False, name=None) -> Any:
     """r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
-    dst: a tile
-    data0: a tile
-    data1: a tile
-    initial: a number or a tile
-    reverse0: True or False
-    reverse1: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data0: a tile; [P, F] in SBUF or PSUM
+        data1: a tile; [P, F], of data0's shape
+        initial: a number or a tile; a tile is [P, 1]
+        op0: the first operator, such as nl.multiply
+        op1: the second operator, such as nl.add
+        reverse0: True or False; op0 has its operands in the other order
+        reverse1: True or False; op1 has its operands in the other order
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); the one before the first is initial.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        ones: float32[128, 64]
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.memset(dst=ones, value=1.0)
+        nisa.tensor_tensor_scan(dst=y, data0=ones, data1=x, initial=0.0, op0=nl.multiply, op1=nl.add)
+        y == np.add.accumulate(x, axis=1)
+
+    Source:
+        nki.isa.tensor_tensor_scan, NKI API reference
     """
 
 

@@ -10,7 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.signatures import in_use, kinds
@@ -59,6 +59,23 @@ class Plan(NamedTuple):
     keywords: tuple[tuple[str, Take], ...]
 
 
+class Description(str):
+    """A function's documentation, short until it is laid out for a reader: ``help()``, editors and notebooks expand
+    its tabs first, which is when the page is made of it. Functions hold no documentation that is computed."""
+
+    record: "Function"
+    sentence: str
+
+    def __new__(cls, text: str, record: "Function", sentence: str) -> "Description":
+        made = super().__new__(cls, text)
+        made.record, made.sentence = record, sentence
+        return made
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        from nki_mlir.language.documentation.page import description  # start-up: needed where it is asked for
+        return (description(self.record, self.sentence) or str.__str__(self)).expandtabs(tabsize)
+
+
 class Function:
     """A public function: its parameters as it has them, and the signatures of its name."""
 
@@ -97,11 +114,11 @@ class Function:
         return inspect.Signature(shown)
 
     def description(self) -> str:
-        """The function's documentation: what it does, what its parameters take, and the releases that have it."""
+        """The function's documentation: what it does and what its parameters take; all of its page on request."""
         takes = [f"    {p.name}: {kind.what}" for p in self.newest.parameters
                  if (kind := self.kind(p.name)) is not None and kind.what]
         text = inspect.cleandoc(self.function.__doc__ or "")
-        return "\n".join([text, "", *takes]) if takes else text
+        return Description("\n".join([text, "", *takes]) if takes else text, self, text)
 
     def candidates(self) -> list[tuple[Signature, bool]]:
         """The signatures that a call may follow, with whether they are the other generation's; best first."""

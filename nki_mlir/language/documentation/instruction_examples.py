@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Examples of ``nisa``, which ``help()`` shows and the tests run.
+
+The first lines declare tiles, in SBUF where nothing else is said. They hold numbers before the instruction runs; a tile
+in PSUM does not. A line ``y == ...`` says in NumPy, of what the tiles held before, what y holds after.
+"""
+
+EXAMPLES = {
+    "activation": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.activation(dst=y, op=nl.exp, data=x, scale=0.5)
+        y == np.exp(0.5 * x)""",
+    "activation_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        nisa.activation_reduce(dst=y, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+        y == x * x
+        total == np.sum(x * x, axis=1, keepdims=True)""",
+    "tensor_tensor": """
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.multiply)
+        y == a * b""",
+    "tensor_scalar": """
+        x: float32[128, 64]
+        rows: float32[128, 1]
+        y: float32[128, 64]
+        nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
+        y == 2 * x + rows""",
+    "scalar_tensor_tensor": """
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.scalar_tensor_tensor(dst=y, data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
+        y == 2 * a - b""",
+    "tensor_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 1]
+        nisa.tensor_reduce(dst=y, op=nl.maximum, data=x, axis=1)
+        y == np.max(x, axis=1, keepdims=True)""",
+    "tensor_partition_reduce": """
+        x: float32[32, 64]
+        y: float32[1, 64]
+        nisa.tensor_partition_reduce(dst=y, op=nl.maximum, data=x)
+        y == np.max(x, axis=0, keepdims=True)""",
+    "tensor_tensor_scan": """
+        ones: float32[128, 64]
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.memset(dst=ones, value=1.0)
+        nisa.tensor_tensor_scan(dst=y, data0=ones, data1=x, initial=0.0, op0=nl.multiply, op1=nl.add)
+        y == np.add.accumulate(x, axis=1)""",
+    "tensor_copy": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy(dst=y, src=x)
+        y == x""",
+    "tensor_copy_predicated": """
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy_predicated(dst=y, src=x, predicate=flags)
+        y == np.where(flags != 0, x, y)""",
+    "memset": """
+        y: float32[128, 64]
+        nisa.memset(dst=y, value=3.0)
+        y == np.full((128, 64), 3.0)""",
+    "reciprocal": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.reciprocal(dst=y, data=x)
+        y == 1 / x""",
+    "bn_stats": """
+        x: float32[128, 64]
+        y: float32[128, 6]
+        nisa.bn_stats(dst=y, data=x)
+        y[:, 1] == np.mean(x[:, 0::2], axis=1)
+        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)""",
+    "bn_aggr": """
+        x: float32[128, 64]
+        parts: float32[128, 6]
+        y: float32[128, 2]
+        nisa.bn_stats(dst=parts, data=x)
+        nisa.bn_aggr(dst=y, data=parts)
+        y[:, 0] == np.mean(x, axis=1)
+        y[:, 1] == np.var(x, axis=1)""",
+    "max8": """
+        x: float32[128, 64]
+        y: float32[128, 8]
+        nisa.max8(dst=y, src=x)
+        y == np.sort(x, axis=1)[:, :-9:-1]""",
+    "nc_find_index8": """
+        x: float32[128, 64]
+        largest: float32[128, 8]
+        y: uint32[128, 8]
+        nisa.max8(dst=largest, src=x)
+        nisa.nc_find_index8(dst=y, data=x, vals=largest)
+        y == np.argsort(x, axis=1)[:, :-9:-1]""",
+    "nc_match_replace8": """
+        x: float32[128, 64]
+        largest: float32[128, 8]
+        y: float32[128, 64]
+        nisa.max8(dst=largest, src=x)
+        nisa.nc_match_replace8(dst=y, data=x, vals=largest, imm=0.0)
+        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)""",
+    "nc_stream_shuffle": """
+        x: float32[32, 64]
+        y: float32[32, 64]
+        nisa.nc_stream_shuffle(dst=y, src=x, shuffle_mask=[31 - i for i in range(32)])
+        y == x[::-1]""",
+    "nc_matmul": """
+        a: float32[64, 128]
+        b: float32[64, 256]
+        y: float32[128, 256] in psum
+        nisa.nc_matmul(dst=y, stationary=a, moving=b)
+        y == a.T @ b""",
+    "nc_transpose": """
+        x: float32[128, 64]
+        y: float32[64, 128] in psum
+        nisa.nc_transpose(dst=y, data=x)
+        y == x.T""",
+    "iota": """
+        y: int32[32, 16]
+        nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)
+        y == 5 + 100 * np.arange(32)[:, None] + 2 * np.arange(16)""",
+    "affine_select": """
+        x: float32[64, 64]
+        y: float32[64, 64]
+        nisa.affine_select(dst=y, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile=x, on_false_value=0.0,
+                           cmp_op=nl.greater_equal)
+        y == np.tril(x)""",
+    "local_gather": """
+        x: float32[16, 64]
+        places: uint16[16, 2]
+        y: float32[16, 32]
+        nisa.local_gather(dst=y, src_buffer=x, index=places)
+        y == x[:, places.flatten(order='F')]""",
+    "dma_copy": """
+        x: float32[128, 64] in hbm
+        y: float32[128, 64]
+        nisa.dma_copy(dst=y, src=x)
+        y == x""",
+    "dma_transpose": """
+        x: float32[64, 128] in hbm
+        y: float32[128, 64]
+        nisa.dma_transpose(dst=y, src=x)
+        y == x.T""",
+}
+
+BETA_EXAMPLES: dict[str, str] = {}

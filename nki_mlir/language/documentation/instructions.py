@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Pages of ``nisa``: what the instructions' arguments hold, their results and their rules, in both generations.
+
+P are partitions, F and N elements of a partition, over all free axes. What a parameter of any instruction is, is in
+``COMMON``, and in an instruction's page where it is more.
+"""
+
+from typing import NamedTuple
+
+
+class Page(NamedTuple):
+    """``ops`` are the operations of the ``nisa`` dialect that the instruction becomes; they say engines and cost."""
+
+    ops: tuple[str, ...]
+    takes: dict[str, str]
+    result: str
+    errors: str
+
+
+COMMON = {
+    "dst": "[P, F] in SBUF or PSUM, of any dtype, which is written",
+    "data": "[P, F] in SBUF or PSUM", "src": "[P, F] in SBUF or PSUM",
+    "data1": "[P, F] in SBUF or PSUM", "data2": "[P, F] in SBUF or PSUM, of data1's shape",
+    "op": "an operator, such as nl.add", "op0": "the first operator, such as nl.multiply",
+    "op1": "the second operator, such as nl.add", "operand0": "tiles are [P, 1] float32",
+    "operand1": "tiles are [P, 1] float32", "reduce_op": "an operator that folds elements, such as nl.add",
+    "reverse0": "op0 has its operands in the other order", "reverse1": "op1 has its operands in the other order",
+    "reduce_cmd": "what happens to the engine's accumulation registers before and after the instruction",
+    "reduce_res": "[P, 1], which gets the registers", "reduce_init": "what load_reduce puts into the registers",
+    "bias": "[P, 1] in SBUF or PSUM; 0 without it", "scale": "a tile is [P, 1] float32",
+    "engine": "what runs it; unknown leaves the choice", "name": "what the instruction is called in profiles",
+    "mask": "a condition on loop variables and indices; elements outside of it are untouched",
+    "dtype": "of the result; without it the one of the operands",
+    "predicate": "[P, F] of unsigned integers; what is not 0 holds",
+    "on_true_tile": "[P, F], the values where the condition holds",
+    "negate": "the result times -1", "keepdims": "reduced axes stay, with extent 1",
+    "oob_mode": "an address out of bounds is an error, or is skipped",
+    "dge_mode": "who makes the descriptors; unknown leaves the choice",
+    "priority": "0 (first) to 3, from NeuronCore-v4 on",
+}
+SAME = "A tile of another shape than the rest, and operands that are all in PSUM, are errors."
+SHAPES = "A tile of another shape than these, or in another memory, is an error."
+
+INSTRUCTIONS = {
+    "activation": Page(("activation", "activation_accumulate"), {
+        "op": "an activation function, such as nl.exp", "reduce_op": "nl.add, or None"},
+        "op(data * scale + bias), computed in float32 and rounded once to dst's dtype.",
+        "What is no activation function, and a bias or scale that is not [P, 1], are errors."),
+    "activation_reduce": Page(("activation_accumulate", "activation_reduce"), {
+        "op": "an activation function, such as nl.exp", "reduce_op": "nl.add"},
+        "op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.",
+        "What is no activation function is an error, a reduce_op other than nl.add a warning."),
+    "tensor_tensor": Page(("tensor_tensor",), {},
+        "data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.", SAME),
+    "tensor_scalar": Page(("tensor_scalar",), {},
+        "(data op0 operand0) op1 operand1, computed in float32 and rounded once; without op1 its first half.",
+        "operand1 without op1, and an operand that is neither a number nor [P, 1], are errors."),
+    "scalar_tensor_tensor": Page(("scalar_tensor_tensor",), {"operand1": "[P, F], of data's shape"},
+        "(data op0 operand0) op1 operand1, computed in float32 and rounded once.", SAME),
+    "tensor_reduce": Page(("tensor_reduce",), {"axis": "the last free axes, which are reduced"},
+        "data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].",
+        "Axis 0, the partition, and axes that are not the last ones are errors."),
+    "tensor_partition_reduce": Page(("tensor_partition_reduce",), {
+        "dst": "[1, F] in SBUF", "data": "[P, F] in SBUF"},
+        "[1, F]: data folded over its partitions in float32, rounded once.", SHAPES),
+    "tensor_tensor_scan": Page(("tensor_tensor_scan",), {
+        "data0": "[P, F] in SBUF or PSUM", "data1": "[P, F], of data0's shape", "initial": "a tile is [P, 1]"},
+        "[P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); the one before the first is initial.", SAME),
+    "tensor_copy": Page(("tensor_copy",), {},
+        "The elements of src, bit for bit where dtypes are equal, else converted by way of float32.",
+        "Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors."),
+    "tensor_copy_predicated": Page(("tensor_copy_predicated",), {
+        "src": "[P, F] in SBUF or PSUM, or a number", "reverse_pred": "copies where the predicate is 0"},
+        "dst holds src where the predicate holds, and what it held elsewhere.",
+        "A predicate of floats, and src of another dtype than dst, are errors."),
+    "memset": Page(("memset",), {"value": "a number, converted to dst's dtype", "shape": "[P, F...] of the new tile"},
+        "A tile of that value in each element.", "An infinity or NaN in a tile of integers is an error."),
+    "reciprocal": Page(("reciprocal",), {}, "1 / data in float32, rounded once; 1 / 0 is infinity.", SHAPES),
+    "bn_stats": Page(("bn_stats",), {"dst": "[P, 6] in SBUF or PSUM", "data": "[P, F], F at most 512 elements"},
+        "[P, 6]: count, mean, variance * count of the elements at even places, then of those at odd ones.", SHAPES),
+    "bn_aggr": Page(("bn_aggr",), {"dst": "[P, 2] in SBUF or PSUM", "data": "[P, 3 * groups]"},
+        "[P, 2]: mean and population variance of all groups together.", SHAPES),
+    "max8": Page(("max8",), {"dst": "[P, 8]", "src": "[P, F] of 8 to 16384 elements a partition"},
+        "[P, 8]: the 8 largest elements of each partition, largest first, equal ones repeated.", SHAPES),
+    "nc_find_index8": Page(("nc_find_index8",), {
+        "dst": "[P, 8] of uint16 or uint32", "data": "[P, F] of 8 to 16384 elements a partition", "vals": "[P, 8]"},
+        "[P, 8]: where each value occurs first in its partition, flattened; all ones where it does not.", SHAPES),
+    "nc_match_replace8": Page(("nc_match_replace8",), {
+        "vals": "[P, 8]", "imm": "what replaces them", "dst_idx": "[P, 8] of uint16 or uint32, which gets the places"},
+        "data with one occurrence of each of the 8 values replaced by imm.", SHAPES),
+    "nc_stream_shuffle": Page(("nc_stream_shuffle",), {
+        "shuffle_mask": "32 integers: for each partition of a group of 32 the one it is copied from, or 255"},
+        "In each 32 partitions, partition i holds src's partition shuffle_mask[i]; with 255 it keeps what it held.",
+        "Tiles of different dtypes, and places beyond src, are errors."),
+    "nc_matmul": Page(("nc_matmul",), {
+        "dst": "[M, N] float32 in PSUM, in one bank", "stationary": "[K, M] in SBUF, K and M at most 128",
+        "moving": "[K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)",
+        "is_stationary_onezero": "a hint: stationary holds only 0 and 1; values stay the same",
+        "is_moving_onezero": "a hint: moving holds only 0 and 1; values stay the same",
+        "is_transpose": "moving is an identity, and elements are moved bit for bit",
+        "accumulate": "True adds to dst, False overwrites it, None adds to what a product has written",
+        "tile_position": "(row, column) where the part of the array begins that is used",
+        "tile_size": "(rows, columns) of that part; values stay the same",
+        "perf_mode": "a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats"},
+        "[M, N] in PSUM: stationary.T @ moving, summed in float32.",
+        "Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors."),
+    "nc_transpose": Page(("nc_transpose",), {
+        "dst": "[F, P], in PSUM by the Tensor engine, of data's dtype",
+        "data": "[P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine"},
+        "[F, P]: data with its partition and its flattened free axes exchanged.", SHAPES),
+    "iota": Page(("iota",), {
+        "dst": "[P, F] in SBUF", "pattern": "of the free axes, outermost first", "offset": "an integer or a register",
+        "channel_multiplier": "what each partition adds", "expr": "an affine expression of nl.arange indices"},
+        "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
+        "A pattern of another count of elements than dst is an error."),
+    "affine_select": Page(("affine_select",), {
+        "pattern": "of the free axes, outermost first", "channel_multiplier": "what each partition adds",
+        "offset": "an integer that is added", "on_false_value": "what the other elements get",
+        "cmp_op": "a comparison with 0, such as nl.greater_equal", "pred": "an affine comparison of nl.arange indices"},
+        "[P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.", SHAPES),
+    "local_gather": Page(("local_gather",), {
+        "dst": "[P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype",
+        "src_buffer": "[P, F] in SBUF, P a multiple of 16",
+        "index": "[P, I] of uint16: 16 partitions share their indices, in order of the partition first",
+        "num_elem_per_idx": "elements from each index on: 1, 2, 4, 8, 16 or 32",
+        "num_valid_indices": "how many of the 16 * I indices count; all without it"},
+        "[P, count * num_elem_per_idx]: elements of each partition of src_buffer from its group's indices on.", SHAPES),
+    "dma_copy": Page(("dma_copy",), {
+        "dst": "[P, F...] in SBUF or a tensor in HBM", "src": "as many elements, in HBM or SBUF",
+        "dst_rmw_op": "combines what dst holds with src"},
+        "dst holds src's elements, converted where dtypes differ.",
+        "Different counts of elements, and an address out of bounds with oob_mode error, are errors."),
+    "dma_transpose": Page(("dma_transpose",), {
+        "dst": "in SBUF, of src's dtype and its shape with the axes exchanged", "src": "2 to 4 axes, in HBM or SBUF",
+        "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes"},
+        "src with its axes permuted, bit for bit.", SHAPES),
+}
