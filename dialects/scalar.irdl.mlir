@@ -8,6 +8,18 @@ module {
       %1 = irdl.any
       irdl.results(result_: %1)
     }
+    irdl.operation @wrap {
+      %0 = irdl.any
+      irdl.operands(value: %0)
+      %1 = irdl.any
+      irdl.results(result_: %1)
+    }
+    irdl.operation @bitcast {
+      %0 = irdl.any
+      irdl.operands(value: %0)
+      %1 = irdl.any
+      irdl.results(result_: %1)
+    }
     irdl.operation @alu {
       %0 = irdl.any
       irdl.operands(values: variadic %0)
@@ -19,6 +31,14 @@ module {
     irdl.operation @activation {
       %0 = irdl.any
       irdl.operands(value: %0)
+      %1 = irdl.base "#builtin.string"
+      irdl.attributes {"fn" = %1}
+      %2 = irdl.any
+      irdl.results(result_: %2)
+    }
+    irdl.operation @math {
+      %0 = irdl.any
+      irdl.operands(values: variadic %0)
       %1 = irdl.base "#builtin.string"
       irdl.attributes {"fn" = %1}
       %2 = irdl.any

@@ -72,6 +72,9 @@ def assert_same(got: np.ndarray, wanted: np.ndarray, *inputs: np.ndarray) -> Non
     assert not first.size, f"{[i[first] for i in inputs]} give {got[first]}, wanted {wanted[first]}"
 
 
+NUMPY_ULP = 4               # NumPy's own float32 functions
+
+
 def ulp_error(got: np.ndarray, exact: np.ndarray, absolute: float = 0.0) -> float:
     """The largest distance of float32 values from float64 ones, in units in the last place of float32.
 

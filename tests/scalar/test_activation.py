@@ -11,10 +11,9 @@ from nki_mlir.scalar.activation import ACTIVATIONS, Activation
 from nki_mlir.scalar.dtypes import FLOAT32
 
 from .conftest import VECTOR, Loops
-from .samples import EDGES, assert_same, random_bits, ulp_error
+from .samples import EDGES, NUMPY_ULP, assert_same, random_bits, ulp_error
 
 NAN, INF = np.nan, np.inf
-NUMPY_ULP = 4               # NumPy's own float32 functions
 
 _erf, _erfc = np.vectorize(math.erf), np.vectorize(math.erfc)
 
