@@ -709,6 +709,17 @@ module {
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
+    irdl.operation @require_written {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(flag: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "output" = %5, "reason" = %6}
+    }
     irdl.operation @tensor_copy_dynamic_src {
       %0 = irdl.any
       %1 = irdl.any
@@ -892,17 +903,6 @@ module {
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @require_written {
-      %0 = irdl.any
-      %1 = irdl.any
-      irdl.operands(flag: %0, symbols: variadic %1)
-      %2 = irdl.base "#builtin.array"
-      %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "output" = %5, "reason" = %6}
     }
   }
 }

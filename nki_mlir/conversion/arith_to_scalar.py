@@ -16,7 +16,7 @@ from typing import Any
 from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Kind
 from nki_mlir.waist.scalar_body import ScalarBody
@@ -206,5 +206,5 @@ class _Body:
 def refused(op: Any, what: str) -> Unsupported:
     error = Unsupported(feature=f"{what} in the body of a linalg operation",
                         instead="use what the scalar library has a function for")
-    place = place_of(op)
+    place = location_of(op)
     return error.located(place) if place is not None else error         # type: ignore[return-value]

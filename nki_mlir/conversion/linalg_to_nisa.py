@@ -31,7 +31,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -124,7 +124,7 @@ class _Block:
         try:
             MaskedInstruction(self.emitter, interval, self.pieces).convert(op)
         except NkiMlirError as error:
-            raise error.located(place_of(operation)) from None
+            raise error.located(location_of(operation)) from None
         self.done.append(operation)
 
     def structured(self) -> None:
@@ -152,7 +152,7 @@ class _Block:
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
             except NkiMlirError as error:
-                raise error.located(place_of(op)) from None
+                raise error.located(location_of(op)) from None
             self.done.append(op)
         self.done += [self.operations[k] for k in sorted(taken)]
 

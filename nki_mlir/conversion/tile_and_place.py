@@ -22,7 +22,7 @@ from typing import Any
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.effects import effects_of, has_uses, memory_of
 from nki_mlir.graph.kept import drop_unread
 from nki_mlir.graph.loads import load_on_chip
@@ -79,7 +79,7 @@ def place(op: Any, placement: Placement, done: list[Any]) -> None:
                     done.append(fold)
         placement.place(op, nest, start)
     except NkiMlirError as error:
-        raise error.located(place_of(op)) from None
+        raise error.located(location_of(op)) from None
 
 
 def next_operation(op: Operation) -> Any:

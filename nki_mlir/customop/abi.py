@@ -29,12 +29,12 @@ class Arg(ctypes.Structure):
                 ("sizes", POINTER(c_int64))]
 
 
-class Place(ctypes.Structure):
+class Source(ctypes.Structure):
     _fields_ = [("file", c_char_p), ("line", c_int64)]
 
 
 class Finding(ctypes.Structure):
-    _fields_ = [("kind", c_char_p), ("at", Place), ("other", Place), ("pc", c_void_p), ("values", c_int64 * 4),
+    _fields_ = [("kind", c_char_p), ("at", Source), ("other", Source), ("pc", c_void_p), ("values", c_int64 * 4),
                 ("text", c_char_p), ("count", c_int64), ("cores", c_int64)]
 
 

@@ -44,7 +44,7 @@ def tell(found: list[FoundError]) -> None:
             raise
 
 
-def _place(place: abi.Place) -> tuple[str, int] | None:
+def _place(place: abi.Source) -> tuple[str, int] | None:
     return (place.file.decode(), place.line) if place.file else None
 
 

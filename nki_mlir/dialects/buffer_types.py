@@ -7,11 +7,11 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Operation, Type, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.remembered import remembered
+from nki_mlir.dialects.memoize import memoized
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
-@remembered
+@memoized
 def memref_parts(kind: Type) -> tuple[tuple[int, ...], DType, str]:
     """Shape, element type and memory of a memref type; the shape must be static."""
     memref = ir.MemRefType(kind)

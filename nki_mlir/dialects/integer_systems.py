@@ -24,13 +24,13 @@ class Row(NamedTuple):
     equal: bool = False
 
 
-class GivenUp(Exception):
+class SearchTooLong(Exception):
     """The search took too many steps."""
 
 
 @lru_cache(1 << 14)
 def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS) -> tuple[int, ...] | None:
-    """Values of the variables for which all rows hold, None if there are none; raises ``GivenUp``."""
+    """Values of the variables for which all rows hold, None if there are none; raises ``SearchTooLong``."""
     if any(low > high for low, high in spans):
         return None
     joined = Joined(spans, rows)
@@ -123,7 +123,7 @@ class Search:
         for first, last in parts(low[chosen], high[chosen]):
             self.left -= 1
             if self.left < 0:
-                raise GivenUp
+                raise SearchTooLong
             tried = [*zip(low, high)]
             tried[chosen] = first, last
             found = self.run(tried)

@@ -12,7 +12,7 @@ from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -63,7 +63,7 @@ def kernel_functions(module: Module) -> list[KernelFunction]:
             try:
                 found.append(_describe(op.operation, target))
             except BadSignature as error:
-                raise error.located(place_of(op)) from None
+                raise error.located(location_of(op)) from None
     return found
 
 

@@ -17,7 +17,7 @@ PROGRAMS, RANKS = "programs", "ranks"
 T = TypeVar("T")
 
 
-class Place(Protocol):
+class Member(Protocol):
     """One of several that run, by number."""
 
     number: int
@@ -46,5 +46,5 @@ class Alone:
 
 ONE_PROGRAM = Alone("launch the kernel on several cores: kernel[2](...)")
 ONE_RANK = Alone("run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
-PLACES: dict[str, ContextVar[Place]] = {PROGRAMS: ContextVar(PROGRAMS, default=ONE_PROGRAM),
+MEMBERS: dict[str, ContextVar[Member]] = {PROGRAMS: ContextVar(PROGRAMS, default=ONE_PROGRAM),
                                         RANKS: ContextVar(RANKS, default=ONE_RANK)}

@@ -27,9 +27,9 @@ from nki_mlir.dialects.attributes import (
     read_value,
 )
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
+from nki_mlir.dialects.memoize import table_of
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
-from nki_mlir.dialects.remembered import table_of
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, loop_span, ranges_of, symbol_range
 from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds, verify_mask

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.dialects.nisa.require_written import OutputNotWritten
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax import describe, is_tensor
 from nki_mlir.frameworks.jax_primitive import bind

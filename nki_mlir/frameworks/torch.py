@@ -27,9 +27,9 @@ from nki_mlir.frameworks.torch_launch import Plan, differentiable, launched, put
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, map_leaves
+from nki_mlir.language.closure_state import closure_state
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.surroundings import surroundings
 from nki_mlir.scalar.dtypes import DType
 
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
@@ -41,7 +41,7 @@ class NotOnCpu(NkiMlirError, ValueError):
     fix = "move it first: x.cpu()"
 
 
-class _Place:
+class _Slot:
     """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
 
 
@@ -55,7 +55,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
 
     def take(value: Any) -> Any:
         tensors.append(value)
-        return (_Place, len(tensors) - 1)
+        return (_Slot, len(tensors) - 1)
     grid = kernel.grid
     if torch.compiler.is_dynamo_compiling():        # to which sizes and numbers are symbols
         arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
@@ -101,7 +101,7 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
     """The plan of a call, made once for its shapes and constants."""
     on = kernel.executor or default_executor()
     exporting = torch.compiler.is_exporting()
-    around = surroundings(kernel.func, (*positional, *named.values()))
+    around = closure_state(kernel.func, (*positional, *named.values()))
     key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, len(positional), tuple(named),
            kinds, around)
     if key not in _PLANS:
@@ -140,7 +140,7 @@ def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: 
     for _, _, device in kinds:
         if device not in DEVICES:
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
-    bound = kernel.bind(positional, named, _is_place, lambda place: _describe(kinds[place[1]]))
+    bound = kernel.bind(positional, named, _is_slot, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound)
     if all(device != "xla" for _, _, device in kinds):      # whose whole graph is written
         write_call(callee.record)
@@ -170,8 +170,8 @@ def structure_of(text: str, count: int) -> Any:
     return 0 if text == "one" else tree(tuple(range(count)) if text == "tuple" else ast.literal_eval(text))
 
 
-def _is_place(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and value[0] is _Place
+def _is_slot(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and value[0] is _Slot
 
 
 def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:

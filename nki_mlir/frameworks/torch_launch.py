@@ -14,9 +14,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.surroundings import Surroundings
 
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
 # result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
@@ -61,11 +61,11 @@ class Launch:
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
         self.kernel, self.differentiable = kernel, differentiable(plan)
-        self.seen = Surroundings(kernel.func)
+        self.seen = ClosureState(kernel.func)
 
     def holds(self) -> bool:
         """Whether the kernel's Python still sees the same around it."""
-        return self.seen.holds() and (self.seen.fixed or Surroundings(self.kernel.func).key == self.seen.key)
+        return self.seen.holds() and (self.seen.fixed or ClosureState(self.kernel.func).key == self.seen.key)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         if self.updated:

@@ -20,7 +20,7 @@ from nki_mlir.frameworks import debug_output
 MOST_CALLS = 20_000         # of a program; of a longer one the end is shown
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """Where a tensor comes from: result ``result`` of call ``call``, or parameter ``result`` where that is -1."""
 
     call: int
@@ -37,20 +37,20 @@ class Call(NamedTuple):
 class SyncTensorsGraph(torch.nn.Module):
     """The calls again, as a program of its parameters. Files bear the name that ``torch_xla`` gives its programs."""
 
-    def __init__(self, calls: list[Call], results: list[Place]) -> None:
+    def __init__(self, calls: list[Call], results: list[Origin]) -> None:
         super().__init__()
         self.calls, self.results = calls, results
 
     def forward(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made: dict[Place, Any] = {Place(-1, n): value for n, value in enumerate(parameters)}
+        made: dict[Origin, Any] = {Origin(-1, n): value for n, value in enumerate(parameters)}
         needed = needed_calls(self.calls, self.results)
         for number, call in enumerate(self.calls):
             if number in needed:
                 arguments, keywords = pytree.tree_map_only(
-                    Place, made.__getitem__, (call.arguments, call.keywords), is_leaf=_is_place)
+                    Origin, made.__getitem__, (call.arguments, call.keywords), is_leaf=_is_origin)
                 values = call.function(*arguments, **keywords)
-                made |= {Place(number, n): value for n, value in enumerate(pytree.tree_leaves(values))}
-        return tuple(made[place] for place in self.results)
+                made |= {Origin(number, n): value for n, value in enumerate(pytree.tree_leaves(values))}
+        return tuple(made[origin] for origin in self.results)
 
 
 class Recorder(TorchDispatchMode):
@@ -58,7 +58,7 @@ class Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.places: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self.origins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self.calls: list[Call] = []
         self.parameters: list[tuple[torch.Size, torch.dtype]] = []
         self.written = False
@@ -73,21 +73,21 @@ class Recorder(TorchDispatchMode):
         if made and tensors and torch.Tag.nondeterministic_seeded not in func.tags:
             if len(self.calls) == MOST_CALLS:
                 self.forget()
-            arguments, keywords = pytree.tree_map_only(torch.Tensor, self.place_of, (args, kwargs))
+            arguments, keywords = pytree.tree_map_only(torch.Tensor, self.origin_of, (args, kwargs))
             self.calls.append(Call(func, arguments, keywords, [torch.utils.weak.WeakIdRef(t) for t in made]))
             for n, tensor in enumerate(made):
-                self.places[tensor] = Place(len(self.calls) - 1, n)
+                self.origins[tensor] = Origin(len(self.calls) - 1, n)
         return results
 
-    def place_of(self, tensor: torch.Tensor) -> Place:
-        if tensor not in self.places:
-            self.places[tensor] = Place(-1, len(self.parameters))
+    def origin_of(self, tensor: torch.Tensor) -> Origin:
+        if tensor not in self.origins:
+            self.origins[tensor] = Origin(-1, len(self.parameters))
             self.parameters.append((tensor.shape, tensor.dtype))
-        return self.places[tensor]
+        return self.origins[tensor]
 
     def write(self, tensors: list[torch.Tensor]) -> None:
         """Write the program that computes tensors, which are parameters from then on."""
-        results = [self.places[t] for t in tensors if t in self.places and self.places[t].call >= 0]
+        results = [self.origins[t] for t in tensors if t in self.origins and self.origins[t].call >= 0]
         needed = needed_calls(self.calls, results)
         if any(str(self.calls[n].function).startswith("nki.") for n in needed):
             self.written = True
@@ -96,9 +96,9 @@ class Recorder(TorchDispatchMode):
             exporting.start()
             exporting.join()
         for tensor in tensors:
-            self.places.pop(tensor, None)
+            self.origins.pop(tensor, None)
 
-    def export(self, results: list[Place]) -> None:
+    def export(self, results: list[Origin]) -> None:
         from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # start-up: loads MLIR
         try:
             with warnings.catch_warnings():
@@ -117,37 +117,37 @@ class Recorder(TorchDispatchMode):
         """All tensors are parameters of what follows."""
         self.calls.clear()
         self.parameters.clear()
-        self.places.clear()
+        self.origins.clear()
 
 
-def needed_calls(calls: list[Call], results: list[Place]) -> set[int]:
+def needed_calls(calls: list[Call], results: list[Origin]) -> set[int]:
     """The calls that results depend on, and those that update what others then read."""
-    needed = {place.call for place in results} - {-1}
+    needed = {origin.call for origin in results} - {-1}
     for number in reversed(range(len(calls))):
         call = calls[number]
         if number in needed or call.function._schema.is_mutable:
-            needed |= {place.call for place in pytree.tree_leaves((call.arguments, call.keywords), is_leaf=_is_place)
-                       if _is_place(place) and place.call >= 0} | {number}
+            needed |= {origin.call for origin in pytree.tree_leaves((call.arguments, call.keywords), is_leaf=_is_origin)
+                       if _is_origin(origin) and origin.call >= 0} | {number}
     return needed
 
 
-def renumbered(calls: list[Call], results: list[Place], parameters: list[tuple[torch.Size, torch.dtype]]
+def renumbered(calls: list[Call], results: list[Origin], parameters: list[tuple[torch.Size, torch.dtype]]
                ) -> tuple[Any, ...]:
     """The program of results, and example arguments: only the parameters that it uses, in the order of their use."""
     needed = needed_calls(calls, results)
     order: dict[int, int] = {}
 
-    def used(place: Place) -> Place:
-        return Place(-1, order.setdefault(place.result, len(order))) if place.call < 0 else place
+    def used(origin: Origin) -> Origin:
+        return Origin(-1, order.setdefault(origin.result, len(order))) if origin.call < 0 else origin
     kept = [call._replace(**dict(zip(("arguments", "keywords"), pytree.tree_map_only(
-        Place, used, (call.arguments, call.keywords), is_leaf=_is_place)))) if n in needed else call
+        Origin, used, (call.arguments, call.keywords), is_leaf=_is_origin)))) if n in needed else call
         for n, call in enumerate(calls)]
     return SyncTensorsGraph(kept, list(results)), *(torch.zeros(shape, dtype=dtype) for shape, dtype in (
         parameters[number] for number in order))
 
 
-def _is_place(value: object) -> bool:
-    return isinstance(value, Place)
+def _is_origin(value: object) -> bool:
+    return isinstance(value, Origin)
 
 
 def start() -> None:

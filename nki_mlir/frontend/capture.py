@@ -138,7 +138,7 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
         except Exception as error:
             if isinstance(error, NkiMlirError):
                 error.located(raised_at(error.__traceback__))
-            if requests := builder.requests or builder.doubts(error):
+            if requests := builder.requests or builder.requests_after(error):
                 return Again(requests, error)
             raise
         finally:

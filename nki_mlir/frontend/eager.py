@@ -15,7 +15,7 @@ from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
-from nki_mlir.frontend.doubts import Doubts, Loop, Scopes
+from nki_mlir.frontend.eager_checks import EagerChecks, Loop, Scopes
 from nki_mlir.frontend.hazards import Program, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
@@ -48,14 +48,14 @@ class EagerBuilder(Builder):
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (),
                  shared: dict[Hashable, np.ndarray] | None = None, target: str = "trn2",
-                 fill: Callable[[DType], float] = lambda dtype: 0.0, doubts: Doubts | None = None,
+                 fill: Callable[[DType], float] = lambda dtype: 0.0, checks: EagerChecks | None = None,
                  results: Container[tuple] = ()) -> None:
         super().__init__(grid, target)
         self.results = results
         self.point, self.shared, self.taken = point, shared if shared is not None else {}, 0
         self.fill = fill
-        self.doubts = doubts if doubts is not None else Doubts()
-        self.scopes = Scopes(self.doubts, self)
+        self.checks = checks if checks is not None else EagerChecks()
+        self.scopes = Scopes(self.checks, self)
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
@@ -128,13 +128,13 @@ class EagerBuilder(Builder):
             try:
                 self.emit(cls, views, mask, **attributes)
             except KernelError:
-                self.doubts.found = True
+                self.checks.found = True
             finally:
                 self.considering = False
 
     def end(self) -> None:
         """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
-        self.doubts.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
+        self.checks.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
     def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
         """Run an operation, which ``act`` does.
@@ -189,7 +189,7 @@ class EagerBuilder(Builder):
 
     def check_shared(self) -> None:
         super().check_shared()
-        self.doubts.found |= bool(self.scopes.open)
+        self.checks.found |= bool(self.scopes.open)
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: dict[str, Any]) -> None:
@@ -200,7 +200,7 @@ class EagerBuilder(Builder):
         self.tracking(op, arrays, known, lambda: run(arrays, ()))
         if self.touches.watching or op.acts_outside:
             self.note(op, operands, views)
-        if not self.doubts.found:
+        if not self.checks.found:
             several = self.independent_programs and prod(self.grid) > 1
             if not self.accumulating:
                 self.scopes.performed(op, operands, views, several)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nki_mlir.frontend.overlaps import Apart, GivenUp, element, meeting
+from nki_mlir.frontend.overlaps import Apart, SearchTooLong, element, meeting
 from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooMany
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import LoopRun, Touch, Touches
-from nki_mlir.frontend.written_values import place_of
+from nki_mlir.frontend.value_numbers import written_at
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
 FEW_PAIRS = 1 << 16                     # take less time than going through the elements
@@ -188,7 +188,7 @@ def exposed(listed: Sequence[Touch]) -> list[Touch]:
     own: set[Hashable] = set()
     found = []
     for touch in listed:
-        place = place_of(touch.view)
+        place = written_at(touch.view)
         if touch.writes:
             own.add(place)
         elif place not in own and not touch.accumulates:
@@ -226,7 +226,7 @@ def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
         writes = [t for t in touches if t.writes]
         if any(t.accumulates or t.value is None for t in writes) or exposed(touches):
             return False
-        made.append([(t.value, place_of(t.view), t.epoch) for t in writes])
+        made.append([(t.value, written_at(t.view), t.epoch) for t in writes])
     once = all(len(set(w)) == len(w) for w in made) or all(t.writes for touches in listed for t in touches)
     return once and all(w == made[0] for w in made)
 
@@ -280,7 +280,7 @@ def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: 
                     continue
             try:
                 met = meeting(a, b, apart)
-            except GivenUp:
+            except SearchTooLong:
                 verdict.undecided.append((a, b))
                 continue
             if met is None:
@@ -298,7 +298,7 @@ def distinct(listed: Sequence[Touch], numbers: dict[int, Any]) -> list[Touch]:
     for touch in listed:
         key: Hashable = touch
         if form_of(touch) is not None:
-            key = (place_of(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
+            key = (written_at(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
                    numbers.get(id(touch)))
         found.setdefault(key, touch)
     return list(found.values())

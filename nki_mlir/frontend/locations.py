@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.frontend.positions import places
+from nki_mlir.frontend.positions import positions_of
 from nki_mlir.frontend.source import statement_at
 
 PACKAGE = str(Path(__file__).parent.parent) + "/"
@@ -68,7 +68,7 @@ class Positions:
 
     def __init__(self, code: CodeType) -> None:
         self.code = code                            # keeps its ``id``, by which it is found, from going to another
-        self.all = places(code)
+        self.all = positions_of(code)
         self.found: dict[int, Location] = {}
 
     def at(self, instruction: int) -> Location:

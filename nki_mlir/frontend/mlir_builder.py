@@ -76,7 +76,7 @@ class MlirBuilder(Builder):
                 found |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
         return found
 
-    def doubts(self, error: Exception) -> dict[tuple, str]:
+    def requests_after(self, error: Exception) -> dict[tuple, str]:
         """Requests that may make the kernel pass after all.
 
         Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is

@@ -14,10 +14,10 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
-from nki_mlir.dialects.nisa.written import RequireWrittenOp, idle
+from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
@@ -40,7 +40,7 @@ class OutputWrites:
         if runs and loop is None:
             self.certain.add(buffer)
             return
-        at = place_of(loop) if loop is not None and runs is not False else None
+        at = location_of(loop) if loop is not None and runs is not False else None
         first = self.builder.written[buffer]
         self.reasons.setdefault(buffer, idle(at) if at is not None else
                                 f"the condition of what writes it at line {first.line} never holds")

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nki_mlir.dialects.integer_systems import GivenUp, Row, Span, solution
+from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
@@ -42,10 +42,10 @@ class Apart:
 
 
 def meeting(a: Touch, b: Touch, apart: Apart) -> Meeting | None:
-    """Where the two meet, None if nowhere; raises ``GivenUp`` where that is not decided."""
+    """Where the two meet, None if nowhere; raises ``SearchTooLong`` where that is not decided."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
     if len(cases) > MOST_CASES:
-        raise GivenUp
+        raise SearchTooLong
     for first, second in cases:
         for one, other in ((a, b), (b, a))[:1 if a is b else 2]:
             system = System(apart)
@@ -147,7 +147,7 @@ class System:
             spans[self.start], spans[self.more] = start, (1, 1)
             try:
                 found = solution(tuple(spans), tuple(self.rows))
-            except GivenUp:
+            except SearchTooLong:
                 continue
             if found is not None:
                 return found

@@ -17,7 +17,7 @@ from typing import Any
 
 from nki_mlir.frontend.source import source_of
 
-Place = tuple[int | None, int | None, int | None, int | None]       # first and last line, first and last column
+Position = tuple[int | None, int | None, int | None, int | None]       # first and last line, first and last column
 
 
 def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
@@ -28,13 +28,13 @@ def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
     return _with_lines(compile(module, file, "exec", dont_inherit=True, flags=flags), found)
 
 
-def places(code: CodeType) -> list[Place]:
+def positions_of(code: CodeType) -> list[Position]:
     """That of each instruction, by its number. Columns are None where they are not known."""
     if sys.version_info >= (3, 11):
         return list(code.co_positions())
     if id(code) in _known:
         return _known[id(code)][1]
-    found: list[Place] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
+    found: list[Position] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
     for other in _compiled_again(code.co_filename):
         if _outline(other) == _outline(code):
             for own, others in zip(_acting(code), _acting(other)):
@@ -45,12 +45,12 @@ def places(code: CodeType) -> list[Place]:
 
 NO_LINE = -128                  # in a table of lines: the instructions belong to none
 
-_known: dict[int, tuple[CodeType, list[Place]]] = {}        # by ``id``: code of other places may be equal
+_known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``: code of other places may be equal
 
 
-def _number(module: ast.Module) -> list[Place]:
+def _number(module: ast.Module) -> list[Position]:
     """Give each node a line of its own, from 2, and the result its place, after the module's."""
-    found: list[Place] = [(1, 1, 0, 0)]
+    found: list[Position] = [(1, 1, 0, 0)]
     nodes: list[Any] = list({id(node): node for node in ast.walk(module) if hasattr(node, "lineno")}.values())
     for node in nodes:
         found.append((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
@@ -61,11 +61,11 @@ def _number(module: ast.Module) -> list[Place]:
     return found
 
 
-def _with_lines(code: CodeType, found: list[Place]) -> CodeType:
+def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
     """The code with the lines of places in place of their numbers."""
     first = line = found[code.co_firstlineno - 1][0] or 1
     table: list[tuple[int, int]] = []               # bytes of code, and how many lines further they are
-    of_instructions: list[Place] = []
+    of_instructions: list[Position] = []
     for start, end, number in code.co_lines():
         place = found[number - 1] if number else (None, None, None, None)
         of_instructions += [place] * ((end - start) // 2)

@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.frontend.mask import Mask
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.written_values import WrittenValues
+from nki_mlir.frontend.value_numbers import ValueNumbers
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class Touches:
         self.shared: list[Buffer] = []  # the memory of all programs, in the order it was made in
         self.programs: dict[Buffer, list[Touch]] = {}
         self.reducing = False           # operations of a loop_reduce, whose iterations combine
-        self.values: WrittenValues | None = None        # where programs run, or are captured, one by one
+        self.values: ValueNumbers | None = None        # where programs run, or are captured, one by one
 
     @property
     def watching(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Kind
 from nki_mlir.waist.expressions import (
     Activation,
@@ -178,7 +178,7 @@ class GraphBody(BodyReader):
 def refused(op: Any, what: str) -> Unsupported:
     error = Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
                         instead="run this program on the CPU")
-    place = place_of(op)
+    place = location_of(op)
     return error.located(place) if place is not None else error         # type: ignore[return-value]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.effects import memory_of
 from nki_mlir.graph.functions import copy
 from nki_mlir.graph.upstream import operations_of
@@ -36,7 +36,7 @@ def buffers(op: Any) -> list[Any]:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
         if kind is None or kind.get_strides_and_offset() != (dense(kind.shape), 0):
             raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
-                              ).located(place_of(op))
+                              ).located(location_of(op))
         made.append(ir.Operation.create("memref.alloc", results=[kind], attributes={
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0])
     return made
@@ -103,7 +103,7 @@ def _while(op: Any) -> None:
     before, after = (region.blocks[0] for region in op.regions)
     if len(op.operands) != len(targets):
         raise Unsupported(feature="'scf.while' whose results are not what it carries", instead="return what is carried"
-                          ).located(place_of(op))
+                          ).located(location_of(op))
     put(list(op.operands), targets)
     for block in (before, after):
         for argument, target in zip(block.arguments, targets):

@@ -12,7 +12,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear
 from nki_mlir.dialects.mlir_ops import loop_span
-from nki_mlir.graph.views import place_in_buffer
+from nki_mlir.graph.views import start_in_buffer
 
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
@@ -55,7 +55,7 @@ def enclosing_loops(op: Any) -> list[tuple[Any, range]] | None:
 
 def offset_of(view: Any, variables: Sequence[Any]) -> Linear | None:
     """The start of a view as a form of loop variables, None where it depends on something else."""
-    place = place_in_buffer(view)
+    place = start_in_buffer(view)
     total = Linear(place.offset)
     for value, factor in place.terms:
         form = form_of(value, variables)

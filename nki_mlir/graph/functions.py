@@ -10,7 +10,7 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import named, operations_of
 from nki_mlir.graph.views import defining, dense, reinterpreted, whole_buffer
 
@@ -115,7 +115,7 @@ def check_alone(program: Any, call: Any) -> None:
     meetings = operations_of(program, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
     if any(read_op(op).between == PROGRAMS for op in meetings):                 # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
-                          instead="call it from the graph, without --link-kernels").located(place_of(call))
+                          instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
 def insert(program: Any, call: Any) -> None:

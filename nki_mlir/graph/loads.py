@@ -11,7 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Access, Tile
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.bodies import chosen, compared, numbers, unsigned
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.scalar.dtypes import BOOL, INT32
@@ -27,7 +27,7 @@ def load_on_chip(load: Any, tiles: Tiles) -> None:
     kind = load.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width > 32:
         raise Unsupported(feature=f"a choice or an index of type {kind} in a graph as engine instructions",
-                          instead="use an int32").located(place_of(load))
+                          instead="use an int32").located(location_of(load))
     reader = NestReader(load)
     view = reader.view(load.operands[0])
     start = view.offset

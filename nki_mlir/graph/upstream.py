@@ -6,7 +6,7 @@ from typing import Any
 from nki_mlir.bindings import ir, load
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 
 TO_STABLEHLO = (
     "builtin.module(func.func(stablehlo-legalize-composite-to-call),inline,symbol-dce,"
@@ -86,7 +86,7 @@ def refuse_leftovers(module: Any) -> None:
     if found:
         raise Unsupported(feature=f"'{found[0].name}' in a linked module",
                           instead="run this program with jax.jit, where XLA compiles what is around the kernels"
-                          ).located(place_of(found[0]))
+                          ).located(location_of(found[0]))
 
 
 def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:

@@ -9,7 +9,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import operations_of
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
@@ -18,7 +18,7 @@ STEPS = ("memref.subview", "memref.reinterpret_cast", *RESHAPES)
 
 
 @dataclass(frozen=True)
-class Place:
+class Start:
     """Where a view begins: the buffer, a constant offset in elements, and values with their factors."""
 
     buffer: Any
@@ -31,17 +31,17 @@ def defining(value: Any) -> Any:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def place_in_buffer(value: Any) -> Place:
+def start_in_buffer(value: Any) -> Start:
     """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
     name = op.name if op is not None else ""
     if name in RESHAPES:
-        return place_in_buffer(op.operands[0])
+        return start_in_buffer(op.operands[0])
     if name not in ("memref.subview", "memref.reinterpret_cast"):
-        return Place(value)
-    source = place_in_buffer(op.operands[0])
+        return Start(value)
+    source = start_in_buffer(op.operands[0])
     if name == "memref.reinterpret_cast":                       # its offset counts from the start of the buffer
-        source, strides = Place(source.buffer), [1]
+        source, strides = Start(source.buffer), [1]
     else:
         strides, _ = ir.MemRefType(op.operands[0].type).get_strides_and_offset()
     given = iter(list(op.operands)[1:])
@@ -51,7 +51,7 @@ def place_in_buffer(value: Any) -> Place:
             terms.append((next(given), stride))
         else:
             offset += start * stride
-    return Place(source.buffer, offset, tuple(terms))
+    return Start(source.buffer, offset, tuple(terms))
 
 
 def in_hbm(kind: Any) -> Any:
@@ -96,9 +96,9 @@ def flat(op: Any, make: Attributes) -> Any:
     """The view that an operation makes, from the buffer on."""
     kind = ir.MemRefType(op.results[0].type)
     strides, _ = kind.get_strides_and_offset()
-    place = place_in_buffer(op.results[0])
+    place = start_in_buffer(op.results[0])
     if not kind.has_static_shape or DYNAMIC in strides or DYNAMIC in [c for _, c in place.terms]:
-        raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(place_of(op))
+        raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(location_of(op))
     with op.context, ir.InsertionPoint(op), op.location:
         starts = []
         if place.terms:
@@ -131,7 +131,7 @@ def dense(shape: Any) -> list[int]:
 
 def whole_buffer(value: Any) -> Any:
     """The buffer that a value is all of, in order; None where it is a part or has another order."""
-    place, kind = place_in_buffer(value), ir.MemRefType(value.type)
+    place, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
     base = ir.MemRefType(place.buffer.type)
     if place.offset or place.terms or list(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):

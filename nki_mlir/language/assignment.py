@@ -20,7 +20,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.language.made import Made
+from nki_mlir.language.last_result import LastResult
 
 
 def assign(target: Any, value: Any, mask: Any = None) -> None:
@@ -48,27 +48,27 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
         value = creation.located(ops.match_destination, value, target, "assignment")
-        made = last_made(value)
+        made = last_result(value)
         if made is not None and made.is_masked and target.shape == value.shape:     # what is masked out stays
             target, value, mask = beside(made, target), made.operand, made.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
-def last_made(value: Any) -> Made | None:
+def last_result(value: Any) -> LastResult | None:
     """How ``value`` was made, if nothing has happened since."""
     builder = active()
-    made: Made | None = builder.properties.get("made")
+    made: LastResult | None = builder.properties.get("made")
     return made if made is not None and made.result is value and builder.last is made.op else None
 
 
-def beside(made: Made, target: View) -> View:
+def beside(made: LastResult, target: View) -> View:
     """The target with the axes that the operand of the operation has besides its own."""
     return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
 
 
-def just_made(value: Any) -> Made | None:
+def result_just_made(value: Any) -> LastResult | None:
     """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
-    made = last_made(value)
+    made = last_result(value)
     if made is None:
         return None
     written = [f for f in made.cls.tiles if f.writes and (f.name == "dst" or made.views.get(f.name) is not None)]
@@ -80,7 +80,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
             not same_extents(target.shape, value.shape)):
         return False
-    made = just_made(value)
+    made = result_just_made(value)
     if made is None or (made.explicit_dtype and target.dtype is not value.dtype):
         return False                    # an asked dtype is rounded to first, then converted
     if target.buffer.space != value.buffer.space and target.buffer.space not in made.cls.destinations:
@@ -115,7 +115,7 @@ def accumulating() -> Iterator[None]:
 def accumulate(target: Any, value: Any) -> Any:
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
-    made = just_made(value) if isinstance(value, View) else None
+    made = result_just_made(value) if isinstance(value, View) else None
     if (made is not None and "accumulate" in made.cls.attributes and target.buffer.space == PSUM
             and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
         emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))

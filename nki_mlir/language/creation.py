@@ -64,7 +64,7 @@ def unique_name(name: str) -> str:
     return f"{name}_{next(builder.names if builder is not None else _names)}"
 
 
-class NotWhole(KernelError, TypeError):
+class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
     message = "{value!r} is {what}, which is an integer{bound}"
     fix = "divide with //, or round with math.ceil or math.floor"
@@ -80,7 +80,7 @@ def whole(value: Any, what: str, least: int | None = None) -> int:
     except TypeError:
         pass
     bound = "" if least is None else f" of at least {least}"
-    raise NotWhole(value=value, what=what, bound=bound).located(user_location())
+    raise NotAnInteger(value=value, what=what, bound=bound).located(user_location())
 
 
 class ParDim(int):

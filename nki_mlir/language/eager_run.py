@@ -15,8 +15,8 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.doubts import REFUSALS, Doubts
 from nki_mlir.frontend.eager import CHECKING, EagerBuilder, PrivateResult, verdict_on
+from nki_mlir.frontend.eager_checks import REFUSALS, EagerChecks
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, report
 from nki_mlir.language.arguments import Bound
@@ -24,7 +24,7 @@ from nki_mlir.language.results import Traced, assemble, check_written, report_mi
 from nki_mlir.targets.mesh import run_programs
 
 Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and the memory of all programs
-Judge = Callable[[Doubts, Sequence[EagerBuilder]], None]        # of what the programs did
+Judge = Callable[[EagerChecks, Sequence[EagerBuilder]], None]        # of what the programs did
 
 
 def run_eager(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> Any:
@@ -80,8 +80,8 @@ def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progr
 
 def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
     shared: dict[Any, np.ndarray] = {}
-    doubts, function = Doubts(), kernel.python
-    builders = [program(kernel.grid, point, shared, doubts=doubts) for point in np.ndindex(*kernel.grid)]
+    checks, function = EagerChecks(), kernel.python
+    builders = [program(kernel.grid, point, shared, checks=checks) for point in np.ndindex(*kernel.grid)]
 
     def run(number: int) -> Traced:
         builder = builders[number]
@@ -98,24 +98,24 @@ def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progra
     try:
         programs = run_programs(run, len(builders))
     except NkiMlirError:
-        judge(doubts, ())
+        judge(checks, ())
         raise
-    judge(doubts, builders)
+    judge(checks, builders)
     return programs
 
 
 # -- judges ------------------------------------------------------------------------------------------------------------
-def report_races(doubts: Doubts, programs: Sequence[EagerBuilder]) -> None:
+def report_races(checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
     report(verdict_on(programs).races)
 
 
-def ask_capture(kernel: Any, bound: Bound, doubts: Doubts, programs: Sequence[EagerBuilder]) -> None:
+def ask_capture(kernel: Any, bound: Bound, checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
     """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
 
     It reports races, too; what it does not see, because it cannot take the kernel, is the verdict on the run.
     """
     verdict = verdict_on(programs)
-    if not (doubts.found or verdict.races or verdict.undecided):
+    if not (checks.found or verdict.races or verdict.undecided):
         return
     try:
         if kernel.specialize(bound).captured.verdict.races:

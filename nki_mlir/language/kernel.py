@@ -34,6 +34,7 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
+from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.index_errors import plain
 from nki_mlir.language.results import (
@@ -46,7 +47,6 @@ from nki_mlir.language.results import (
     updated,
 )
 from nki_mlir.language.specialization import EXECUTORS, Result, Specialization, UnknownExecutor
-from nki_mlir.language.surroundings import Surroundings
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -79,7 +79,7 @@ class Kernel:
     options: dict[str, Any] = field(default_factory=dict)
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
-    recent: dict[Any, tuple[Surroundings, Specialization]] = field(default_factory=dict, init=False, repr=False)
+    recent: dict[Any, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -170,7 +170,7 @@ class Kernel:
 
     def _found(self, bound: Bound, quick: Any) -> Specialization:
         """As above, by all that the kernel's Python sees."""
-        seen = Surroundings(self.func, bound.constants)
+        seen = ClosureState(self.func, bound.constants)
         made = self.specializations.get(self.key_of(bound, seen))
         if made is None:
             return self._specialize(bound)
@@ -181,16 +181,16 @@ class Kernel:
     @alone
     def _specialize(self, bound: Bound) -> Specialization:
         """As above, where nothing has been captured for what was seen before the thread came here."""
-        seen = Surroundings(self.func, bound.constants)
+        seen = ClosureState(self.func, bound.constants)
         key = self.key_of(bound, seen)
         if key not in self.specializations:
             made = self._capture(bound)
             if seen.leave_out_changes():
-                key = self.key_of(bound, Surroundings(self.func, bound.constants))
+                key = self.key_of(bound, ClosureState(self.func, bound.constants))
             self.specializations[key] = made
         return self.specializations[key]
 
-    def key_of(self, bound: Bound, seen: Surroundings) -> tuple:
+    def key_of(self, bound: Bound, seen: ClosureState) -> tuple:
         return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:

@@ -32,7 +32,7 @@ from nki_mlir.language.creation import (
     new_tensor,
     tensor_of,
 )
-from nki_mlir.language.made import Made
+from nki_mlir.language.last_result import LastResult
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
@@ -100,8 +100,8 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     result = new_tensor(shape, dtype, space)
     happens = emit(cls, {"dst": result, **views}, mask, **attributes) is not None
     builder = active()
-    builder.properties["made"] = Made(result, result, builder.last, cls, views, mask if happens else False, attributes,
-                                      explicit_dtype)
+    builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
+                                            attributes, explicit_dtype)
     return result
 
 

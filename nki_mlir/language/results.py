@@ -14,7 +14,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.nisa.written import OutputNotWritten, idle
+from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
 from nki_mlir.frontend.index import Index

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.meeting import ONE_RANK, PLACES, PROGRAMS, RANKS
+from nki_mlir.dialects.meeting import MEMBERS, ONE_RANK, PROGRAMS, RANKS
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ class Mesh:
                 number = self._next()
 
     def _run(self, number: int) -> Any:
-        PLACES[self.kind].set(Member(self, number))
+        MEMBERS[self.kind].set(Member(self, number))
         return self.bodies[number]()
 
     def _next(self) -> int | None:
@@ -211,5 +211,5 @@ def run_programs(body: Callable[[int], Any], count: int, parallel: bool = False)
     """
     if count == 1:
         return [body(0)]
-    parallel &= PLACES[RANKS].get() is ONE_RANK
+    parallel &= MEMBERS[RANKS].get() is ONE_RANK
     return Mesh([partial(body, number) for number in range(count)], parallel=parallel).run()

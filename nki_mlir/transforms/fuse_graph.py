@@ -19,7 +19,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
 from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
 from nki_mlir.graph.elementwise import Structured, fused, structured
-from nki_mlir.graph.views import DYNAMIC, defining, place_in_buffer, whole_buffer
+from nki_mlir.graph.views import DYNAMIC, defining, start_in_buffer, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 
@@ -187,7 +187,7 @@ def viewed_as(value: Value, view: Value) -> Any:
         return value
     kind = ir.MemRefType(view.type)
     strides, offset = kind.get_strides_and_offset()
-    place = place_in_buffer(view)
+    place = start_in_buffer(view)
     starts = [v for v, _ in place.terms]
     buffer = whole_buffer(value)
     base = ir.MemRefType(buffer.type)

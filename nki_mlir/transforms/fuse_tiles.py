@@ -26,7 +26,7 @@ from nki_mlir.graph.elementwise import (
     structured,
     work,
 )
-from nki_mlir.graph.views import defining, place_in_buffer
+from nki_mlir.graph.views import defining, start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
 
 
@@ -171,7 +171,7 @@ def in_step(producer: Structured, consumer: Structured) -> bool:
 
 
 def _layout(view: Value) -> tuple:
-    kind, place = ir.MemRefType(view.type), place_in_buffer(view)
+    kind, place = ir.MemRefType(view.type), start_in_buffer(view)
     return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
 
@@ -183,7 +183,7 @@ def _is_counted(view: Value) -> bool:
             return True
         op = value.owner.operation
         return op.name == "arith.constant" or (op.name == "affine.apply" and all(map(counted, op.operands)))
-    return all(counted(value) for value, _ in place_in_buffer(view).terms)
+    return all(counted(value) for value, _ in start_in_buffer(view).terms)
 
 
 def fuse(producer: Structured, consumer: Structured) -> Any:

@@ -19,7 +19,7 @@ from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
 from nki_mlir.passes.pass_manager import Pass
 
@@ -75,7 +75,7 @@ class Linker:
             if key not in self.linked:
                 self.linked[key] = self.insert(record, call.location)
         except NkiMlirError as error:
-            raise error.located(place_of(call)) from None
+            raise error.located(location_of(call)) from None
         with call.context, ir.InsertionPoint(call), call.location:
             callee = ir.FlatSymbolRefAttr.get(self.linked[key].name)
             made = ir.Operation.create("func.call", results=[r.type for r in call.results],

@@ -28,8 +28,8 @@ from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.places import place_of
 from nki_mlir.dialects.reach import starts_legally
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -189,7 +189,7 @@ class _Function:
         try:
             new = resolved(read, SymbolValues(op, read.symbols).interval, executes, self.accepts)
         except NkiMlirError as error:
-            raise error.located(place_of(op)) from None
+            raise error.located(location_of(op)) from None
         if new is not read:
             if new is not None:
                 write_op(new, self.make, op.location, ir.InsertionPoint(op))

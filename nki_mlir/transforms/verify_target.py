@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
@@ -43,7 +43,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                                 raise SeveralLibraries(op=op.name, library=op.library, other=library)
                             library = op.library
                     except NkiMlirError as error:
-                        raise error.located(place_of(operation)) from None
+                        raise error.located(location_of(operation)) from None
 
 
 def _instructions(function: Operation) -> list[Any]:

@@ -15,7 +15,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.scalar_body import ScalarBody
@@ -68,7 +68,7 @@ class StructuredBuilder:
             if op is not None:
                 op.lower(self)
         except NkiMlirError as error:
-            raise error.located(place_of(operation)) from None
+            raise error.located(location_of(operation)) from None
         if not self.kept:
             self.templates[key] = Template(operands, self.writer.written)
             operation.erase()

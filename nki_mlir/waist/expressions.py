@@ -15,7 +15,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear
-from nki_mlir.dialects.remembered import remembered
+from nki_mlir.dialects.memoize import memoized
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
@@ -244,7 +244,7 @@ def _dtype(value: Any) -> DType:
     return _scalar_dtype(value.type)
 
 
-@remembered
+@memoized
 def _scalar_dtype(kind: Any) -> DType:
     text = str(kind)
     if text not in BY_MLIR:

@@ -13,8 +13,8 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.places import place_of
-from nki_mlir.dialects.remembered import remembered
+from nki_mlir.dialects.memoize import memoized
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.structure_key import structure_key
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
     offset: int
 
 
-@remembered
+@memoized
 def layout_of(kind: Any) -> Layout:
     """A memref type, whose sizes and strides must be static."""
     sizes, dtype, _ = memref_parts(kind)
@@ -54,7 +54,7 @@ def layout_of(kind: Any) -> Layout:
     return Layout(dtype, sizes, tuple(strides), offset)
 
 
-@remembered
+@memoized
 def scalar_dtype(kind: Any) -> DType | None:
     """A scalar type; None for an index."""
     text = str(kind)
@@ -63,20 +63,20 @@ def scalar_dtype(kind: Any) -> DType | None:
     return BY_MLIR.get(text)
 
 
-@remembered
+@memoized
 def subscripts_of(maps: Any) -> list[list[Linear]]:
     """What each operand of a structured operation is subscripted by."""
     return [[_linear(e, "the subscript", "use linear subscripts") for e in m.value.results] for m in maps]
 
 
-@remembered
+@memoized
 def iterators_of(kinds: Any) -> tuple[int, frozenset[int]]:
     """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
     names = [part for part in str(kinds).split(",") if "<" in part]
     return len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
 
 
-mask_of = remembered(read_mask)
+mask_of = memoized(read_mask)
 
 
 def _linear(e: Any, what: str, instead: str) -> Linear:
@@ -111,7 +111,7 @@ def step_of(op: Any, operands: tuple[int, ...]) -> Step:
         case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
             return Step("cast", dtype, operands)
     raise Unsupported(feature=f"'{op.name}' in a scalar expression",
-                      instead="use operations of the scalar dialect").located(place_of(op))
+                      instead="use operations of the scalar dialect").located(location_of(op))
 
 
 class Reader:
@@ -209,7 +209,7 @@ def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], ra
                 extents.setdefault(subscript.axes[0][0], size)
     if len(extents) != rank:
         raise Unsupported(feature="a loop of linalg.generic whose extent no operand gives",
-                          instead="subscript some operand by each loop").located(place_of(op))
+                          instead="subscript some operand by each loop").located(location_of(op))
     return tuple([extents[axis] for axis in range(rank)])
 
 

@@ -12,7 +12,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
-from nki_mlir.dialects.nisa.written import OutputNotWritten  # noqa: E402
+from nki_mlir.dialects.nisa.require_written import OutputNotWritten  # noqa: E402
 from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.jax
 
 A = np.random.default_rng(0).standard_normal((32, 16)).astype(np.float32)
 B = np.random.default_rng(1).standard_normal((32, 16)).astype(np.float32)
-PLACES = np.array([3, 31, 0, 200, -4, 7], np.int32)
+MEMBERS = np.array([3, 31, 0, 200, -4, 7], np.int32)
 ONE_BY_ONE = ("unroll-loops", "split-blocks", "sink-constants", "schedule-instructions", "allocate-on-chip")
 
 
@@ -88,7 +88,7 @@ def test_slices_at_loop_variables(function, arguments):
     agrees(function, *arguments)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", MEMBERS)
 @pytest.mark.parametrize("function", [
     lambda a, b, i: lax.dynamic_slice(a, (i, i), (2, 5)),
     lambda a, b, i: lax.dynamic_update_slice(a, kernels.scaled(b[:3, :4], 2.0), (i, i * 2)),
@@ -106,7 +106,7 @@ def test_slices_at_places_of_other_types(dtype, place):
 
 def test_slices_at_places_that_are_computed():
     agrees(lambda a: a[a[:, 0].argmax()], A)
-    agrees(lambda a, i: jnp.stack([a[i[k]] for k in range(6)] * 8), A, PLACES)
+    agrees(lambda a, i: jnp.stack([a[i[k]] for k in range(6)] * 8), A, MEMBERS)
 
 
 @pytest.mark.parametrize("truth", [False, True])

@@ -54,7 +54,7 @@ def agrees(function, *arguments, tolerance=1e-4):
 
 
 def test_an_output_that_no_iteration_writes():
-    from nki_mlir.dialects.nisa.written import OutputNotWritten
+    from nki_mlir.dialects.nisa.require_written import OutputNotWritten
     none, one = (np.array([[n]], np.int32) for n in (0, 1))
     graph = jax.jit(lambda a, n: kernels.copied_times(a, n) + 1)
     np.testing.assert_array_equal(graph(A, one), A + 1)

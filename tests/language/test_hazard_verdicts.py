@@ -438,9 +438,9 @@ TWICE[17] = TWICE[3]
 OWN = np.arange(24, dtype=np.int32)[::-1].reshape(3, 8)[::-1].reshape(24, 1).copy()
 OTHERS = OWN.copy()
 OTHERS[20] = 2
-PLACES = np.zeros((24, 1), np.int32)
-PLACES[::8, 0] = 4, 30, 6
-OVERLAP = PLACES.copy()
+MEMBERS = np.zeros((24, 1), np.int32)
+MEMBERS[::8, 0] = 4, 30, 6
+OVERLAP = MEMBERS.copy()
 OVERLAP[16] = 31
 
 
@@ -448,7 +448,7 @@ OVERLAP[16] = 31
     (scattered_by_programs, 3, APART, TWICE, rf"out\[{APART[3, 0]}, 0\] is written by program 0 here, and written by program 2"),
     (scattered_by_iterations, None, APART, TWICE, rf"out\[{APART[3, 0]}, 0\] is written by iteration 0 .* by iteration 2"),
     (gathered_by_programs, 3, OWN, OTHERS, r"x\[2, 0\] is written by program 0 here, and read by program 2"),
-    (columns_by_iterations, None, PLACES, OVERLAP, r"tile\[0, 31\] is written by iteration 1 .* by iteration 2"),
+    (columns_by_iterations, None, MEMBERS, OVERLAP, r"tile\[0, 31\] is written by iteration 1 .* by iteration 2"),
 ], ids=lambda v: getattr(v, "__name__", ""))
 def test_what_data_decide_is_checked_when_it_runs(on, function, grid, apart, meeting, where, monkeypatch):
     kernel = nki.jit(function)

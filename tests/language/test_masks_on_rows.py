@@ -21,7 +21,7 @@ MASKS = st.lists(comparisons(), min_size=1, max_size=2)
 X = np.random.default_rng(0).permuted(np.tile(np.arange(COLUMNS, dtype=np.float32), (ROWS, 1)), axis=1)
 TABLE = np.random.default_rng(1).standard_normal((30, COLUMNS)).astype(np.float32)
 PICKED = np.random.default_rng(2).permutation(30)[:ROWS].astype(np.int32).reshape(ROWS, 1)
-PLACES = np.random.default_rng(3).integers(0, COLUMNS, (ROWS, COLUMNS)).astype(np.uint32)
+MEMBERS = np.random.default_rng(3).integers(0, COLUMNS, (ROWS, COLUMNS)).astype(np.uint32)
 
 
 def axes():
@@ -99,8 +99,8 @@ def test_gathers(terms, flattened):
                 made[p, f] = nl.load(data[held[p, 0], f], mask=mask)
             nl.store(out[i], made)
         return out
-    picked = np.take_along_axis(X, PLACES.astype(int), 1) if flattened else TABLE[PICKED[:, 0]]
-    agree(kernel, terms, lambda row, active: (active, picked[row, active]), *((X, PLACES) if flattened else (TABLE, PICKED)))
+    picked = np.take_along_axis(X, MEMBERS.astype(int), 1) if flattened else TABLE[PICKED[:, 0]]
+    agree(kernel, terms, lambda row, active: (active, picked[row, active]), *((X, MEMBERS) if flattened else (TABLE, PICKED)))
 
 
 def test_scatter_of_a_triangle(on):

@@ -15,7 +15,7 @@ from nki_mlir.language.beta import isa_compute, nki
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
-from nki_mlir.language.creation import NotWhole, UnknownDtype
+from nki_mlir.language.creation import NotAnInteger, UnknownDtype
 from nki_mlir.language.operations import HostArray, ShapeMismatch
 from nki_mlir.language.signatures.kinds import KINDS
 from nki_mlir.language.signatures.kinds import REFUSED as NOT_TAKEN
@@ -48,7 +48,7 @@ def failing(body, *kinds):
 def test_every_parameter_with_a_kind_is_checked():
     assert len(CHECKED) > 250
     for name, parameter in CHECKED:
-        error = failing(lambda t, n=name, p=parameter: called_with(n, p, object()), BadParameter, UnknownDtype, NotWhole)
+        error = failing(lambda t, n=name, p=parameter: called_with(n, p, object()), BadParameter, UnknownDtype, NotAnInteger)
         if type(error) is BadParameter:
             assert error.values["function"] == name and error.values["parameter"] == parameter
 
@@ -86,15 +86,15 @@ REFUSED = {
     "a dtype that is none": (lambda t: nl.exp(t, dtype="float99"), UnknownDtype),
     "a tile for a dtype": (lambda t: nl.exp(t, dtype=t), UnknownDtype),
     "an array for a dtype": (lambda t: nl.copy(t, dtype=X), UnknownDtype),
-    "shape: quotient": (lambda t: nl.zeros((32 / 2, 8), T), NotWhole),
-    "shape of a view": (lambda t: t.reshape((16, 4.0, 2)), NotWhole),
-    "par_dim": (lambda t: nl.par_dim(1.5), NotWhole),
-    "nc": (lambda t: nl.nc(1.5), NotWhole),
-    "spmd_dim": (lambda t: nl.spmd_dim("a", 2), NotWhole),
-    "loop": (lambda t: nl.affine_range(4 / 2), NotWhole),
+    "shape: quotient": (lambda t: nl.zeros((32 / 2, 8), T), NotAnInteger),
+    "shape of a view": (lambda t: t.reshape((16, 4.0, 2)), NotAnInteger),
+    "par_dim": (lambda t: nl.par_dim(1.5), NotAnInteger),
+    "nc": (lambda t: nl.nc(1.5), NotAnInteger),
+    "spmd_dim": (lambda t: nl.spmd_dim("a", 2), NotAnInteger),
+    "loop": (lambda t: nl.affine_range(4 / 2), NotAnInteger),
     "loop without bounds": (lambda t: nl.sequential_range(), nl.BadRange),
     "arange": (lambda t: nl.arange(4.0), NotAffine),
-    "multi_buffer": (lambda t: ncc.multi_buffer(0), NotWhole),
+    "multi_buffer": (lambda t: ncc.multi_buffer(0), NotAnInteger),
     "mod_alloc": (lambda t: ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(0,)), BadParameter),
     "alloc": (lambda t: ncc.sbuf.alloc(3), BadParameter),
     "buffer": (lambda t: nl.ndarray((16, 8), T, buffer=["sbuf"]), nl.UnknownBuffer),

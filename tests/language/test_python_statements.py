@@ -34,7 +34,7 @@ def test_other_syntax(on):
     def kernel(x, *, scales=(1.0, 2.0)):
         out = output(x)
 
-        def remembered(function):
+        def memoized(function):
             made = {}
 
             @functools.wraps(function)
@@ -44,7 +44,7 @@ def test_other_syntax(on):
                 return made[key]
             return call
 
-        @remembered
+        @memoized
         def row(i):
             return nl.load(x[i])
         first, *rest = scales

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.surroundings import OBJECTS, surroundings
+from nki_mlir.language.closure_state import OBJECTS, surroundings
 
 from .running import check, numbers, output_of
 

@@ -56,7 +56,7 @@ def test_a_name_that_is_none_is_an_error(on):
         run(on, kernel, X)
 
 
-PLACES = {
+MEMBERS = {
     "a place": lambda: nl.sbuf.ptr(size=(64, 64), offset=(0, 128)),
     "one of the allocator": lambda: nl.sbuf.ptr(size=(64, 32)),
     "a part": lambda: nl.sbuf.ptr(size=(128, 256), offset=(0, 512)).ptr(size=(64, 40), offset=(64, 8)),
@@ -65,11 +65,11 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", MEMBERS)
 def test_views_of_a_place_share_its_bytes(on, name):
     """Of any dtype and shape, from any byte that is one of the dtype's."""
     def body(d, words, halves, x):
-        place = PLACES[name]()
+        place = MEMBERS[name]()
         tile = nl.ndarray((64, 8), nl.float32, buffer=place)
         nisa.tensor_copy(tile, x)
         nisa.tensor_copy(words, place.view(nl.int32, (64, 8)))

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.nisa.written import OutputNotWritten
+from nki_mlir.dialects.nisa.require_written import OutputNotWritten
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki

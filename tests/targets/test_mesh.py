@@ -7,12 +7,12 @@ import time
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
-from nki_mlir.dialects.meeting import PLACES, PROGRAMS, RANKS
+from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS, RANKS
 from nki_mlir.targets.mesh import Mesh, run_programs
 
 
 def meet(members, value, key="k", kind=PROGRAMS):
-    return PLACES[kind].get().exchange(tuple(members), key, value, "a meeting")
+    return MEMBERS[kind].get().exchange(tuple(members), key, value, "a meeting")
 
 
 def test_programs_that_do_not_meet_run_in_order_in_the_calling_thread():
@@ -78,7 +78,7 @@ def test_cores_of_ranks():
     def rank(_):
         def core(c):
             first = meet(range(2), c)
-            return first, meet(range(2), 10 * PLACES[RANKS].get().number + c, key=c, kind=RANKS)
+            return first, meet(range(2), 10 * MEMBERS[RANKS].get().number + c, key=c, kind=RANKS)
         return run_programs(core, 2, parallel=True)
     results = Mesh([lambda r=r: rank(r) for r in range(2)], RANKS).run()
     assert results == [[([0, 1], [0, 10]), ([0, 1], [1, 11])]] * 2

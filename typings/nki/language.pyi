@@ -121,10 +121,6 @@ class Operator:
     """A name that is an operator of instructions only, no function."""
 
 
-class VirtualRegister:
-    """A value that is known while the program runs. ``frozen``: a loop's own, which the body cannot write."""
-
-
 def abs(x, dtype=None) -> Any:
     """``abs(x)`` of every element."""
 

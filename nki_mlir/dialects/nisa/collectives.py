@@ -12,9 +12,9 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF, Tile
-from nki_mlir.dialects.meeting import PLACES, PROGRAMS, RANKS
+from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS, RANKS
 from nki_mlir.dialects.nisa.meeting import ANY, Meeting
-from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, InOut, Integers, Out, Results
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine
@@ -326,7 +326,7 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
         return made, None if self.counts_known else table.reshape(self.metadata.shape).astype(np.uint32)
 
 
-class RankIdOp(Whole, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x89):
+class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x89):
     """dst = this rank's number, or that of the rank ``steps`` before it in the ring of its group."""
 
     dst: Out
@@ -342,7 +342,7 @@ class RankIdOp(Whole, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x
             check_groups(check, self.groups)
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
-        own = PLACES[RANKS].get().number
+        own = MEMBERS[RANKS].get().number
         if self.steps:
             group = group_of(self.groups, own, RANKS)
             own = group[(group.index(own) - self.steps) % len(group)]

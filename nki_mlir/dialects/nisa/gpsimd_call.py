@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.programs import program
 from nki_mlir.dialects.verifier import Check
@@ -16,7 +16,7 @@ from nki_mlir.machine import Engine, Machine
 SOURCES = tuple(f"source{k}" for k in range(6))
 
 
-class GpsimdCallOp(Whole, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
+class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemonic="GPSIMD_CALL", opcode=0x7E):
     """dst = function(sources, numbers), a function of a library of programs for the GpSimd cores.
 
     The cores transfer tensors in from HBM and out to it themselves, through their own memories. How often, how much,

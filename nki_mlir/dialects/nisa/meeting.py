@@ -12,8 +12,8 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.meeting import PLACES, PROGRAMS
-from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
+from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Integers, Out, Results
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import ENGINES, Engine, Machine
@@ -27,7 +27,7 @@ class WrongPartner(KernelError):
     fix = "let send_to_rank of each core be the one that receives from it"
 
 
-class Meeting(Whole):
+class Meeting(Opaque):
     """A subclass says who meets (``members``), and what it makes of everyone's values (``made``)."""
 
     acts_outside = True
@@ -54,11 +54,11 @@ class Meeting(Whole):
         """The results, None for a tile that stays as it is."""
 
     def reference(self, *sources: np.ndarray) -> Results:
-        here = PLACES[self.between].get()
+        here = MEMBERS[self.between].get()
         members = tuple(self.members(here.number))
         if here.number not in members:
             return None
-        occasion = (self.occasion(), 0 if self.between == PROGRAMS else PLACES[PROGRAMS].get().number)
+        occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
         values = here.exchange(members, occasion, self.given(*sources), self.full_name())
         return self.made(here.number, members, values)
 

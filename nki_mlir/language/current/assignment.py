@@ -9,7 +9,7 @@ from nki_mlir.frontend.tensor import Dim, View
 from nki_mlir.language import creation
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current import written
+from nki_mlir.language.current import write_history
 from nki_mlir.language.current.calls import is_number
 from nki_mlir.language.current.errors import older, require
 from nki_mlir.language.current.pairing import aligned
@@ -80,7 +80,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
         low.write_from(low.addressed(dst), low.core_view(_shaped(src, low.moved_shape(dst), op)), mode=mode)
     else:
         move(low.core_view(dst), low.core_view(src))
-        written.mark(dst.storage, low.core_view(dst))
+        write_history.mark(dst.storage, low.core_view(dst))
 
 
 def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
@@ -88,7 +88,7 @@ def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
     shape = low.moved_shape(src)
     if dst.indirection is None and tuple(dst.shape) == shape:
         low.read_into(low.core_view(dst), low.addressed(src), mode=mode)
-        written.mark(dst.storage, low.core_view(dst))
+        write_history.mark(dst.storage, low.core_view(dst))
         return
     temporary = low.allocate(shape, dst.dtype, private_hbm if shape[0] > low.PARTITIONS else dst.buffer)
     if mode == "skip" and dst.indirection is None:

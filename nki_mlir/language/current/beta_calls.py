@@ -6,7 +6,7 @@ from typing import Any
 
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current import written
+from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import NkiTypeError, require, user_location
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
@@ -27,8 +27,8 @@ def call(function: Function, arguments: dict[str, Any]) -> Any:
     made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(given := arguments.get(label), NkiTensor):
-            written.note(low.core_view(given))
-            written.mark(given.storage, low.core_view(given))
+            write_history.note(low.core_view(given))
+            write_history.mark(given.storage, low.core_view(given))
             if isinstance(made, View) and made.buffer is given.storage.buffer:
                 return given
     return low.adopt(made) if isinstance(made, View) else made

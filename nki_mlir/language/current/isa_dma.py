@@ -9,7 +9,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment, written
+from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, older, require, warn
@@ -159,7 +159,7 @@ def dma_compute(dst, srcs, reduce_op, scales, unique_indices, oob_mode) -> None:
         require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source")
         add_to(dst, others[0], mode)
     elif len(srcs) == 1:
-        if written.touched(dst.storage, low.core_view(dst)):
+        if write_history.touched(dst.storage, low.core_view(dst)):
             warn("dma_compute with one source adds it to dst, which has been written; list dst among the sources")
             add_to(dst, srcs[0], mode)
         else:

@@ -11,7 +11,7 @@ from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment, written
+from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import device, invalid, require, warn, whole
@@ -115,12 +115,12 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
     """Whether a product adds to what is there; elements that were never written are zeroed where others were."""
     if accumulate is False:
         return False
-    state = written.state(out)
+    state = write_history.state(out)
     if accumulate is True:
         if state != "all":
             warn("nc_matmul accumulates onto PSUM that no matmul has written")
         return True
-    if written.was_read(out):
+    if write_history.was_read(out):
         warn("nc_matmul adds to PSUM that was read after its last product; a new sum begins with accumulate=False, or "
              "in a tile of its own")
     builder = active()
@@ -129,7 +129,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
         invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes "
                 "first is not known when the kernel is captured")
     if state == "some":
-        for part in written.unwritten(out):
+        for part in write_history.unwritten(out):
             emit(movement.MemsetOp, {"dst": part}, value=0.0)
     return state != "none"
 

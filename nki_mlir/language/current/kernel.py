@@ -15,7 +15,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.written_values import WrittenValues
+from nki_mlir.frontend.value_numbers import ValueNumbers
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
@@ -111,7 +111,7 @@ class Kernel(CoreKernel):
         region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
         builder.settles = True
-        builder.touches.values = WrittenValues()
+        builder.touches.values = ValueNumbers()
         if builder.symbolic:
             capture: Any = builder
             capture.first_uses.unwritten = lambda b: warn(

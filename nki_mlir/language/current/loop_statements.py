@@ -18,8 +18,8 @@ from nki_mlir.frontend.locations import user_frame, user_location, variables
 from nki_mlir.frontend.source import definition
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.language.closure_state import holds_state
 from nki_mlir.language.current.errors import of_core, require, warn
-from nki_mlir.language.surroundings import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEPTH = 10          # objects in objects in objects

@@ -14,7 +14,7 @@ from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, Dim, View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import written
+from nki_mlir.language.current import write_history
 from nki_mlir.language.current.access_pattern import check_reach
 from nki_mlir.language.current.errors import device, invalid, require, user_location, whole
 from nki_mlir.language.current.pairing import aligned, with_rank
@@ -54,9 +54,9 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
 def adopt(view: View, verdict: bool = False) -> NkiTensor:
     """A result of the core's functions."""
     region = {"sbuf": sbuf, "psum": psum, "hbm": private_hbm}[view.buffer.space]
-    written.note(view)
+    write_history.note(view)
     made = NkiTensor.of_view(view, region, verdict)
-    written.mark(made.storage, view)
+    write_history.mark(made.storage, view)
     return made
 
 
@@ -191,7 +191,7 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
         emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
                  group=group)
         return
-    written.mark(tensor.storage, View.whole(tensor.storage.buffer))
+    write_history.mark(tensor.storage, View.whole(tensor.storage.buffer))
     if tensor.on_chip and found.picks_rows:
         views = {"dst": every_partition(tensor), "src": src, "offset": index_view(found)}
         emit(run_time_index.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
@@ -248,8 +248,8 @@ def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, fla
             emit(movement.TensorCopyOp, {"dst": outside, "src": inside})
         else:
             yield tensor
-        written.note(core_view(tensor))
-        written.mark(tensor.storage, core_view(tensor))
+        write_history.note(core_view(tensor))
+        write_history.mark(tensor.storage, core_view(tensor))
         return
     made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
     if reads:
@@ -274,7 +274,7 @@ def paired(op: str, **operands: Any) -> list[View]:
         require(t.size == head.size, f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
                                      f"{first} has {head.size // head.shape[0]}")
         if t.buffer is psum:
-            written.note_read(core_view(t))
+            write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
     if views is None:               # extents that do not nest: sources become dense tiles, which split anywhere
         dense = [head, *(_dense(t) for _, t in others)]

@@ -31,7 +31,7 @@ from nki_mlir.language.signatures.table import (
 STRICT = "NKI_MLIR_STRICT"
 
 
-class Given(NamedTuple):
+class BoundArgument(NamedTuple):
     """An argument of a call: its place or keyword, the parameter it is for, and what takes its value."""
 
     at: int | str
@@ -44,7 +44,7 @@ class Form(NamedTuple):
     """How arguments bind to one signature."""
 
     signature: Signature
-    given: tuple[Given, ...]
+    arguments: tuple[BoundArgument, ...]
     placed: bool                        # places mean the function's own parameters
     direct: bool                        # keywords, too, and all are the newest signature's
     crosses: bool                       # it is the other generation's
@@ -134,19 +134,19 @@ class Function:
             return getattr(kinds, self.own_kinds[parameter])
         return None if self.skip else KINDS.get(parameter)
 
-    def given(self, at: int | str, parameter: Parameter | None, target: str) -> Given:
+    def bound_argument(self, at: int | str, parameter: Parameter | None, target: str) -> BoundArgument:
         """An argument for a parameter of a signature, which is the function's ``target``."""
         if parameter is None:
-            return Given(at, "", None, None)
+            return BoundArgument(at, "", None, None)
         kind = self.kind(at if isinstance(at, str) and at in KINDS else parameter.name)
         if kind is None:
-            return Given(at, target, None, None)
+            return BoundArgument(at, target, None, None)
         own = self.parameters.get(target)
         default = own.default if own is not None else None
         take = kind.make(self.generation.values)
         if parameter.default is not None and (kind.holds_none or parameter.default == "None" or default is None):
             take = or_none(take, None if default is inspect.Parameter.empty else default)
-        return Given(at, target, take, kind)
+        return BoundArgument(at, target, take, kind)
 
     def target(self, parameter: str) -> str | None:
         """The function's parameter that one of a signature is; "" for one that has no effect, None for none."""
@@ -187,7 +187,7 @@ class Function:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
             if target is None:
                 return None
-            given.append(self.given(at, parameter, target))
+            given.append(self.bound_argument(at, parameter, target))
         placed = not crosses and all(g.parameter == (own[g.at] if g.at < len(own) else "") for g in given
                                      if isinstance(g.at, int))
         if not placed and any(parameter is None and isinstance(at, int) for at, parameter in pairs):
@@ -201,12 +201,12 @@ class Function:
         for signature, crosses in self.candidates():
             form = self.binds(signature, count, keywords, crosses)
             if form is not None:
-                found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.given), form)
+                found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.arguments), form)
         forms = tuple(found.values())
         if not forms or not forms[0].direct:
             return Plan(forms, False, (), ())
         telling = {at for form in forms[1:] for at in self.telling(forms[0], form)}
-        looks = [(g.at, g.take) for g in forms[0].given if g.take is not None and (
+        looks = [(g.at, g.take) for g in forms[0].arguments if g.take is not None and (
             g.at in telling or (g.kind is not None and (not g.kind.only_tells or self.generation.word(g.kind))))]
         return Plan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
                     tuple((at, take) for at, take in looks if isinstance(at, str)))
@@ -214,8 +214,8 @@ class Function:
     @staticmethod
     def telling(newest: Form, other: Form) -> list[int | str]:
         """The arguments that tell the newest form from another: one that is a tile only there, else all that differ."""
-        kinds = {g.at: g.kind for g in other.given}
-        differ = [g for g in newest.given if g.kind is not kinds[g.at]]
+        kinds = {g.at: g.kind for g in other.arguments}
+        differ = [g for g in newest.arguments if g.kind is not kinds[g.at]]
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
         return [g.at for g in (tiles[:1] or differ)]
 
@@ -234,16 +234,16 @@ class Function:
         newest = f"the newest is {self.title}{self.newest.text}"
         if form.signature.release and form.signature is not self.newest:
             return f"{self.title}{form.signature.text} is the form of release {form.signature.release}; {newest}"
-        old = [str(g.at) for g in form.given if isinstance(g.at, str) and g.at not in self.newest.names]
+        old = [str(g.at) for g in form.arguments if isinstance(g.at, str) and g.at not in self.newest.names]
         return f"{self.title}({'=, '.join(old)}=) is of another release; {newest}"
 
     # -- calls that are not of the newest form -------------------------------------------------------------------------
     def resolve(self, plan: Plan, arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict[str, Any], Form]:
         """The arguments of the function, by the first form that takes them; the error where none does."""
-        refused: tuple[Given, Any] | None = None
+        refused: tuple[BoundArgument, Any] | None = None
         for form in plan.forms:
             values = []
-            for g in form.given:
+            for g in form.arguments:
                 value = arguments[g.at] if isinstance(g.at, int) else keywords[g.at]
                 values.append(value if g.take is None else g.take(value))
                 if values[-1] is REFUSED:
@@ -257,7 +257,8 @@ class Function:
         assert given.kind is not None
         self.generation.refuse(self, given.parameter, given.kind, value)
         form = plan.forms[0]                            # the function itself says what is wrong
-        return *placed(form, [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.given]), form
+        values = [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.arguments]
+        return *placed(form, values), form
 
     def unknown(self, keywords: dict[str, Any]) -> str:
         """What is wrong with a keyword that nothing has: the nearest parameter, and the releases that have it."""
@@ -289,9 +290,9 @@ class Function:
 def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
     """Values of a form's arguments as the function is called with them."""
     if not form.placed:
-        return (), {g.parameter: v for g, v in zip(form.given, values) if g.parameter}
-    return (tuple(v for g, v in zip(form.given, values) if isinstance(g.at, int)),
-            {g.parameter: v for g, v in zip(form.given, values) if isinstance(g.at, str) and g.parameter})
+        return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}
+    return (tuple(v for g, v in zip(form.arguments, values) if isinstance(g.at, int)),
+            {g.parameter: v for g, v in zip(form.arguments, values) if isinstance(g.at, str) and g.parameter})
 
 
 def bound(function: Callable, table_name: str, generation: Generation) -> Any:

@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
@@ -240,7 +240,7 @@ class Assembler:
                 pass                    # scalars outside of bodies are read with the body that uses them
             case name:
                 raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
-                                  ).located(place_of(op))
+                                  ).located(location_of(op))
 
     def use(self, value: Any) -> View:
         view = self.values.views[value]
@@ -261,12 +261,12 @@ class Assembler:
         dtype = layout_of(op.operands[0].type).dtype
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
-                              ).located(place_of(op))
+                              ).located(location_of(op))
         self.fresh.loaded(self.use(op.operands[0]))
         view, offset = self.values.element(op)
         for low in (offset, Linear(view.size - dtype.itemsize).plus(offset, -1)):
             if self.values.interval(low)[0] < 0:
-                self.code.emit("nki_check", low, self.sites.add(place_of(op), partial(_outside, view, 1, False)))
+                self.code.emit("nki_check", low, self.sites.add(location_of(op), partial(_outside, view, 1, False)))
         address = view.base.plus(offset)
         self.values.forms[op.results[0]] = self.values.compute(f"load_{dtype.numpy.kind}{dtype.bits}", address)
         if self.accesses is not None:
@@ -309,7 +309,7 @@ class Assembler:
 
     def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""
-        site = self.sites.add(place_of(op))
+        site = self.sites.add(location_of(op))
         nest = read.nest                            # over the axes that the limits are over
         if nest.mask:
             self.code.emit(Limits(nest.extents, nest.mask, read.limits, len(symbols)), *symbols, site)
@@ -320,14 +320,14 @@ class Assembler:
     def check_bounds(self, op: Any, check: Check) -> None:
         """A bound of an operand that could not be proved."""
         if check.routine is not None:
-            self.code.emit(check.routine, *check.arguments, self.sites.add(place_of(op)))
+            self.code.emit(check.routine, *check.arguments, self.sites.add(location_of(op)))
             return
         assert check.value is not None
-        site = self.sites.add(place_of(op), partial(_outside, check.view, check.itemsize, check.upper))
+        site = self.sites.add(location_of(op), partial(_outside, check.view, check.itemsize, check.upper))
         self.code.emit("nki_check", check.value, site)
 
     def on_host(self, op: Any) -> None:
-        site = self.sites.add(place_of(op))
+        site = self.sites.add(location_of(op))
         read, values = self.hosts.add(site.const, op)
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
@@ -337,7 +337,7 @@ class Assembler:
 def _carries_nothing(op: Any) -> None:
     if len(op.results):
         raise Unsupported(feature=f"'{op.name}' that carries values on the CPU", instead="keep them in a buffer"
-                          ).located(place_of(op))
+                          ).located(location_of(op))
 
 
 def _is_parallel(op: Any) -> bool:

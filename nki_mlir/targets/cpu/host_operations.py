@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.interpreter.execute import compile_op
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class HostOperations:
         """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
         self.meets |= isinstance(op, Meeting)
-        run, at = compile_op(op), place_of(operation)
+        run, at = compile_op(op), location_of(operation)
         tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in op.operands()]
         count = 1 + len(tiles) + len(op.symbols)
 

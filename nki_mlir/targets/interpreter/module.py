@@ -11,7 +11,7 @@ from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operatio
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
@@ -64,12 +64,12 @@ class FunctionCompiler:
         compile_step = self.steps.get(op.name)
         if compile_step is None:
             raise Unsupported(feature=f"'{op.name}' in the interpreter",
-                              instead="lower to the nki, waist or nisa level").located(place_of(op))
+                              instead="lower to the nki, waist or nisa level").located(location_of(op))
         return compile_step(self, op)
 
     def located(self, op: Operation, run: Step) -> Step:
         """The step, whose errors name the operation's place."""
-        at = place_of(op)
+        at = location_of(op)
 
         def step(env: Env) -> None:
             try:
@@ -88,14 +88,14 @@ class FunctionCompiler:
         symbols = [self.slot(s) for s in read.symbols]
         if all(t.on_chip for _, t in read.operands()):
             if has_domain(read):
-                place = place_of(op)
+                place = location_of(op)
                 return lambda env: within_domain(
                     read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), place)
             return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
         uses = self.known.get(("uses", key))
         if uses is None:
             uses = self.known["uses", key] = Uses(read)
-        at = place_of(op)
+        at = location_of(op)
 
         def step(env: Env) -> None:
             arrays, values = [env[t] for t in tiles], [env[s] for s in symbols]

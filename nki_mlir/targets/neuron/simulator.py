@@ -35,7 +35,7 @@ from nki_mlir.dialects.isa.instruction import (
     Update,
 )
 from nki_mlir.dialects.isa.program import Program, Variable
-from nki_mlir.dialects.meeting import PLACES, PROGRAMS
+from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
@@ -176,14 +176,14 @@ class Core:
         arrays = [self.array(tile) for _, tile in op.operands()]
         token = None
         if self.exchanges is not None and isinstance(op, Meeting):
-            token = PLACES[PROGRAMS].set(self)
+            token = MEMBERS[PROGRAMS].set(self)
         try:
             self.executors.run(op, arrays, starts, location)
         except NkiMlirError as error:
             raise error.located(location) from None
         finally:
             if token is not None:
-                PLACES[PROGRAMS].reset(token)
+                MEMBERS[PROGRAMS].reset(token)
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         """An exchange with other cores, by an instruction that is tried again when all have come to it."""

@@ -132,17 +132,17 @@ class Dependences:
 
 
 # -- what steps touch --------------------------------------------------------------------------------------------------
-Place = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
+Address = tuple[Hashable, int, int]               # a memory, and the partition and byte where a buffer begins in it
 Touched = tuple[list[Region], list[Region]]     # read, written
 OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
 
 
-def own_memory(buffer: Buffer) -> Place:
+def own_memory(buffer: Buffer) -> Address:
     """Before allocation each buffer is a memory of its own; those whose address the kernel chose may share bytes."""
     return physical(buffer) if buffer.fixed else (buffer, 0, 0)
 
 
-def physical(buffer: Buffer) -> Place:
+def physical(buffer: Buffer) -> Address:
     """After allocation."""
     if buffer.space == HBM:
         return buffer, 0, 0
@@ -150,7 +150,7 @@ def physical(buffer: Buffer) -> Place:
     return (buffer.space, *buffer.address)
 
 
-def touched(step: Step, place: Callable[[Buffer], Place]) -> Touched:
+def touched(step: Step, place: Callable[[Buffer], Address]) -> Touched:
     """The regions that a step reads and those it writes."""
     op = step.op
 

@@ -13,7 +13,7 @@ from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import NisaOp, Op, changed
-from nki_mlir.dialects.places import place_of
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import BOOL
@@ -65,7 +65,7 @@ class _Reader:
             assert spec.dtype is not None
             if spec.space != HBM:
                 what = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
-                raise BadSignature(what=what).located(place_of(kernel.op))
+                raise BadSignature(what=what).located(location_of(kernel.op))
             role = "output" if spec.kind == "shared" else "input"
             self.buffers[argument] = self.shared(Buffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.place))
         self.block(block, self.code.body)
@@ -78,7 +78,7 @@ class _Reader:
     def operation(self, op: Any, into: Block) -> None:
         name = op.name
         if is_tile_op(op):
-            into.nodes.append(Step(self.tile_operation(op), place_of(op)))
+            into.nodes.append(Step(self.tile_operation(op), location_of(op)))
         elif name == "scf.for":
             into.nodes += self.loop(op)
         elif name == "scf.if":
@@ -86,7 +86,7 @@ class _Reader:
             for region, made in zip(op.regions, (then, otherwise)):
                 for block in region.blocks:
                     self.block(block, made)
-            into.nodes.append(Branch(self.values[op.operands[0]], then, otherwise, place_of(op)))
+            into.nodes.append(Branch(self.values[op.operands[0]], then, otherwise, location_of(op)))
         elif name == "scf.while":
             into.nodes.append(self.while_loop(op))
         elif name == "memref.load":
@@ -103,7 +103,7 @@ class _Reader:
         read = read_op(op)
         if not read.mnemonic:
             raise Unsupported(feature=f"'{op.name}' in an instruction stream",
-                              instead="lower it to nisa operations first").located(place_of(op))
+                              instead="lower it to nisa operations first").located(location_of(op))
         def tile(tile: Tile) -> Tile:
             buffer = self.buffers[tile.handle]
             return replace(tile, handle=buffer, label=buffer.name or tile.label)
@@ -116,30 +116,30 @@ class _Reader:
         span = loop_span(op)
         if span is None:
             raise Unsupported(feature="a loop whose bounds are known at run time only",
-                              instead="use constant bounds").located(place_of(op))
+                              instead="use constant bounds").located(location_of(op))
         if not span:
             return []
         block = op.regions[0].blocks[0]
         variable = LoopVariable("i", span[0], span[-1])
         self.values[block.arguments[0]] = variable
         marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
-        return [Loop(variable, span, self.block(block, Block()), place_of(op), marks)]
+        return [Loop(variable, span, self.block(block, Block()), location_of(op), marks)]
 
     def while_loop(self, op: Any) -> While:
         if len(op.results) or len(op.operands):
             raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer").located(
-                place_of(op))
+                location_of(op))
         before, after = (region.blocks[0] for region in op.regions)
         test = self.block(before, Block())
         condition = self.values[list(before.operations)[-1].operation.operands[0]]
-        return While(test, condition, self.block(after, Block()), place_of(op))
+        return While(test, condition, self.block(after, Block()), location_of(op))
 
     def load(self, op: Any) -> Load:
         """An element as a number."""
         buffer, starts = self.buffers[op.operands[0]], [self.values[v] for v in list(op.operands)[1:]]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
             raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
-                              instead="load it from an integer at a fixed place on chip").located(place_of(op))
+                              instead="load it from an integer at a fixed place on chip").located(location_of(op))
         free = 0
         for extent, start in zip(buffer.shape[1:], starts[1:]):
             free = free * extent + start                                # type: ignore[operator]
@@ -147,7 +147,8 @@ class _Reader:
         low, high = (0, 1) if buffer.dtype is BOOL else (-1 << 31, (1 << 31) - 1)
         variable = LoopVariable("loaded", low, high)
         self.values[op.results[0]] = variable
-        return Load(variable, Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name), place_of(op))
+        loaded = Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
+        return Load(variable, loaded, location_of(op))
 
     def value(self, op: Any) -> Value:
         name = op.name
@@ -164,7 +165,7 @@ class _Reader:
         if name in OPERATIONS:
             return compute(OPERATIONS[name], *(self.values[v] for v in op.operands))
         raise Unsupported(feature=f"'{name}' in an instruction stream", instead="lower to the nisa level").located(
-            place_of(op))
+            location_of(op))
 
     def expression(self, e: Any, operands: list[Value], dims: int) -> Value:
         """An affine expression of values."""
@@ -186,7 +187,7 @@ class _Reader:
     def allocation(self, op: Any) -> Buffer:
         shape, dtype, space = memref_parts(op.results[0].type)
         marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
-        buffer = Buffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=place_of(op))
+        buffer = Buffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=location_of(op))
         marks.pop("operandSegmentSizes", None)
         if ADDRESS in marks:
             partition, byte = (n.value for n in marks.pop(ADDRESS))
@@ -212,7 +213,7 @@ class _Reader:
             if (known.name, known.role, known.data) == (name, "constant", data):
                 return known
         place = sum(g.role == "constant" for g in self.code.globals)
-        return self.shared(Buffer(name, space, shape, dtype, "constant", place, data, location=place_of(op)))
+        return self.shared(Buffer(name, space, shape, dtype, "constant", place, data, location=location_of(op)))
 
     def shared(self, buffer: Buffer) -> Buffer:
         """The HBM tensor of that role and place, made if it is new."""

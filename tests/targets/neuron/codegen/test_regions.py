@@ -11,7 +11,7 @@ from nki_mlir.targets.neuron.codegen.regions import nest_of, region_of
 
 DIMS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 4)), min_size=1, max_size=3)
 DTYPES = st.sampled_from([FLOAT32, BFLOAT16, UINT8])
-PLACES = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 120), DIMS, DTYPES)
+MEMBERS = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 120), DIMS, DTYPES)
 
 
 def tile(first, count, free, dims, dtype):
@@ -26,7 +26,7 @@ def touched(first, count, free, dims, dtype):
     return {(p, int(b)) for p in range(first, first + count) for b in first_bytes.reshape(-1)}
 
 
-@given(PLACES, PLACES)
+@given(MEMBERS, MEMBERS)
 def test_overlap__is_never_missed(a, b):
     one, other = (region_of(tile(*x), "sbuf") for x in (a, b))
     shares = bool(touched(*a) & touched(*b))
@@ -42,7 +42,7 @@ def test_overlap__is_exact_for_rows_of_one_pitch(start_a, start_b, rows_a, rows_
     assert region_of(tile(*a), "m").overlaps(region_of(tile(*b), "m")) == bool(touched(*a) & touched(*b))
 
 
-@given(PLACES, PLACES)
+@given(MEMBERS, MEMBERS)
 def test_cover__is_only_claimed_where_it_holds(a, b):
     if region_of(tile(*a), "sbuf").covers(region_of(tile(*b), "sbuf")):
         assert touched(*a) >= touched(*b)

@@ -37,7 +37,7 @@ class Scope:
     ended: bool = False
 
 
-class Doubts:
+class EagerChecks:
     """Of one launch: all its programs."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Doubts:
 class Scopes:
     """The open scopes of one program."""
 
-    def __init__(self, doubts: Doubts, program: object) -> None:
-        self.doubts, self.program = doubts, program
+    def __init__(self, checks: EagerChecks, program: object) -> None:
+        self.checks, self.program = checks, program
         self.open: list[Scope] = []
 
     def enter(self, loop: Loop | None) -> None:
@@ -67,7 +67,7 @@ class Scopes:
     def used(self, view: View) -> None:
         scope = view.buffer.scope
         if scope is not None and scope.ended:
-            self.doubts.found = True
+            self.checks.found = True
 
     def performed(self, op: Op, operands: Operands, views: Sequence[View], independent: bool) -> None:
         """An operation that does not accumulate; ``independent`` says that programs must not write one place."""
@@ -81,8 +81,8 @@ class Scopes:
                 if scope.loop is not None and scope.loop.parallel:
                     self.wrote(scope.loop, place, scope)
             if independent and view.buffer.role in ("input", "output"):
-                self.wrote(self.doubts.programs, place, self.program)
+                self.wrote(self.checks.programs, place, self.program)
 
     def wrote(self, loop: Loop, place: tuple, by: object) -> None:
         if loop.places.setdefault(place, by) is not by:
-            self.doubts.found = True
+            self.checks.found = True

@@ -6,7 +6,7 @@ from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Location
 
 
-def place_of(operation: Operation) -> Location | None:
+def location_of(operation: Operation) -> Location | None:
     """(file, line, column) of an operation's location; None where it has no file."""
     at = operation.location
     location = at if isinstance(at, ir.FileLineColLoc) else file_location(at)

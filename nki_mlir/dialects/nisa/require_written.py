@@ -8,7 +8,7 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.meeting import ANY
-from nki_mlir.dialects.nisa.whole import Whole
+from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
@@ -26,7 +26,7 @@ def idle(loop: Location) -> str:
     return f"no iteration of the loop at {PurePath(loop.file).name}:{loop.line} ran"
 
 
-class RequireWrittenOp(Whole, name="require_written", engines=ANY, mnemonic="REQUIRE_WRITTEN", opcode=0x8F):
+class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="REQUIRE_WRITTEN", opcode=0x8F):
     """An error if the flag is 0: the ``output`` of that name has not been written.
 
     Whatever writes the output sets the flag; ``reason`` says why none may have run. A simulation checks, the device

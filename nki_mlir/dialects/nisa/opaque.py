@@ -6,7 +6,7 @@ from nki_mlir.dialects.op import Builder, Iteration, NisaOp
 from nki_mlir.scalar.dtypes import DType
 
 
-class Whole(NisaOp):
+class Opaque(NisaOp):
     """Every tile has axes of its own. They stay instructions on every path, and have no mask."""
 
     @property

@@ -43,12 +43,12 @@ class Identity:
         return id(self.value)
 
 
-def surroundings(function: Any, arguments: Iterable[Any] = ()) -> tuple:
+def closure_state(function: Any, arguments: Iterable[Any] = ()) -> tuple:
     """The key of a kernel's function and its compile-time arguments."""
-    return Surroundings(function, arguments).key
+    return ClosureState(function, arguments).key
 
 
-class Surroundings:
+class ClosureState:
     """One walk. ``scopes`` (globals of a module, names looked up there, their values or ``ABSENT``) and ``cells``
     (cell, value) are where something was seen, ``functions`` (function, code, defaults) what saw it, ``objects``
     (object, slots) what may change in place.

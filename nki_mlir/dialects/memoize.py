@@ -26,7 +26,7 @@ def table_of(context: "Context") -> dict[object, Any]:
     return latest[1]
 
 
-def remembered(read: Callable[[K], T]) -> Callable[[K], T]:
+def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
     """A function of one type or attribute, asked once for equal ones."""
     @wraps(read)
     def ask(of: K) -> T:

@@ -9,7 +9,7 @@ from nki_mlir.frontend.index import Mask
 
 
 @dataclass(slots=True)
-class Made:
+class LastResult:
     """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
 
     ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.

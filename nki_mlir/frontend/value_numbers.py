@@ -17,7 +17,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 _unlike = itertools.count()             # numbers of values that are equal to no other
 
 
-class WrittenValues:
+class ValueNumbers:
     """Of one program: for each buffer, a number for all that it holds."""
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class WrittenValues:
         if not once or isinstance(op, Meeting):
             made = hash((next(_unlike), "unlike"))
         else:
-            read = [(kind.name, place_of(v), self.of(v.buffer), v.buffer.role != "local" and epoch)
+            read = [(kind.name, written_at(v), self.of(v.buffer), v.buffer.role != "local" and epoch)
                     for (kind, _), v in operands if kind.reads]
             made = hash((op.outline(), op.mask, *read))
         for (kind, _), view in operands:
             if kind.writes:
-                self.held[view.buffer] = hash((self.of(view.buffer), made, kind.name, place_of(view)))
+                self.held[view.buffer] = hash((self.of(view.buffer), made, kind.name, written_at(view)))
         return made
 
 
-def place_of(view: View) -> Hashable:
+def written_at(view: View) -> Hashable:
     """Equal for views that are the same elements of their buffers."""
     return view.partition.key, view.free.key, view.dims, view.dtype
