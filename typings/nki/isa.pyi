@@ -22,16 +22,44 @@ class VirtualRegister:
 def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
     """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
 
-    dst: a tile
-    data: a tile
-    imm0: a number, a tile or None
-    imm1: a number, a tile or None
-    relu_param: a number or a tile
-    reverse0: True or False
-    reverse1: True or False
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        op: an activation function, such as nl.exp
+        data: a tile; [P, F] in SBUF or PSUM
+        imm0: a number, a tile or None; op0's operand; a tile is [P, 1]
+        imm1: a number, a tile or None; op1's operand; a tile is [P, 1]
+        op0: the first operator, such as nl.multiply
+        op1: the second operator, such as nl.add
+        relu_param: a number or a tile; the slope of nl.prelu below 0
+        reverse0: True or False; op0 has its operands in the other order
+        reverse1: True or False; op1 has its operands in the other order
+        reduce_op: an operator that folds elements, such as nl.add
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        op((data op0 imm0) op1 imm1) in float32, rounded once.
+
+    Errors:
+        A machine before NeuronCore-v4, and what is no activation function, are errors.
+        They point at the line of the call.
+
+    Engine:
+        scalar, from NeuronCore-v4 on
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.activate2(dst=y, op=nl.exp, data=x, imm0=0.5, imm1=1.0, op0=nl.multiply, op1=nl.subtract)
+        y == np.exp(0.5 * x - 1)
+
+    Source:
+        nki.isa.activate2, NKI API reference
     """
 
 
@@ -250,12 +278,38 @@ class dge_mode(Enum):
 def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode=oob_mode.error, name=None) -> Any:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place.
 
-    dst: a tile
-    srcs: a list of tiles
-    scales: a list of numbers
-    unique_indices: True or False
-    oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip
-    name: a string
+    Arguments:
+        dst: a tile; [P, F...] in SBUF or HBM
+        srcs: a list of tiles; of dst's shape, in SBUF or HBM
+        reduce_op: nl.add
+        scales: a list of numbers; 1.0 for each source, or None
+        unique_indices: True or False; True: no run-time address occurs twice
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        dst holds the sum of the sources, in float32 and rounded once.
+
+    Errors:
+        Another reduce_op is an error.
+        They point at the line of the call.
+
+    Engine:
+        sync or gpsimd
+
+    Cost:
+        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.dma_compute(dst=y, srcs=[a, b], reduce_op=nl.add)
+        y == a + b
+
+    Source:
+        nki.isa.dma_compute, NKI API reference
     """
 
 
@@ -345,10 +399,34 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
 def dropout(dst, data, prob, name=None) -> Any:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled.
 
-    dst: a tile
-    data: a tile
-    prob: a number or a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F], of data's dtype
+        data: a tile; [P, F] in SBUF or PSUM
+        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] float32
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        data with elements set to 0 at random; the others stay as they are.
+
+    Errors:
+        A number beyond 0 to 1, and dst of another dtype than data, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.dropout(dst=y, data=x, prob=0.0)
+        y == x
+
+    Source:
+        nki.isa.dropout, NKI API reference
     """
 
 
@@ -367,13 +445,37 @@ class engine(Enum):
 def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None) -> Any:
     """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``.
 
-    dst: a tile
-    src: a tile
-    max_value: a number or a tile
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reduce_init: a number or a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile; [P, F] in SBUF or PSUM
+        max_value: a number or a tile; what is subtracted; a tile is [P, 1] float32
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_init: a number or a tile; what load_reduce puts into the registers
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        exp(src - max_value) in float32, rounded once; the registers add it up.
+
+    Errors:
+        A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector, from NeuronCore-v4 on
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements / 4) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.exponential(dst=y, src=x, max_value=1.0)
+        y == np.exp(x - 1)
+
+    Source:
+        nki.isa.exponential, NKI API reference
     """
 
 
@@ -433,7 +535,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
         name: a string; what the instruction is called in profiles
 
     Result:
-        [P, count * num_elem_per_idx]: elements of each partition of src_buffer from its group's indices on.
+        Elements of each partition from its group's indices on; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
@@ -671,10 +773,35 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
 def nc_n_gather(dst, data, indices, name=None) -> Any:
     """dst[p, j] = data[p], flattened, at indices[p, j].
 
-    dst: a tile
-    data: a tile
-    indices: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, I] in SBUF, of data's dtype
+        data: a tile; [P, F] in SBUF
+        indices: a tile; [P, I] of uint32, places in a partition of data
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, I]: the elements of each partition of data, flattened, at its indices.
+
+    Errors:
+        Indices of another dtype than uint32, and dst of another dtype than data, are errors.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + 2 * dst.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        places: uint32[128, 16]
+        y: float32[128, 16]
+        nisa.nc_n_gather(dst=y, data=x, indices=places)
+        y == np.take_along_axis(x, places.astype(np.int64), axis=1)
+
+    Source:
+        nki.isa.nc_n_gather, NKI API reference
     """
 
 
@@ -815,15 +942,46 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None) -> Any:
     """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum.
 
-    dst: a tile
-    on_true_tile: a tile
-    bound0: a tile
-    bound1: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reduce_res: a tile
-    range_start: an integer
-    on_false_value: a number
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        on_true_tile: a tile; [P, F] of floats
+        comp_op0: compares the index with bound0, such as nl.greater_equal
+        comp_op1: compares the index with bound1, such as nl.less
+        bound0: a tile; [P, 1] float32
+        bound1: a tile; [P, 1] float32
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_op: nl.maximum
+        range_start: an integer; the index of the first element
+        on_false_value: a number; the lowest float32, the only value
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        on_true_tile where both comparisons of the free index hold, else the lowest float32; its row maximum.
+
+    Errors:
+        Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
+        They point at the line of the call.
+
+    Engine:
+        vector, from NeuronCore-v3 on
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        low: float32[128, 1]
+        high: float32[128, 1]
+        y: float32[128, 64]
+        nisa.memset(dst=low, value=8.0)
+        nisa.memset(dst=high, value=40.0)
+        nisa.range_select(dst=y, on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
+        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)
+
+    Source:
+        nki.isa.range_select, NKI API reference
     """
 
 
@@ -942,14 +1100,40 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
 def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=nl.maximum, reverse_pred=False, name=None) -> Any:
     """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum.
 
-    dst: a tile
-    predicate: a tile
-    on_true: a tile
-    on_false: a number or a tile
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reverse_pred: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile; [P, F] of 8-bit or 16-bit integers; what is not 0 holds
+        on_true: a tile; [P, F] in SBUF or PSUM
+        on_false: a number or a tile; a tile is [P, 1] float32
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_op: nl.maximum
+        reverse_pred: True or False; what is 0 holds
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        on_true where the predicate holds, else on_false; the registers keep the row maximum.
+
+    Errors:
+        A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
+        y == np.where(flags != 0, x, -1)
+
+    Source:
+        nki.isa.select_reduce, NKI API reference
     """
 
 
@@ -969,9 +1153,34 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
 def sequence_bounds(dst, segment_ids, name=None) -> Any:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place.
 
-    dst: a tile
-    segment_ids: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [1, 2, N] in SBUF, of float32 or int32
+        segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [1, 2, N]: at each place the first place of its run of equal ids, and one past its last; N and -1 at padding.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + segment_ids.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        ids: int32[1, 4]
+        y: int32[1, 2, 4]
+        nisa.memset(dst=ids, value=7)
+        nisa.sequence_bounds(dst=y, segment_ids=ids)
+        y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])
+
+    Source:
+        nki.isa.sequence_bounds, NKI API reference
     """
 
 
@@ -1196,27 +1405,83 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
 def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None) -> Any:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis.
 
-    dst: a tile
-    src: a tile
-    imm0: a number or a tile
-    imm1: a number or a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        op1: the second operator, such as nl.add
+        imm0: a number or a tile; op0's operand; a tile is [P, 1]
+        imm1: a number or a tile; what load_reduce starts from
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [P, F]: element i is op1(op0(src[i], imm0), element i - 1), in float32; each is rounded once.
+
+    Errors:
+        Tiles of 32-bit integers, and imm1 without load_reduce, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
+        y == np.add.accumulate(2 * x, axis=1)
+
+    Source:
+        nki.isa.tensor_scalar_cumulative, NKI API reference
     """
 
 
 def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None) -> Any:
     """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``.
 
-    dst: a tile
-    data: a tile
-    operand0: a number, a tile or None
-    reduce_res: a tile
-    reverse0: True or False
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reduce_init: a number or a tile
-    reduce_res_negate: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number, a tile or None; tiles are [P, 1] float32
+        reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
+        reduce_res: a tile; [P, 1], which gets the registers
+        reverse0: True or False; op0 has its operands in the other order
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_init: a number or a tile; what load_reduce puts into the registers
+        reduce_res_negate: True or False; reduce_res gets them times -1
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
+
+    Errors:
+        Another reduce_op, and reduce_init without load_reduce, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector (tensor_scalar_accumulate)
+        vector (tensor_scalar_reduce)
+
+    Cost:
+        tensor_scalar_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        tensor_scalar_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        nisa.tensor_scalar_reduce(dst=y, data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
+        y == 2 * x
+        total == np.sum(2 * x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.tensor_scalar_reduce, NKI API reference
     """
 
 

@@ -148,6 +148,224 @@ EXAMPLES = {
         y: float32[128, 64]
         nisa.dma_transpose(dst=y, src=x)
         y == x.T""",
+    "tensor_scalar_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        nisa.tensor_scalar_reduce(dst=y, data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
+        y == 2 * x
+        total == np.sum(2 * x, axis=1, keepdims=True)""",
+    "tensor_scalar_cumulative": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
+        y == np.add.accumulate(2 * x, axis=1)""",
+    "range_select": """
+        x: float32[128, 64]
+        low: float32[128, 1]
+        high: float32[128, 1]
+        y: float32[128, 64]
+        nisa.memset(dst=low, value=8.0)
+        nisa.memset(dst=high, value=40.0)
+        nisa.range_select(dst=y, on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
+        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)""",
+    "select_reduce": """
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
+        y == np.where(flags != 0, x, -1)""",
+    "exponential": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.exponential(dst=y, src=x, max_value=1.0)
+        y == np.exp(x - 1)""",
+    "activate2": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.activate2(dst=y, op=nl.exp, data=x, imm0=0.5, imm1=1.0, op0=nl.multiply, op1=nl.subtract)
+        y == np.exp(0.5 * x - 1)""",
+    "dma_compute": """
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        nisa.dma_compute(dst=y, srcs=[a, b], reduce_op=nl.add)
+        y == a + b""",
+    "nc_n_gather": """
+        x: float32[128, 64]
+        places: uint32[128, 16]
+        y: float32[128, 16]
+        nisa.nc_n_gather(dst=y, data=x, indices=places)
+        y == np.take_along_axis(x, places.astype(np.int64), axis=1)""",
+    "sequence_bounds": """
+        ids: int32[1, 4]
+        y: int32[1, 2, 4]
+        nisa.memset(dst=ids, value=7)
+        nisa.sequence_bounds(dst=y, segment_ids=ids)
+        y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])""",
+    "dropout": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.dropout(dst=y, data=x, prob=0.0)
+        y == x""",
 }
 
-BETA_EXAMPLES: dict[str, str] = {}
+BETA_EXAMPLES = {
+    "activation": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.activation(op=nl.exp, data=x, scale=0.5)
+        y == np.exp(0.5 * x)""",
+    "activation_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        y = nisa.activation_reduce(op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+        y == x * x
+        total == np.sum(x * x, axis=1, keepdims=True)""",
+    "tensor_tensor": """
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.tensor_tensor(a, b, op=nl.multiply)
+        y == a * b""",
+    "tensor_scalar": """
+        x: float32[128, 64]
+        rows: float32[128, 1]
+        y: float32[128, 64]
+        y = nisa.tensor_scalar(x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
+        y == 2 * x + rows""",
+    "scalar_tensor_tensor": """
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
+        y == 2 * a - b""",
+    "tensor_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 1]
+        y = nisa.tensor_reduce(nl.max, x, axis=1, keepdims=True)
+        y == np.max(x, axis=1, keepdims=True)""",
+    "tensor_partition_reduce": """
+        x: float32[32, 64]
+        y: float32[1, 64]
+        y = nisa.tensor_partition_reduce(nl.max, x)
+        y == np.max(x, axis=0, keepdims=True)""",
+    "tensor_tensor_scan": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        ones = nisa.memset((128, 64), 1.0, nl.float32)
+        y = nisa.tensor_tensor_scan(ones, x, initial=0.0, op0=nl.multiply, op1=nl.add)
+        y == np.add.accumulate(x, axis=1)""",
+    "tensor_copy": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.tensor_copy(x)
+        y == x""",
+    "tensor_copy_predicated": """
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy_predicated(src=x, dst=y, predicate=flags)
+        y == np.where(flags != 0, x, y)""",
+    "memset": """
+        y: float32[128, 64]
+        y = nisa.memset((128, 64), 3.0, nl.float32)
+        y == np.full((128, 64), 3.0)""",
+    "reciprocal": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.reciprocal(x)
+        y == 1 / x""",
+    "bn_stats": """
+        x: float32[128, 64]
+        y: float32[128, 6]
+        y = nisa.bn_stats(x)
+        y[:, 1] == np.mean(x[:, 0::2], axis=1)
+        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)""",
+    "bn_aggr": """
+        x: float32[128, 64]
+        y: float32[128, 2]
+        y = nisa.bn_aggr(nisa.bn_stats(x))
+        y[:, 0] == np.mean(x, axis=1)
+        y[:, 1] == np.var(x, axis=1)""",
+    "max8": """
+        x: float32[128, 64]
+        y: float32[128, 8]
+        y = nisa.max8(src=x)
+        y == np.sort(x, axis=1)[:, :-9:-1]""",
+    "nc_find_index8": """
+        x: float32[128, 64]
+        y: uint32[128, 8]
+        y = nisa.nc_find_index8(data=x, vals=nisa.max8(src=x))
+        y == np.argsort(x, axis=1)[:, :-9:-1]""",
+    "nc_match_replace8": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.nc_match_replace8(data=x, vals=nisa.max8(src=x), imm=0.0)
+        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)""",
+    "nc_stream_shuffle": """
+        x: float32[32, 64]
+        y: float32[32, 64]
+        nisa.nc_stream_shuffle(src=x, dst=y, shuffle_mask=[31 - i for i in range(32)])
+        y == x[::-1]""",
+    "nc_matmul": """
+        a: float32[64, 128]
+        b: float32[64, 256]
+        y: float32[128, 256] in psum
+        y = nisa.nc_matmul(a, b)
+        y == a.T @ b""",
+    "nc_transpose": """
+        x: float32[128, 64]
+        y: float32[64, 128] in psum
+        y = nisa.nc_transpose(x)
+        y == x.T""",
+    "iota": """
+        y: int32[32, 16]
+        y = nisa.iota(100 * nl.arange(32)[:, None] + nl.arange(16)[None, :], dtype=nl.int32)
+        y == 100 * np.arange(32)[:, None] + np.arange(16)""",
+    "affine_select": """
+        x: float32[64, 64]
+        y: float32[64, 64]
+        y = nisa.affine_select(nl.arange(64)[:, None] >= nl.arange(64)[None, :], on_true_tile=x, on_false_value=0.0)
+        y == np.tril(x)""",
+    "local_gather": """
+        x: float32[16, 64]
+        places: uint16[16, 2]
+        y: float32[16, 2, 16, 1]
+        y = nisa.local_gather(src_buffer=x, index=places)
+        y == x[:, places.flatten(order='F')].reshape(16, 2, 16, 1)""",
+    "dma_copy": """
+        x: float32[128, 64] in hbm
+        y: float32[128, 64]
+        nisa.dma_copy(dst=y, src=x)
+        y == x""",
+    "dma_transpose": """
+        x: float32[64, 128]
+        y: float32[128, 64]
+        y = nisa.dma_transpose(x)
+        y == x.T""",
+    "tensor_scalar_reduce": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        y = nisa.tensor_scalar_reduce(data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
+        y == 2 * x
+        total == np.sum(2 * x, axis=1, keepdims=True)""",
+    "tensor_scalar_cumulative": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
+        y == np.add.accumulate(2 * x, axis=1)""",
+    "select_reduce": """
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
+        y == np.where(flags != 0, x, -1)""",
+    "dropout": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.dropout(x, 0.0)
+        y == x""",
+}

@@ -124,7 +124,8 @@ INSTRUCTIONS = {
         "index": "[P, I] of uint16: 16 partitions share their indices, in order of the partition first",
         "num_elem_per_idx": "elements from each index on: 1, 2, 4, 8, 16 or 32",
         "num_valid_indices": "how many of the 16 * I indices count; all without it"},
-        "[P, count * num_elem_per_idx]: elements of each partition of src_buffer from its group's indices on.", SHAPES),
+        "Elements of each partition from its group's indices on; a new tile is [P, I, 16, num_elem_per_idx].",
+        SHAPES),
     "dma_copy": Page(("dma_copy",), {
         "dst": "[P, F...] in SBUF or a tensor in HBM", "src": "as many elements, in HBM or SBUF",
         "dst_rmw_op": "combines what dst holds with src"},
@@ -134,4 +135,52 @@ INSTRUCTIONS = {
         "dst": "in SBUF, of src's dtype and its shape with the axes exchanged", "src": "2 to 4 axes, in HBM or SBUF",
         "axes": "(1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes"},
         "src with its axes permuted, bit for bit.", SHAPES),
+    "tensor_scalar_reduce": Page(("tensor_scalar_accumulate", "tensor_scalar_reduce"), {
+        "reduce_op": "nl.add, nl.multiply, nl.maximum or nl.minimum",
+        "reduce_res_negate": "reduce_res gets them times -1"},
+        "data op0 operand0, rounded once; the registers fold its float32 values over the free axes.",
+        "Another reduce_op, and reduce_init without load_reduce, are errors."),
+    "tensor_scalar_cumulative": Page(("tensor_scalar_cumulative",), {
+        "imm0": "op0's operand; a tile is [P, 1]", "imm1": "what load_reduce starts from"},
+        "[P, F]: element i is op1(op0(src[i], imm0), element i - 1), in float32; each is rounded once.",
+        "Tiles of 32-bit integers, and imm1 without load_reduce, are errors."),
+    "range_select": Page(("range_select",), {
+        "on_true_tile": "[P, F] of floats", "comp_op0": "compares the index with bound0, such as nl.greater_equal",
+        "comp_op1": "compares the index with bound1, such as nl.less", "bound0": "[P, 1] float32",
+        "bound1": "[P, 1] float32", "reduce_op": "nl.maximum", "range_start": "the index of the first element",
+        "on_false_value": "the lowest float32, the only value"},
+        "on_true_tile where both comparisons of the free index hold, else the lowest float32; its row maximum.",
+        "Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning."),
+    "select_reduce": Page(("select_reduce",), {
+        "predicate": "[P, F] of 8-bit or 16-bit integers; what is not 0 holds", "on_true": "[P, F] in SBUF or PSUM",
+        "on_false": "a tile is [P, 1] float32", "reduce_op": "nl.maximum",
+        "reverse_pred": "what is 0 holds"},
+        "on_true where the predicate holds, else on_false; the registers keep the row maximum.",
+        "A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors."),
+    "exponential": Page(("exponential",), {"max_value": "what is subtracted; a tile is [P, 1] float32"},
+        "exp(src - max_value) in float32, rounded once; the registers add it up.",
+        "A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors."),
+    "activate2": Page(("activate2",), {
+        "op": "an activation function, such as nl.exp", "imm0": "op0's operand; a tile is [P, 1]",
+        "imm1": "op1's operand; a tile is [P, 1]", "relu_param": "the slope of nl.prelu below 0"},
+        "op((data op0 imm0) op1 imm1) in float32, rounded once.",
+        "A machine before NeuronCore-v4, and what is no activation function, are errors."),
+    "dma_compute": Page(("dma_compute",), {
+        "dst": "[P, F...] in SBUF or HBM", "srcs": "of dst's shape, in SBUF or HBM", "reduce_op": "nl.add",
+        "scales": "1.0 for each source, or None", "unique_indices": "True: no run-time address occurs twice"},
+        "dst holds the sum of the sources, in float32 and rounded once.", "Another reduce_op is an error."),
+    "nc_n_gather": Page(("gather_flattened",), {
+        "dst": "[P, I] in SBUF, of data's dtype", "data": "[P, F] in SBUF",
+        "indices": "[P, I] of uint32, places in a partition of data"},
+        "[P, I]: the elements of each partition of data, flattened, at its indices.",
+        "Indices of another dtype than uint32, and dst of another dtype than data, are errors."),
+    "sequence_bounds": Page(("sequence_bounds",), {
+        "dst": "[1, 2, N] in SBUF, of float32 or int32",
+        "segment_ids": "[1, N] in SBUF, of float32 or int32; 0 is padding"},
+        "[1, 2, N]: at each place the first place of its run of equal ids, and one past its last; N and -1 at padding.",
+        SHAPES),
+    "dropout": Page(("dropout",), {
+        "dst": "[P, F], of data's dtype", "prob": "the probability of 0, from 0 to 1; a tile is [P, 1] float32"},
+        "data with elements set to 0 at random; the others stay as they are.",
+        "A number beyond 0 to 1, and dst of another dtype than data, are errors."),
 }

@@ -55,10 +55,10 @@ def description(function: "Function", sentence: str) -> str:
     if module != "nki.isa" or page is None or example is None:
         return ""
     arguments = []
-    for parameter in function.newest.parameters:
-        kind = function.kind(parameter.name)
-        said = [kind.what if kind is not None else "", page.takes.get(parameter.name) or COMMON.get(parameter.name, "")]
-        arguments.append(f"{parameter.name}: {'; '.join(s for s in said if s)}")
+    for parameter in function.shown().parameters:
+        kind = function.kind(parameter)
+        said = [kind.what if kind is not None else "", page.takes.get(parameter) or COMMON.get(parameter, "")]
+        arguments.append(f"{parameter}: {'; '.join(s for s in said if s)}")
     paragraphs = [Paragraph("Arguments", arguments), Paragraph("Result", [page.result]),
                   Paragraph("Errors", [page.errors, "They point at the line of the call."]), *performance(page),
                   Paragraph("Example", textwrap.dedent(example).strip().splitlines()),

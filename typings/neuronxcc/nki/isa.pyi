@@ -6,54 +6,194 @@ from typing import Any
 
 import numpy as np
 
+import nki.language as nl
+
 BETA: Any
 
 
 def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, mask=None, dtype=None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so.
 
-    data: a tile
-    bias: a number or a tile
-    scale: a number or a tile
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    dtype: a dtype
+    Arguments:
+        op: an activation function, such as nl.exp
+        data: a tile; [P, F] in SBUF or PSUM
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
+        scale: a number or a tile; a tile is [P, 1] float32
+        reduce_op: nl.add, or None
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
+
+    Errors:
+        What is no activation function, and a bias or scale that is not [P, 1], are errors.
+        They point at the line of the call.
+
+    Engine:
+        scalar (activation)
+        scalar (activation_accumulate)
+
+    Cost:
+        activation: max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.activation(op=nl.exp, data=x, scale=0.5)
+        y == np.exp(0.5 * x)
+
+    Source:
+        nki.isa.activation, NKI API reference
     """
 
 
 def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, mask=None, dtype=None) -> Any:
     """op(data * scale + bias), and its sum over the free axes into reduce_res.
 
-    data: a tile
-    reduce_res: a tile
-    bias: a number or a tile
-    scale: a number or a tile
-    dtype: a dtype
+    Arguments:
+        op: an activation function, such as nl.exp
+        data: a tile; [P, F] in SBUF or PSUM
+        reduce_op: nl.add
+        reduce_res: a tile; [P, 1], which gets the registers
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
+        scale: a number or a tile; a tile is [P, 1] float32
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
+
+    Errors:
+        What is no activation function is an error, a reduce_op other than nl.add a warning.
+        They point at the line of the call.
+
+    Engine:
+        scalar (activation_accumulate)
+        scalar (activation_reduce)
+
+    Cost:
+        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        activation_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        y = nisa.activation_reduce(op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
+        y == x * x
+        total == np.sum(x * x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.activation_reduce, NKI API reference
     """
 
 
 def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) -> Any:
     """on_true_tile where one affine comparison holds, else the value.
 
-    on_true_tile: a tile
-    on_false_value: a number
-    dtype: a dtype
+    Arguments:
+        pred: an affine comparison of nl.arange indices
+        on_true_tile: a tile; [P, F], the values where the condition holds
+        on_false_value: a number; what the other elements get
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + dst.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[64, 64]
+        y: float32[64, 64]
+        y = nisa.affine_select(nl.arange(64)[:, None] >= nl.arange(64)[None, :], on_true_tile=x, on_false_value=0.0)
+        y == np.tril(x)
+
+    Source:
+        nki.isa.affine_select, NKI API reference
     """
 
 
 def bn_aggr(data, *, mask=None, dtype=None) -> Any:
     """[P, 2]: mean and variance of groups given as (count, mean, variance * count).
 
-    data: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, 3 * groups]
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [P, 2]: mean and population variance of all groups together.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 13 * src.free_elements / 3) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 2]
+        y = nisa.bn_aggr(nisa.bn_stats(x))
+        y[:, 0] == np.mean(x, axis=1)
+        y[:, 1] == np.var(x, axis=1)
+
+    Source:
+        nki.isa.bn_aggr, NKI API reference
     """
 
 
 def bn_stats(data, *, mask=None, dtype=None) -> Any:
     """[P, 6]: count, mean and variance * count of the even elements, then of the odd ones.
 
-    data: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F], F at most 512 elements
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [P, 6]: count, mean, variance * count of the elements at even places, then of those at odd ones.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, src.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 6]
+        y = nisa.bn_stats(x)
+        y[:, 1] == np.mean(x[:, 0::2], axis=1)
+        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)
+
+    Source:
+        nki.isa.bn_stats, NKI API reference
     """
 
 current: Any
@@ -71,10 +211,36 @@ class dge_mode(Enum):
 def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, dge_mode=dge_mode.unknown) -> Any:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile.
 
-    dst: a tile
-    src: a tile
-    oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip
-    dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown
+    Arguments:
+        dst: a tile; [P, F...] in SBUF or a tensor in HBM
+        src: a tile; as many elements, in HBM or SBUF
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dst_rmw_op: combines what dst holds with src
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+
+    Result:
+        dst holds src's elements, converted where dtypes differ.
+
+    Errors:
+        Different counts of elements, and an address out of bounds with oob_mode error, are errors.
+        They point at the line of the call.
+
+    Engine:
+        sync or scalar or gpsimd
+
+    Cost:
+        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64] in hbm
+        y: float32[128, 64]
+        nisa.dma_copy(dst=y, src=x)
+        y == x
+
+    Source:
+        nki.isa.dma_copy, NKI API reference
     """
 
 dma_engine: Any
@@ -83,17 +249,69 @@ dma_engine: Any
 def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; 2 to 4 axes, in HBM or SBUF
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+
+    Result:
+        src with its axes permuted, bit for bit.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        sync or gpsimd
+
+    Cost:
+        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[64, 128]
+        y: float32[128, 64]
+        y = nisa.dma_transpose(x)
+        y == x.T
+
+    Source:
+        nki.isa.dma_transpose, NKI API reference
     """
 
 
 def dropout(data, prob, *, mask=None, dtype=None) -> Any:
     """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled.
 
-    data: a tile
-    prob: a number or a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] float32
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        data with elements set to 0 at random; the others stay as they are.
+
+    Errors:
+        A number beyond 0 to 1, and dst of another dtype than data, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.dropout(x, 0.0)
+        y == x
+
+    Source:
+        nki.isa.dropout, NKI API reference
     """
 
 
@@ -121,56 +339,209 @@ gpsimd_engine: Any
 def iota(expr, dtype, *, mask=None) -> Any:
     """The values of an affine index expression as a tile.
 
-    expr: an integer or an index expression
-    dtype: a dtype
+    Arguments:
+        expr: an integer or an index expression; an affine expression of nl.arange indices
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
+
+    Errors:
+        A pattern of another count of elements than dst is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + dst.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        y: int32[32, 16]
+        y = nisa.iota(100 * nl.arange(32)[:, None] + nl.arange(16)[None, :], dtype=nl.int32)
+        y == 100 * np.arange(32)[:, None] + np.arange(16)
+
+    Source:
+        nki.isa.iota, NKI API reference
     """
 
 
 def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, *, mask=None) -> Any:
     """Gathered elements of each partition by indices that 16 partitions share.
 
-    src_buffer: a tile
-    index: a tile
-    num_elem_per_idx: an integer
-    num_valid_indices: a positive integer
+    Arguments:
+        src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
+        index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
+        num_elem_per_idx: an integer; elements from each index on: 1, 2, 4, 8, 16 or 32
+        num_valid_indices: a positive integer; how many of the 16 * I indices count; all without it
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        Elements of each partition from its group's indices on; a new tile is [P, I, 16, num_elem_per_idx].
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        e = elements
+        rate = (28 + 4 * e) / (4 * e) / min(4 / src.dtype.itemsize, e)
+        count = valid if valid >= 0 else index.free_elements * GROUP
+        gpsimd_start_cycles + count * e / rate cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[16, 64]
+        places: uint16[16, 2]
+        y: float32[16, 2, 16, 1]
+        y = nisa.local_gather(src_buffer=x, index=places)
+        y == x[:, places.flatten(order='F')].reshape(16, 2, 16, 1)
+
+    Source:
+        nki.isa.local_gather, NKI API reference
     """
 
 
 def max8(*, src, mask=None, dtype=None) -> Any:
     """[P, 8]: the largest values of each partition, largest first.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [P, F] of 8 to 16384 elements a partition
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [P, 8]: the 8 largest elements of each partition, largest first, equal ones repeated.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, src.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 8]
+        y = nisa.max8(src=x)
+        y == np.sort(x, axis=1)[:, :-9:-1]
+
+    Source:
+        nki.isa.max8, NKI API reference
     """
 
 
 def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
     """A constant tile; dimension 0 is the partition.
 
-    shape: a tuple of integers
-    value: a number
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        shape: a tuple of integers; [P, F...] of the new tile
+        value: a number; a number, converted to dst's dtype
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        A tile of that value in each element.
+
+    Errors:
+        An infinity or NaN in a tile of integers is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        max(minimum_interval_cycles, n / 2 if value == 0 or dst.dtype.bits == 16 else n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        y: float32[128, 64]
+        y = nisa.memset((128, 64), 3.0, nl.float32)
+        y == np.full((128, 64), 3.0)
+
+    Source:
+        nki.isa.memset, NKI API reference
     """
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
     """[P, 8]: where each of 8 values occurs in data, flattened.
 
-    data: a tile
-    vals: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] of 8 to 16384 elements a partition
+        vals: a tile; [P, 8]
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [P, 8]: where each value occurs first in its partition, flattened; all ones where it does not.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, data.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: uint32[128, 8]
+        y = nisa.nc_find_index8(data=x, vals=nisa.max8(src=x))
+        y == np.argsort(x, axis=1)[:, :-9:-1]
+
+    Source:
+        nki.isa.nc_find_index8, NKI API reference
     """
 
 
 def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -> Any:
     """data with the first occurrence of each of 8 values replaced; dst_idx gets the places.
 
-    data: a tile
-    vals: a tile
-    imm: a number
-    dst_idx: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        vals: a tile; [P, 8]
+        imm: a number; what replaces them
+        dst_idx: a tile; [P, 8] of uint16 or uint32, which gets the places
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        data with one occurrence of each of the 8 values replaced by imm.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, data.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.nc_match_replace8(data=x, vals=nisa.max8(src=x), imm=0.0)
+        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
+
+    Source:
+        nki.isa.nc_match_replace8, NKI API reference
     """
 
 
@@ -179,32 +550,113 @@ def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onez
 
     With ``is_transpose`` moving is an identity: elements are moved.
 
-        stationary: a tile
-        moving: a tile
-        is_stationary_onezero: True or False
-        is_moving_onezero: True or False
-        is_transpose: True or False
-        tile_position: a tuple of integers
-        tile_size: a tuple of integers
+    Arguments:
+        stationary: a tile; [K, M] in SBUF, K and M at most 128
+        moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
+        is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
+        is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
+        is_transpose: True or False; moving is an identity, and elements are moved bit for bit
+        tile_position: a tuple of integers; (row, column) where the part of the array begins that is used
+        tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        [M, N] in PSUM: stationary.T @ moving, summed in float32.
+
+    Errors:
+        Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
+        They point at the line of the call.
+
+    Engine:
+        tensor
+
+    Cost:
+        passes = 4 if moving.dtype is FLOAT32 else 1
+        load = min(stationary_load_cycles, stationary.free_elements)
+        passes * max(load, moving.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[64, 128]
+        b: float32[64, 256]
+        y: float32[128, 256] in psum
+        y = nisa.nc_matmul(a, b)
+        y == a.T @ b
+
+    Source:
+        nki.isa.nc_matmul, NKI API reference
     """
 
 
 def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
     """dst[i] = src[shuffle_mask[i]] in each group of 32 partitions; 255 leaves dst[i].
 
-    src: a tile
-    dst: a tile
-    shuffle_mask: a tuple of integers
-    dtype: a dtype
+    Arguments:
+        src: a tile; [P, F] in SBUF or PSUM
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        shuffle_mask: a tuple of integers; 32 integers: for each partition of a group of 32 the one it is copied from, or 255
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        In each 32 partitions, partition i holds src's partition shuffle_mask[i]; with 255 it keeps what it held.
+
+    Errors:
+        Tiles of different dtypes, and places beyond src, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[32, 64]
+        y: float32[32, 64]
+        nisa.nc_stream_shuffle(src=x, dst=y, shuffle_mask=[31 - i for i in range(32)])
+        y == x[::-1]
+
+    Source:
+        nki.isa.nc_stream_shuffle, NKI API reference
     """
 
 
 def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     """data with partition and free axis exchanged; extra free axes are collapsed.
 
-    data: a tile
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        [F, P]: data with its partition and its flattened free axes exchanged.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        tensor or vector
+
+    Cost:
+        p, f = src.shape
+        if runs_on is Engine.TENSOR:
+            return max(p, min(stationary_load_cycles, f))
+        max(minimum_interval_cycles, f) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[64, 128] in psum
+        y = nisa.nc_transpose(x)
+        y == x.T
+
+    Source:
+        nki.isa.nc_transpose, NKI API reference
     """
 
 
@@ -240,8 +692,33 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
 def reciprocal(data, *, dtype=None, mask=None) -> Any:
     """1 / data.
 
-    data: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        1 / data in float32, rounded once; 1 / 0 is infinity.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 8 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.reciprocal(x)
+        y == 1 / x
+
+    Source:
+        nki.isa.reciprocal, NKI API reference
     """
 
 
@@ -260,26 +737,83 @@ scalar_engine: Any
 def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, reverse1=False, dtype=None, mask=None) -> Any:
     """(data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile.
 
-    data: a tile
-    operand0: a number or a tile
-    operand1: a tile
-    reverse0: True or False
-    reverse1: True or False
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number or a tile; tiles are [P, 1] float32
+        op1: the second operator, such as nl.add
+        operand1: a tile; [P, F], of data's shape
+        reverse0: True or False; op0 has its operands in the other order
+        reverse1: True or False; op1 has its operands in the other order
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        n = dst.free_elements
+        fast = src.dtype is BFLOAT16 and rhs.dtype is BFLOAT16 and (n % 2 == 0) and ({op0, op1} <= {'subtract', 'multiply'})
+        max(minimum_interval_cycles, n if fast else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
+        y == 2 * a - b
+
+    Source:
+        nki.isa.scalar_tensor_tensor, NKI API reference
     """
 
 
 def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=np.amax, reverse_pred=False, mask=None, dtype=None) -> Any:
     """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
-    dst: a tile
-    predicate: a tile
-    on_true: a tile
-    on_false: a number or a tile
-    reduce_res: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reverse_pred: True or False
-    dtype: a dtype
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile; [P, F] of 8-bit or 16-bit integers; what is not 0 holds
+        on_true: a tile; [P, F] in SBUF or PSUM
+        on_false: a number or a tile; a tile is [P, 1] float32
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_op: nl.maximum
+        reverse_pred: True or False; what is 0 holds
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        on_true where the predicate holds, else on_false; the registers keep the row maximum.
+
+    Errors:
+        A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
+        y == np.where(flags != 0, x, -1)
+
+    Source:
+        nki.isa.select_reduce, NKI API reference
     """
 
 
@@ -294,9 +828,34 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
 def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     """src, on chip.
 
-    src: a tile
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        src: a tile; [P, F] in SBUF or PSUM
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        The elements of src, bit for bit where dtypes are equal, else converted by way of float32.
+
+    Errors:
+        Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or scalar or gpsimd
+
+    Cost:
+        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.tensor_copy(x)
+        y == x
+
+    Source:
+        nki.isa.tensor_copy, NKI API reference
     """
 
 
@@ -322,11 +881,39 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
 def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None, dtype=None) -> Any:
     """dst = src where the predicate is not 0.
 
-    src: a number or a tile
-    dst: a tile
-    predicate: a tile
-    reverse_pred: True or False
-    dtype: a dtype
+    Arguments:
+        src: a number or a tile; [P, F] in SBUF or PSUM, or a number
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        predicate: a tile; [P, F] of unsigned integers; what is not 0 holds
+        reverse_pred: True or False; copies where the predicate is 0
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        dst holds src where the predicate holds, and what it held elsewhere.
+
+    Errors:
+        A predicate of floats, and src of another dtype than dst, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        n = dst.free_elements
+        mixed = (src.space == PSUM) != (predicate.space == PSUM)
+        max(minimum_interval_cycles, n if mixed else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        flags: uint8[128, 64]
+        y: float32[128, 64]
+        nisa.tensor_copy_predicated(src=x, dst=y, predicate=flags)
+        y == np.where(flags != 0, x, y)
+
+    Source:
+        nki.isa.tensor_copy_predicated, NKI API reference
     """
 
 tensor_engine: Any
@@ -335,65 +922,239 @@ tensor_engine: Any
 def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
     """data reduced over its partitions: [1, F...].
 
-    data: a tile
-    dtype: a dtype
+    Arguments:
+        op: an operator, such as nl.add
+        data: a tile; [P, F] in SBUF
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        [1, F]: data folded over its partitions in float32, rounded once.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd
+
+    Cost:
+        gpsimd_start_cycles + src.partitions * src.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[32, 64]
+        y: float32[1, 64]
+        y = nisa.tensor_partition_reduce(nl.max, x)
+        y == np.max(x, axis=0, keepdims=True)
+
+    Source:
+        nki.isa.tensor_partition_reduce, NKI API reference
     """
 
 
 def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdims=False) -> Any:
     """data reduced over free axes, times -1 with ``negate``.
 
-    data: a tile
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    negate: True or False
-    keepdims: True or False
+    Arguments:
+        op: an operator, such as nl.add
+        data: a tile; [P, F] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, which are reduced
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        negate: True or False; the result times -1
+        keepdims: True or False; reduced axes stay, with extent 1
+
+    Result:
+        data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = src.free_elements
+        fast = src.dtype is BFLOAT16 and dst.dtype is BFLOAT16 and (op in ('add', 'maximum'))
+        max(minimum_interval_cycles, n / 2 if fast else n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 1]
+        y = nisa.tensor_reduce(nl.max, x, axis=1, keepdims=True)
+        y == np.max(x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.tensor_reduce, NKI API reference
     """
 
 
 def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, reverse1=False, *, dtype=None, mask=None, engine=engine.unknown) -> Any:
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles.
 
-    data: a tile
-    operand0: a number or a tile
-    reverse0: True or False
-    operand1: a number or a tile
-    reverse1: True or False
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number or a tile; tiles are [P, 1] float32
+        reverse0: True or False; op0 has its operands in the other order
+        op1: the second operator, such as nl.add
+        operand1: a number or a tile; tiles are [P, 1] float32
+        reverse1: True or False; op1 has its operands in the other order
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once; without op1 its first half.
+
+    Errors:
+        operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or scalar or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        if not VECTOR_HAS_NOT.isdisjoint((op0, op1)):
+            return gpsimd_start_cycles + gpsimd_root_cycles * n
+        max(minimum_interval_cycles, n / vector_elements_per_cycle) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        rows: float32[128, 1]
+        y: float32[128, 64]
+        y = nisa.tensor_scalar(x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
+        y == 2 * x + rows
+
+    Source:
+        nki.isa.tensor_scalar, NKI API reference
     """
 
 
 def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0=False, dtype=None, mask=None) -> Any:
     """data op0 operand0, and its reduction over the free axes into reduce_res.
 
-    data: a tile
-    operand0: a number or a tile
-    reduce_res: a tile
-    reverse0: True or False
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F] in SBUF or PSUM
+        op0: the first operator, such as nl.multiply
+        operand0: a number or a tile; tiles are [P, 1] float32
+        reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
+        reduce_res: a tile; [P, 1], which gets the registers
+        reverse0: True or False; op0 has its operands in the other order
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
+
+    Errors:
+        Another reduce_op, and reduce_init without load_reduce, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector (tensor_scalar_accumulate)
+        vector (tensor_scalar_reduce)
+
+    Cost:
+        tensor_scalar_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        tensor_scalar_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        total: float32[128, 1]
+        y = nisa.tensor_scalar_reduce(data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
+        y == 2 * x
+        total == np.sum(2 * x, axis=1, keepdims=True)
+
+    Source:
+        nki.isa.tensor_scalar_reduce, NKI API reference
     """
 
 
 def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unknown) -> Any:
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine.
 
-    data1: a tile
-    data2: a tile
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        data1: a tile; [P, F] in SBUF or PSUM
+        data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
+        op: an operator, such as nl.add
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector or gpsimd
+
+    Cost:
+        n = dst.free_elements
+        mixed = (lhs.space == PSUM) != (rhs.space == PSUM)
+        fast = all((t.dtype is BFLOAT16 for _, t in operands())) and op in ('add', 'multiply', 'subtract')
+        max(minimum_interval_cycles, n if mixed or fast else 2 * n) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        a: float32[128, 64]
+        b: float32[128, 64]
+        y: float32[128, 64]
+        y = nisa.tensor_tensor(a, b, op=nl.multiply)
+        y == a * b
+
+    Source:
+        nki.isa.tensor_tensor, NKI API reference
     """
 
 
 def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1=False, *, dtype=None, mask=None) -> Any:
     """r, with r[i] = op1(op0(data0[i], r[i-1]), data1[i]) along the free axis; r[-1] is ``initial``.
 
-    data0: a tile
-    data1: a tile
-    initial: a number or a tile
-    reverse0: True or False
-    reverse1: True or False
-    dtype: a dtype
+    Arguments:
+        data0: a tile; [P, F] in SBUF or PSUM
+        data1: a tile; [P, F], of data0's shape
+        initial: a number or a tile; a tile is [P, 1]
+        op0: the first operator, such as nl.multiply
+        op1: the second operator, such as nl.add
+        reverse0: True or False; op0 has its operands in the other order
+        reverse1: True or False; op1 has its operands in the other order
+        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+
+    Result:
+        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); the one before the first is initial.
+
+    Errors:
+        A tile of another shape than the rest, and operands that are all in PSUM, are errors.
+        They point at the line of the call.
+
+    Engine:
+        vector
+
+    Cost:
+        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: float32[128, 64]
+        y: float32[128, 64]
+        ones = nisa.memset((128, 64), 1.0, nl.float32)
+        y = nisa.tensor_tensor_scan(ones, x, initial=0.0, op0=nl.multiply, op1=nl.add)
+        y == np.add.accumulate(x, axis=1)
+
+    Source:
+        nki.isa.tensor_tensor_scan, NKI API reference
     """
 
 unknown_engine: Any
