@@ -34,21 +34,37 @@ func.func @row_by_row(%x: memref<4x19xf32, "hbm"> {nki.name = "x"}, %s: memref<4
   return
 }
 
-// CHECK:      llvm.func internal @[[TWICE]]
-// CHECK:        scf.for
-// CHECK:          %[[IN:.*]] = llvm.load %{{.*}} {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xbf16>
-// CHECK:          arith.shli
-// CHECK:          %[[OUT:.*]] = arith.mulf
-// CHECK:          llvm.store %[[OUT]], %{{.*}} {alignment = 4 : i64} : vector<[[LANES]]xf32>, !llvm.ptr
+// CHECK:      llvm.func internal @[[TWICE]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {
+// CHECK:        %[[X:.*]] = llvm.load %[[ARGS]] : !llvm.ptr -> !llvm.ptr
+// CHECK:        %[[SECOND:.*]] = llvm.getelementptr %[[ARGS]][1]
+// CHECK:        %[[Y:.*]] = llvm.load %[[SECOND]] : !llvm.ptr -> !llvm.ptr
+// CHECK:        %[[TWO:.*]] = arith.constant 2.000000e+00 : f32
+// CHECK:        scf.for %[[I:[a-z0-9]+]] =
+// CHECK:          %[[FROM:.*]] = llvm.getelementptr %[[X]][%[[I]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
+// CHECK:          %[[TO:.*]] = llvm.getelementptr %[[Y]][%[[I]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+// CHECK:          %[[IN:.*]] = llvm.load %[[FROM]] {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xbf16>
+// A bfloat16 is the upper half of a float32.
+// CHECK:          %[[BITS:.*]] = arith.bitcast %[[IN]] : vector<[[LANES]]xbf16> to vector<[[LANES]]xi16>
+// CHECK:          %[[WIDE:.*]] = arith.extui %[[BITS]] : vector<[[LANES]]xi16> to vector<[[LANES]]xi32>
+// CHECK:          %[[HALF:.*]] = arith.constant dense<16> : vector<[[LANES]]xi32>
+// CHECK:          %[[UPPER:.*]] = arith.shli %[[WIDE]], %[[HALF]]
+// CHECK:          %[[V:.*]] = arith.bitcast %[[UPPER]] : vector<[[LANES]]xi32> to vector<[[LANES]]xf32>
+// CHECK:          %[[TWOS:.*]] = vector.broadcast %[[TWO]] : f32 to vector<[[LANES]]xf32>
+// CHECK:          %[[OUT:.*]] = arith.mulf %[[V]], %[[TWOS]]
+// CHECK:          llvm.store %[[OUT]], %[[TO]] {alignment = 4 : i64} : vector<[[LANES]]xf32>, !llvm.ptr
 
-// CHECK:      llvm.func internal @[[ADD]]
+// CHECK:      llvm.func internal @[[ADD]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {
 // The row's own element is loaded before the vectors of the row.
-// CHECK:        scf.for
-// CHECK:          %[[S:.*]] = llvm.load %{{.*}} : !llvm.ptr -> f32
-// CHECK:          llvm.load %{{.*}} -> vector<[[LANES]]xf32>
-// CHECK:          vector.broadcast %[[S]] : f32 to vector<[[LANES]]xf32>
-// CHECK:          arith.addf
-// What is left of the row is neither read nor written beyond its end.
-// CHECK:          llvm.intr.masked.load
-// CHECK:          arith.addf
-// CHECK:          llvm.intr.masked.store
+// CHECK:        scf.for %[[ROW:[a-z0-9]+]] =
+// CHECK:          %[[S_AT:.*]] = llvm.getelementptr %{{.*}}[%[[ROW]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+// CHECK:          %[[S:.*]] = llvm.load %[[S_AT]] {alignment = 4 : i64} : !llvm.ptr -> f32
+// CHECK:          %[[V:.*]] = llvm.load %{{.*}} {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES]]xf32>
+// CHECK:          %[[ALL:.*]] = vector.broadcast %[[S]] : f32 to vector<[[LANES]]xf32>
+// CHECK:          %[[SUM:.*]] = arith.addf %[[V]], %[[ALL]]
+// CHECK:          llvm.store %[[SUM]], %{{.*}} {alignment = 4 : i64} : vector<[[LANES]]xf32>, !llvm.ptr
+// What is left of the row is neither read nor written beyond its end: three lanes of the last vector.
+// CHECK:          %[[LEFT:.*]] = arith.constant dense<[true, true, true, false{{.*}}]> : vector<[[LANES]]xi1>
+// CHECK:          %[[V:.*]] = llvm.intr.masked.load %{{.*}}, %[[LEFT]], %{{.*}} {alignment = 4 : i32}
+// CHECK:          %[[ALL:.*]] = vector.broadcast %[[S]] : f32 to vector<[[LANES]]xf32>
+// CHECK:          %[[SUM:.*]] = arith.addf %[[V]], %[[ALL]]
+// CHECK:          llvm.intr.masked.store %[[SUM]], %{{.*}}, %[[LEFT]] {alignment = 4 : i32}

@@ -28,18 +28,38 @@ func.func @columns(%x: memref<8x64xf32, "hbm"> {nki.name = "x"}, %y: memref<64xf
 
 // Along a row, every lane has a partial sum; the lanes are added by halves, then the destination's old value.
 // CHECK: llvm.func internal @[[ROWS]]
-// CHECK:   %[[SUMS:.*]] = scf.for {{.*}} iter_args
-// CHECK:     arith.addf %{{.*}}, %{{.*}} : vector<
-// CHECK:   vector.shuffle %[[SUMS]], %[[SUMS]]
-// CHECK:   vector.extract
-// CHECK:   %[[OLD:.*]] = llvm.load %{{.*}} : !llvm.ptr -> f32
-// CHECK:   %[[NEW:.*]] = arith.addf %[[OLD]], %{{.*}} : f32
-// CHECK:   llvm.store %[[NEW]]
+// CHECK:   scf.for %[[ROW:[a-z0-9]+]] =
+// CHECK:     %[[TO:.*]] = llvm.getelementptr %{{.*}}[%[[ROW]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+// CHECK:     %[[ZERO:.*]] = arith.constant dense<0.000000e+00> : vector<[[LANES:[0-9]+]]xf32>
+// CHECK:     %[[SUMS:.*]] = scf.for %[[F:[a-z0-9]+]] = {{.*}} iter_args(%[[SO_FAR:.*]] = %[[ZERO]]) -> (vector<[[LANES]]xf32>)
+// CHECK:       %[[AT:.*]] = llvm.getelementptr %{{.*}}[%[[F]]]
+// CHECK:       %[[V:.*]] = llvm.load %[[AT]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES]]xf32>
+// CHECK:       %[[NEXT:.*]] = arith.addf %[[SO_FAR]], %[[V]] : vector<[[LANES]]xf32>
+// CHECK:       scf.yield %[[NEXT]]
+// CHECK:     %[[LOW:.*]] = vector.shuffle %[[SUMS]], %[[SUMS]] [0, 1
+// CHECK:     %[[HIGH:.*]] = vector.shuffle %[[SUMS]], %[[SUMS]] [
+// CHECK:     %{{.*}} = arith.addf %[[LOW]], %[[HIGH]]
+// CHECK:     %[[LAST:.*]] = arith.addf %{{.*}}, %{{.*}} : vector<1xf32>
+// CHECK:     %[[SUM:.*]] = vector.extract %[[LAST]][0] : f32 from vector<1xf32>
+// CHECK:     %[[OLD:.*]] = llvm.load %[[TO]] {alignment = 4 : i64} : !llvm.ptr -> f32
+// CHECK:     %[[NEW:.*]] = arith.addf %[[OLD]], %[[SUM]] : f32
+// CHECK:     llvm.store %[[NEW]], %[[TO]]
 
-// Across rows, the lanes are columns: no step is between lanes.
+// Across rows, the lanes are columns: no step is between lanes. NaN stays, -0 becomes 0.
 // CHECK: llvm.func internal @[[COLUMNS]]
-// CHECK:   scf.for
-// CHECK:     %[[START:.*]] = llvm.load %{{.*}} -> vector<
-// CHECK:     %[[MAX:.*]] = scf.for {{.*}} iter_args({{.*}} = %[[START]])
-// CHECK:     llvm.store %[[MAX]]
+// CHECK:   scf.for %[[F:[a-z0-9]+]] =
+// CHECK:     %[[FROM:.*]] = llvm.getelementptr %{{.*}}[%[[F]]]
+// CHECK:     %[[TO:.*]] = llvm.getelementptr %{{.*}}[%[[F]]]
+// CHECK:     %[[START:.*]] = llvm.load %[[TO]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES]]xf32>
+// CHECK:     %[[MAX:.*]] = scf.for %[[P:[a-z0-9]+]] = {{.*}} iter_args(%[[SO_FAR:.*]] = %[[START]])
+// CHECK:       %[[AT:.*]] = llvm.getelementptr %[[FROM]][
+// CHECK:       %[[V:.*]] = llvm.load %[[AT]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES]]xf32>
+// CHECK:       %[[MORE:.*]] = arith.cmpf ogt, %[[SO_FAR]], %[[V]]
+// CHECK:       %[[LARGER:.*]] = arith.select %[[MORE]], %[[SO_FAR]], %[[V]]
+// CHECK:       %[[IS_NAN:.*]] = arith.cmpf uno, %[[SO_FAR]], %[[SO_FAR]]
+// CHECK:       %[[KEPT:.*]] = arith.select %[[IS_NAN]], %[[SO_FAR]], %[[LARGER]]
+// CHECK:       %[[ZERO:.*]] = arith.constant dense<0.000000e+00>
+// CHECK:       %[[NEXT:.*]] = arith.addf %[[KEPT]], %[[ZERO]]
+// CHECK:       scf.yield %[[NEXT]]
+// CHECK:     llvm.store %[[MAX]], %[[TO]]
 // CHECK-NOT: vector.shuffle

@@ -3,8 +3,13 @@
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector %s | FileCheck %s
 
 #rows = affine_map<()[i] -> (i * 65536)>
+!matrix = memref<2048x512xf32, "hbm">
+!part = memref<65536xf32, strided<[1], offset: ?>, "hbm">
+!rows = memref<65536xf32, "hbm">
+!tile = memref<65536xf32, "sbuf">
 
-// Each iteration has its own tile, which is used twice, and its own rows. Its memory is in a slot of its own, before the loop variable's.
+// Each iteration has its own tile, which is used twice, and its own rows. Its memory is in a slot of its own, before the
+// loop variable's.
 // CHECK-LABEL: // @rows(x, y)
 // CHECK-NEXT:  //   nki_parallel(&%0, %2, [[BODY:L[0-9]+]], [[I:[0-9]+]], 0, 1, 16, {{[0-9]+}}, 262208, [[END:L[0-9]+]])
 // CHECK-NEXT:  // [[BODY]]:
@@ -13,20 +18,18 @@
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}([[OWN]], y + 262144 * %[[I]])
 // CHECK-NEXT:  //   end
 // CHECK-NEXT:  // [[END]]:
-func.func @rows(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memref<2048x512xf32, "hbm"> {nki.name = "y"}) {
+func.func @rows(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c16 = arith.constant 16 : index
   scf.for %i = %c0 to %c16 step %c1 {
     %at = affine.apply #rows()[%i]
-    %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1]
-      : memref<2048x512xf32, "hbm"> to memref<65536xf32, strided<[1], offset: ?>, "hbm">
-    %b = memref.reinterpret_cast %y to offset: [%at], sizes: [65536], strides: [1]
-      : memref<2048x512xf32, "hbm"> to memref<65536xf32, strided<[1], offset: ?>, "hbm">
-    %t = memref.alloc() : memref<65536xf32, "sbuf">
-    linalg.copy ins(%a : memref<65536xf32, strided<[1], offset: ?>, "hbm">) outs(%t : memref<65536xf32, "sbuf">)
-    linalg.copy ins(%t : memref<65536xf32, "sbuf">) outs(%b : memref<65536xf32, strided<[1], offset: ?>, "hbm">)
-    linalg.copy ins(%t : memref<65536xf32, "sbuf">) outs(%b : memref<65536xf32, strided<[1], offset: ?>, "hbm">)
+    %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
+    %b = memref.reinterpret_cast %y to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
+    %t = memref.alloc() : !tile
+    linalg.copy ins(%a : !part) outs(%t : !tile)
+    linalg.copy ins(%t : !tile) outs(%b : !part)
+    linalg.copy ins(%t : !tile) outs(%b : !part)
   } {nki.loop = "parallel"}
   return
 }
@@ -34,16 +37,17 @@ func.func @rows(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memref<204
 // All iterations write the same rows: whatever the loop is called, they run one after the other.
 // CHECK-LABEL: // @same_rows(x, y)
 // CHECK-NEXT:  //   nki_set(&%[[J:[0-9]+]], 0)
-// CHECK:       //   nki_next(&%[[J]], 1, 16, {{L[0-9]+}})
-func.func @same_rows(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memref<65536xf32, "hbm"> {nki.name = "y"}) {
+// CHECK-NEXT:  // [[BODY:L[0-9]+]]:
+// CHECK-NEXT:  //   copy_65536_float32_{{.*}}(x + 262144 * %[[J]], y)
+// CHECK-NEXT:  //   nki_next(&%[[J]], 1, 16, [[BODY]])
+func.func @same_rows(%x: !matrix {nki.name = "x"}, %y: !rows {nki.name = "y"}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c16 = arith.constant 16 : index
   scf.for %i = %c0 to %c16 step %c1 {
     %at = affine.apply #rows()[%i]
-    %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1]
-      : memref<2048x512xf32, "hbm"> to memref<65536xf32, strided<[1], offset: ?>, "hbm">
-    linalg.copy ins(%a : memref<65536xf32, strided<[1], offset: ?>, "hbm">) outs(%y : memref<65536xf32, "hbm">)
+    %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
+    linalg.copy ins(%a : !part) outs(%y : !rows)
   } {nki.loop = "parallel"}
   return
 }
@@ -51,7 +55,8 @@ func.func @same_rows(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memre
 // One large operation alone is spread over the threads: the routine, how many parts, and steps from part to part.
 // CHECK-LABEL: // @large(x, y)
 // CHECK-NEXT:  //   nki_spread(copy_524288_float32_{{[0-9a-f]+}}, 2, 2, x, 2097152, y, 2097152)
-func.func @large(%x: memref<2048x512xf32, "hbm"> {nki.name = "x"}, %y: memref<2048x512xf32, "hbm"> {nki.name = "y"}) {
-  linalg.copy ins(%x : memref<2048x512xf32, "hbm">) outs(%y : memref<2048x512xf32, "hbm">)
+// CHECK-NEXT:  //   end
+func.func @large(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
+  linalg.copy ins(%x : !matrix) outs(%y : !matrix)
   return
 }

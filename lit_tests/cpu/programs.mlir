@@ -2,6 +2,8 @@
 // A function becomes a program: loops, branches, index arithmetic, buffers that share memory.
 // RUN: nki-opt --lower-to-vector %s | FileCheck %s
 
+!row = memref<64xf32, strided<[1], offset: ?>, "hbm">
+
 // A linear offset is part of the instruction; `mod` is computed. %5 is the loop variable.
 // CHECK:      // @loop(x, y)
 // CHECK-NEXT: //   nki_set(&[[I:%[0-9]+]], 0)
@@ -16,11 +18,9 @@ func.func @loop(%x: memref<4x64xf32, "hbm"> {nki.name = "x"}, %y: memref<2x64xf3
   scf.for %i = %c0 to %c4 step %c1 {
     %from = affine.apply affine_map<()[s] -> (s * 64)>()[%i]
     %to = affine.apply affine_map<()[s] -> ((s mod 2) * 64)>()[%i]
-    %a = memref.reinterpret_cast %x to offset: [%from], sizes: [64], strides: [1]
-      : memref<4x64xf32, "hbm"> to memref<64xf32, strided<[1], offset: ?>, "hbm">
-    %b = memref.reinterpret_cast %y to offset: [%to], sizes: [64], strides: [1]
-      : memref<2x64xf32, "hbm"> to memref<64xf32, strided<[1], offset: ?>, "hbm">
-    linalg.copy ins(%a : memref<64xf32, strided<[1], offset: ?>, "hbm">) outs(%b : memref<64xf32, strided<[1], offset: ?>, "hbm">)
+    %a = memref.reinterpret_cast %x to offset: [%from], sizes: [64], strides: [1] : memref<4x64xf32, "hbm"> to !row
+    %b = memref.reinterpret_cast %y to offset: [%to], sizes: [64], strides: [1] : memref<2x64xf32, "hbm"> to !row
+    linalg.copy ins(%a : !row) outs(%b : !row)
   }
   return
 }
