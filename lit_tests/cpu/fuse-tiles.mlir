@@ -62,7 +62,8 @@ func.func @chain(%x: !hbm, %r: !sums {nki.shared = 0 : i64}) {
 
 // What is used twice is kept, and so is what is used after its source was written.
 // CHECK-LABEL: func.func @kept(
-// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xf32, "hbm"> {nki.shared = 0 : i64},
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">,
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<8x4xf32, "hbm"> {nki.shared = 0 : i64},
 // CHECK-SAME:    %[[Z:[a-z0-9]+]]: memref<8x4xf32, "hbm"> {nki.shared = 1 : i64}
 // CHECK-NEXT:    %[[TWICE:.*]] = memref.alloc() : memref<8x4xf32, "sbuf">
 // CHECK-NEXT:    %[[BEFORE:.*]] = memref.alloc() : memref<8x4xf32, "sbuf">

@@ -4,7 +4,7 @@
 
 !row = memref<64xf32, strided<[1], offset: ?>, "hbm">
 
-// A linear offset is part of the instruction; `mod` is computed. %5 is the loop variable.
+// A linear offset is part of the instruction; `mod` is computed.
 // CHECK:      // @loop(x, y)
 // CHECK-NEXT: //   nki_set(&[[I:%[0-9]+]], 0)
 // CHECK-NEXT: // [[BODY:L[0-9]+]]:

@@ -70,8 +70,8 @@ func.func @activation(%y: !bf16, %x: !bf16_psum, %b: !column) {
 // CHECK-NEXT:    %[[SV:.*]] = memref.reinterpret_cast %[[S]] to offset: [0], sizes: [128], strides: [1]
 // CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[SV]] :
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]]
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
 // CHECK-SAME:      ins(%[[XV]] : {{.*}}) outs(%[[YV]], %[[SV]] :
 // CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: bf16, %[[SUM:.*]]: f32):
@@ -88,7 +88,7 @@ func.func @activation_reduce(%y: !bf16, %s: !column, %x: !f32) {
 // A maximum starts from minus infinity. What becomes of it at the end is a step of its own: negated here.
 // CHECK-LABEL: func.func @negated_maximum(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x1xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
 // CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128], strides: [1]
 // CHECK-NEXT:    %[[LOWEST:.*]] = arith.constant 0xFF800000 : f32
 // CHECK-NEXT:    linalg.fill ins(%[[LOWEST]] : f32) outs(%[[YV]] :
@@ -110,7 +110,7 @@ func.func @negated_maximum(%y: !column, %x: !f32) {
 
 // CHECK-LABEL: func.func @across_partitions(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<1x64xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
 // CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [64], strides: [1]
 // CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[YV]] :

@@ -18,20 +18,29 @@
 
 // Each iteration has numbers for the loop variable and a buffer of its own; the grid's programs come one after the other.
 // CHECK-LABEL: func.func @copy(
-// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<512x64xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<512x64xf32, "hbm"> {nki.shared = 0 : i64})
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<512x64xf32, "hbm">,
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<512x64xf32, "hbm"> {nki.shared = 0 : i64})
 // CHECK-SAME:    attributes {nki.grid = [], nki.results = [1]}
 // CHECK-NEXT:    %[[T0:.*]] = memref.alloc() {nki.name = "t"} : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[T1:.*]] = memref.alloc() {nki.name = "t"} : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[T2:.*]] = memref.alloc() {nki.name = "t"} : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[T3:.*]] = memref.alloc() {nki.name = "t"} : memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    "nisa.dma_copy"(%[[T0]], %[[X]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_0]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T0]]) {access = [#nki.access<f32, #[[ROWS_0]], {{.*}}>, #nki.access<f32, #[[TILE]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[T1]], %[[X]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_1]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T1]]) {access = [#nki.access<f32, #[[ROWS_1]], {{.*}}>, #nki.access<f32, #[[TILE]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[T2]], %[[X]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_2]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T2]]) {access = [#nki.access<f32, #[[ROWS_2]], {{.*}}>, #nki.access<f32, #[[TILE]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[T3]], %[[X]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_3]],
-// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T3]]) {access = [#nki.access<f32, #[[ROWS_3]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T0]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_0]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T0]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ROWS_0]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T1]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_1]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T1]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ROWS_1]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T2]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_2]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T2]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ROWS_2]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T3]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ROWS_3]],
+// CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[T3]])
+// CHECK-SAME:      access = [#nki.access<f32, #[[ROWS_3]], {{.*}}>, #nki.access<f32, #[[TILE]],
 // CHECK-NEXT:    return
 
 // Over the limit a loop stays; here it is the grid's.
@@ -39,14 +48,19 @@
 // KEPT-DAG: #[[EVEN:map[0-9]*]] = affine_map<()[s0] -> (s0 * 16384)>
 // KEPT-DAG: #[[ODD:map[0-9]*]] = affine_map<()[s0] -> (s0 * 16384 + 8192)>
 // KEPT-LABEL: func.func @copy(
-// KEPT-SAME:    %[[X:[a-z0-9]+]]: memref<512x64xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<512x64xf32, "hbm"> {nki.shared = 0 : i64})
+// KEPT-SAME:    %[[X:[a-z0-9]+]]: memref<512x64xf32, "hbm">,
+// KEPT-SAME:    %[[Y:[a-z0-9]+]]: memref<512x64xf32, "hbm"> {nki.shared = 0 : i64})
 // KEPT:         scf.for %[[P:[a-z0-9]+]] = %{{.*}} to %{{.*}} step
 // KEPT-NEXT:      %[[T0:.*]] = memref.alloc()
 // KEPT-NEXT:      %[[T1:.*]] = memref.alloc()
-// KEPT-NEXT:      "nisa.dma_copy"(%[[T0]], %[[X]], %[[P]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[EVEN]],
-// KEPT-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T0]], %[[P]]) {access = [#nki.access<f32, #[[EVEN]], {{.*}}>, #nki.access<f32, #[[TILE]],
-// KEPT-NEXT:      "nisa.dma_copy"(%[[T1]], %[[X]], %[[P]]) {access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ODD]],
-// KEPT-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T1]], %[[P]]) {access = [#nki.access<f32, #[[ODD]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// KEPT-NEXT:      "nisa.dma_copy"(%[[T0]], %[[X]], %[[P]])
+// KEPT-SAME:        access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[EVEN]],
+// KEPT-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T0]], %[[P]])
+// KEPT-SAME:        access = [#nki.access<f32, #[[EVEN]], {{.*}}>, #nki.access<f32, #[[TILE]],
+// KEPT-NEXT:      "nisa.dma_copy"(%[[T1]], %[[X]], %[[P]])
+// KEPT-SAME:        access = [#nki.access<f32, #[[TILE]], {{.*}}>, #nki.access<f32, #[[ODD]],
+// KEPT-NEXT:      "nisa.dma_copy"(%[[Y]], %[[T1]], %[[P]])
+// KEPT-SAME:        access = [#nki.access<f32, #[[ODD]], {{.*}}>, #nki.access<f32, #[[TILE]],
 // KEPT-NEXT:    }
 // KEPT-NEXT:    return
 func.func @copy(%x: !hbm, %y: !hbm {nki.shared = 0 : i64}, %program: index {nki.program_id = 0 : i64})

@@ -103,11 +103,11 @@ func.func @sum(%x: !bf16_128x64, %y: !bf16_column) {
 // CHECK-LABEL: func.func @products(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[B:[a-z0-9]+]]: memref<128x512xf32, "sbuf">,
 // CHECK-SAME:    %[[C:[a-z0-9]+]]: memref<64x512xf32, "psum">
-// CHECK:         %[[SUM:.*]] = memref.reinterpret_cast %[[C]]
+// CHECK:         %[[SUM:.*]] = memref.reinterpret_cast %[[C]] to
 // CHECK:         %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[SUM]] :
-// CHECK:         %[[X:.*]] = memref.reinterpret_cast %[[A]]
-// CHECK:         %[[Y:.*]] = memref.reinterpret_cast %[[B]]
+// CHECK:         %[[X:.*]] = memref.reinterpret_cast %[[A]] to
+// CHECK:         %[[Y:.*]] = memref.reinterpret_cast %[[B]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[KM]], #[[KN]], #[[MN]]], iterator_types = ["reduction", "parallel", "parallel"]}
 // CHECK-SAME:      ins(%[[X]], %[[Y]] : {{.*}}) outs(%[[SUM]] :
 // CHECK-NEXT:    (%[[P:.*]]: bf16, %[[Q:.*]]: f32, %[[TOTAL:.*]]: f32):
@@ -129,10 +129,10 @@ func.func @products(%a: !bf16_128x64, %b: !f32_128x512, %c: !f32_psum) {
 // CHECK-LABEL: func.func @transpose(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x64xf32, "sbuf">
 // CHECK:         %[[T:.*]] = memref.alloc() : memref<64x64xf32, "sbuf">
-// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]]
-// CHECK:         %[[TV:.*]] = memref.reinterpret_cast %[[T]]
+// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]] to
+// CHECK:         %[[TV:.*]] = memref.reinterpret_cast %[[T]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[TURNED]]]{{.*}} ins(%[[IN]] :{{.*}} outs(%[[TV]] :
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[TURNED]], #[[TURNED]]]{{.*}} ins(%[[TV]] :{{.*}} outs(%[[OUT]] :
 func.func @transpose(%x: !square) {
   "nki.transpose"(%x, %x) {access = [#square, #square], mask = #all} : (!square, !square) -> ()
@@ -142,7 +142,7 @@ func.func @transpose(%x: !square) {
 // An elementwise operation in place needs none.
 // CHECK-LABEL: func.func @in_place(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x64xf32, "sbuf">
-// CHECK-NEXT:    %[[V:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK-NEXT:    %[[V:.*]] = memref.reinterpret_cast %[[X]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]]{{.*}} ins(%[[V]] :{{.*}} outs(%[[V]] :
 // CHECK-NEXT:    (%[[IN:.*]]: f32, %{{.*}}: f32):
 // CHECK-NEXT:      %[[R:.*]] = "scalar.activation"(%[[IN]]) {fn = "exp"} : (f32) -> f32
@@ -170,8 +170,8 @@ func.func @box(%x: !hbm, %y: !f32_128x64) {
 // CHECK-LABEL: func.func @triangle(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x128xf32, "sbuf">, %[[Y:[a-z0-9]+]]: memref<128x128xf32, "sbuf">,
 // CHECK-SAME:    %[[I:[a-z0-9]+]]: index {nki.program_id
-// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]]
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[Y]]
+// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]] to
+// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[Y]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[NONE]], #[[ID]]]
 // CHECK-SAME:      ins(%[[IN]], %[[I]] : memref<{{.*}}>, index) outs(%[[OUT]] : {{.*}}) attrs = {nki.mask = #[[TRIANGLE]]}
 // CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: index, %{{.*}}: f32):
@@ -205,7 +205,7 @@ func.func @triangle_sum(%x: !square, %y: !column) {
 // An index expression is computed where it is used.
 // CHECK-LABEL: func.func @iota(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">, %[[I:[a-z0-9]+]]: index
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]]
+// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]] to
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[NONE]], #[[ID]]]{{.*}} ins(%[[I]] : index) outs(%[[OUT]] :
 // CHECK-NEXT:    (%[[J:.*]]: index, %{{.*}}: f32):
 // CHECK-NEXT:      %[[P:.*]] = linalg.index 0
@@ -251,7 +251,8 @@ func.func @bytes(%x: !f32_128x16, %y: !i32_128x16) {
 // Instructions and prints stay as they are.
 // CHECK-LABEL: func.func @stays(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x16xf32, "sbuf">
-// CHECK-NEXT:    "nisa.reciprocal"(%[[X]], %[[X]]) {access = [#nki.access<f32, {{.*}}>, #nki.access<f32, {{.*}}>], engine = "vector"
+// CHECK-NEXT:    "nisa.reciprocal"(%[[X]], %[[X]])
+// CHECK-SAME:      access = [#nki.access<f32, {{.*}}>, #nki.access<f32, {{.*}}>], engine = "vector"
 // CHECK-NEXT:    "nki.device_print"(%[[X]]) {access = [#nki.access<f32, {{.*}}>], {{.*}}prefix = "x"}
 // CHECK-NEXT:    return
 func.func @stays(%x: !f32_128x16) {

@@ -3,17 +3,26 @@
 // RUN: nki-opt --lower-to-isa --split-input-file %s | FileCheck --check-prefix=ISA %s
 
 // One axis of 1600 elements, as both lie: 100 rows of 16 are the most that fill partitions evenly.
-// CHECK-LABEL: func.func @scaled
-// CHECK-SAME:    %[[A:.*]]: memref<200x8xf32, "hbm"> {nki.name = "arg0"}, %[[R:.*]]: memref<200x8xf32, "hbm"> {nki.name = "result0", nki.shared = 0 : i64}
+// CHECK-LABEL: func.func @scaled(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<200x8xf32, "hbm"> {nki.name = "arg0"}, %[[R:[a-z0-9]+]]: memref<200x8xf32, "hbm">
 // CHECK:         %[[X:.*]] = memref.alloc() : memref<100x16xf32, "sbuf">
-// CHECK:         linalg.generic
+// CHECK-NEXT:    %[[AV:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[AV]] : {{.*}}) outs(%[[XV]] :
 // CHECK:         %[[Y:.*]] = memref.alloc() : memref<100x16xf32, "sbuf">
-// CHECK:         "scalar.alu"(%in, %cst{{.*}}) {fn = "multiply"}
-// CHECK:         linalg.generic
+// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[XV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NEXT:    (%[[IN:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      %[[THREE:.*]] = arith.constant 3.0
+// CHECK-NEXT:      %[[PRODUCT:.*]] = "scalar.alu"(%[[IN]], %[[THREE]]) {fn = "multiply"}
+// CHECK-NEXT:      linalg.yield %[[PRODUCT]]
+// CHECK:         %[[RV:.*]] = memref.reinterpret_cast %[[R]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[YV]] : {{.*}}) outs(%[[RV]] :
 // ISA-LABEL:     .kernel scaled
-// ISA:           TENSOR_SCALAR op0=multiply imm0=3.0
-// ISA:           DMA {{.*}} src=fp32@arg0
-// ISA:           DMA {{.*}} dst=fp32@result0
+// ISA:           S[2] (qSyncIO0)>=16 TENSOR_SCALAR op0=multiply imm0=3.0 dst=fp32@[[Y:0x[0-9a-f]+]][1][16]
+// ISA-SAME:        src=fp32@[[X:0x[0-9a-f]+]][1][16] channels=100
+// ISA:           DMA queue=0 dst=fp32@[[X]][1][16] src=fp32@arg0[1,16][16,100] channels=100
+// ISA-NEXT:      S[0] (Vector)>=1 DMA queue=1 dst=fp32@result0[1,16][16,100] src=fp32@[[Y]][1][16] channels=100
 func.func @scaled(%a: tensor<200x8xf32>) -> tensor<200x8xf32> {
   %c = stablehlo.constant dense<3.0> : tensor<200x8xf32>
   %0 = stablehlo.multiply %a, %c : tensor<200x8xf32>
@@ -24,18 +33,44 @@ func.func @scaled(%a: tensor<200x8xf32>) -> tensor<200x8xf32> {
 
 // Rows of A go to the partitions of the result in PSUM; 200 summed elements are 128 and 72. A lies row by row, so its
 // tiles are transposed on chip; those of B are not.
-// CHECK-LABEL: func.func @product
-// CHECK:         memref.alloc() : memref<64x32xf32, "psum">
-// CHECK:         memref.alloc() : memref<128x64xf32, "sbuf">
-// CHECK:         memref.alloc() : memref<64x128xf32, "sbuf">
-// CHECK:         memref.alloc() : memref<128x32xf32, "sbuf">
-// CHECK:         linalg.fill
-// CHECK:         iterator_types = ["reduction", "parallel", "parallel"]
+// CHECK-DAG:   #[[ID:map[0-9]*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-DAG:   #[[TURNED:map[0-9]*]] = affine_map<(d0, d1) -> (d1, d0)>
+// CHECK-LABEL: func.func @product(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<64x200xf32, "hbm"> {nki.name = "arg0"},
+// CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<200x32xf32, "hbm">
+// CHECK:         %[[SUM:.*]] = memref.alloc() : memref<64x32xf32, "psum">
+// CHECK-NEXT:    %[[LEFT:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
+// CHECK-NEXT:    %[[ROWS:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
+// CHECK-NEXT:    %[[FROM:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [64, 128], strides: [200, 1]
+// CHECK-NEXT:    %[[TO:.*]] = memref.reinterpret_cast %[[ROWS]] to
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]], {{.*}} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] :
+// CHECK:         %[[FROM:.*]] = memref.reinterpret_cast %[[ROWS]] to
+// CHECK-NEXT:    %[[LEFT_TILE:.*]] = memref.reinterpret_cast %[[LEFT]] to
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[TURNED]], #[[ID]]], {{.*}} ins(%[[FROM]] : {{.*}}) outs(%[[LEFT_TILE]] :
+// CHECK:         %[[RIGHT:.*]] = memref.alloc() : memref<128x32xf32, "sbuf">
+// CHECK-NEXT:    %[[FROM:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [128, 32], strides: [32, 1]
+// CHECK:         %[[START:.*]] = memref.reinterpret_cast %[[SUM]] to
+// CHECK:         linalg.fill ins(%{{.*}} : f32) outs(%[[START]] :
+// CHECK:         %[[RIGHT_TILE:.*]] = memref.reinterpret_cast %[[RIGHT]] to
+// CHECK-NEXT:    linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
+// CHECK-SAME:      ins(%[[LEFT_TILE]], %[[RIGHT_TILE]] : {{.*}}) outs(%[[START]] :
+// CHECK-NOT:     linalg.fill
 // CHECK:         memref.alloc() : memref<72x64xf32, "sbuf">
-// CHECK:         iterator_types = ["reduction", "parallel", "parallel"]
+// CHECK:         memref.reinterpret_cast %[[A]] to offset: [128], sizes: [64, 72], strides: [200, 1]
+// CHECK:         memref.reinterpret_cast %[[B]] to offset: [4096], sizes: [72, 32], strides: [32, 1]
+// CHECK:         linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
 // ISA-LABEL:     .kernel product
-// ISA:           MATMUL dst=
-// ISA:           MATMUL accumulate=1
+// ISA:           .stream pe
+// ISA:           TRANSPOSE dst=fp32@[[T0:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][128]*64 channels=128
+// ISA:           MATMUL dst=fp32@[[SUM:0x[0-9a-f]+]][1][32]
+// ISA-SAME:        stationary=fp32@[[L0:0x[0-9a-f]+]][1][64]*128 moving=fp32@[[R0:0x[0-9a-f]+]][1][32]*128 channels=64
+// ISA:           TRANSPOSE dst=fp32@[[T1:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][72]*64 channels=72
+// ISA:           MATMUL accumulate=1 dst=fp32@[[SUM]][1][32]
+// ISA-SAME:        stationary=fp32@[[L1:0x[0-9a-f]+]][1][64]*72 moving=fp32@[[R1:0x[0-9a-f]+]][1][32]*72 channels=64
+// ISA:           COPY dst=fp32@[[L1]][1][64] src=fp32@[[T1]][1][64] channels=72
+// ISA:           COPY dst=fp32@[[L0]][1][64] src=fp32@[[T0]][1][64] channels=128
+// ISA:           DMA {{.*}} dst=fp32@[[R0]][1][32] src=fp32@arg1[1,32][32,128] channels=128
+// ISA:           DMA {{.*}} dst=fp32@[[R1]][1][32] src=fp32@arg1+0x4000[1,32][32,72] channels=72
 func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x32xf32> {
   %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
     : (tensor<64x200xf32>, tensor<200x32xf32>) -> tensor<64x32xf32>
@@ -45,13 +80,23 @@ func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x
 // -----
 
 // Data that only moves goes from HBM to HBM.
-// CHECK-LABEL: func.func @joined
+// CHECK-LABEL: func.func @joined(
+// CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<4x8xf32, "hbm"> {nki.name = "arg0"},
+// CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<2x8xf32, "hbm"> {nki.name = "arg1"},
+// CHECK-SAME:    %[[R:[a-z0-9]+]]: memref<6x8xf32, "hbm">
 // CHECK-NOT:     "sbuf"
-// CHECK-COUNT-2: linalg.generic
+// CHECK:         %[[AV:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [1, 32], strides: [1, 1]
+// CHECK-NEXT:    %[[FIRST:.*]] = memref.reinterpret_cast %[[R]] to offset: [0], sizes: [1, 32], strides: [1, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[AV]] : {{.*}}) outs(%[[FIRST]] :
+// CHECK-NOT:     "sbuf"
+// CHECK:         %[[BV:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [1, 16], strides: [1, 1]
+// CHECK-NEXT:    %[[SECOND:.*]] = memref.reinterpret_cast %[[R]] to offset: [32], sizes: [1, 16], strides: [1, 1]
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[BV]] : {{.*}}) outs(%[[SECOND]] :
+// CHECK-NOT:     linalg.generic
 // CHECK:         return
 // ISA-LABEL:     .kernel joined
-// ISA:           DMA {{.*}} dst=fp32@result0{{.*}} src=fp32@arg0
-// ISA:           DMA {{.*}} dst=fp32@result0+0x80{{.*}} src=fp32@arg1
+// ISA:           DMA queue=0 dst=fp32@result0[1,1][32,1] src=fp32@arg0[1,1][32,1]
+// ISA-NEXT:      DMA queue=0 dst=fp32@result0+0x80[1,1][16,1] src=fp32@arg1[1,1][16,1]
 func.func @joined(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> tensor<6x8xf32> {
   %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<6x8xf32>
   return %0 : tensor<6x8xf32>
@@ -61,10 +106,16 @@ func.func @joined(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> tensor<6x8xf32> {
 
 // What one operation has stored, and what it has loaded, the next ones have on chip; nobody reads %1 in HBM.
 // ISA-LABEL:     .kernel shares
-// ISA-COUNT-1:   src=fp32@arg0
-// ISA-NOT:       src=fp32@arg0
-// ISA-NOT:       src=fp32@internal
-// ISA:           dst=fp32@result0
+// ISA-NOT:       .internal
+// ISA:           .stream dve
+// ISA-NEXT:      S[2] (qSyncIO0)>=16 TENSOR_REDUCE op=add axes=(1) dst=fp32@[[SUM:0x[0-9a-f]+]][1][1]
+// ISA-SAME:        src=fp32@[[A:0x[0-9a-f]+]][1][32] channels=64
+// ISA-NEXT:      TENSOR_SCALAR op0=divide dst=fp32@[[R:0x[0-9a-f]+]][1][32]
+// ISA-SAME:        src=fp32@[[A]][1][32] operand0=fp32@[[SUM]][0][32] channels=64
+// ISA-NEXT:      .stream sp
+// ISA-NEXT:      DMA queue=0 dst=fp32@[[A]][1][32] src=fp32@arg0[1,32][32,64] channels=64
+// ISA-NEXT:      S[0] (Vector)>=1 DMA queue=1 dst=fp32@result0[1,32][32,64] src=fp32@[[R]][1][32] channels=64
+// ISA-NEXT:      S[3] (qSyncIO1)>=16 EVENT_SEMAPHORE
 func.func @shares(%a: tensor<64x32xf32>) -> tensor<64x32xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %0 = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [1]

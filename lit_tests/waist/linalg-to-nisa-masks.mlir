@@ -42,13 +42,17 @@ func.func @compute() {
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<4x4xf32, "hbm">
 // CHECK-NEXT:    %[[X:.*]] = memref.alloc()
 // CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_0]], {{\[\[}}1, 1], [1, 1]]>, #nki.access<f32, #[[ROW_0]], {{\[\[}}1, 1], [1, 1]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_0]], {{\[\[}}1, 1], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ROW_0]], {{\[\[}}1, 1], [1, 1]]>]
 // CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_4]], {{\[\[}}1, 1], [1, 2]]>, #nki.access<f32, #[[ROW_1]], {{\[\[}}1, 1], [1, 2]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_4]], {{\[\[}}1, 1], [1, 2]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ROW_1]], {{\[\[}}1, 1], [1, 2]]>]
 // CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_8]], {{\[\[}}1, 1], [1, 3]]>, #nki.access<f32, #[[ROW_2]], {{\[\[}}1, 1], [1, 3]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_8]], {{\[\[}}1, 1], [1, 3]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ROW_2]], {{\[\[}}1, 1], [1, 3]]>]
 // CHECK-NEXT:    "nisa.dma_copy"(%[[Y]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_12]], {{\[\[}}1, 1], [1, 4]]>, #nki.access<f32, #[[ROW_3]], {{\[\[}}1, 1], [1, 4]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[HBM_12]], {{\[\[}}1, 1], [1, 4]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ROW_3]], {{\[\[}}1, 1], [1, 4]]>]
 // CHECK-NEXT:    return
 func.func @store(%y: memref<4x4xf32, "hbm">) {
   %x = memref.alloc() : memref<4x4xf32, "sbuf">

@@ -15,10 +15,12 @@
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
 // CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<64x128xf32, "psum">
 // CHECK-NEXT:    "nisa.nc_transpose"(%[[T]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "tensor"
 // CHECK-NEXT:    "nisa.tensor_copy"(%[[Y]], %[[T]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>]
 // CHECK-SAME:      engine = "vector"
 // CHECK-NEXT:    return
 func.func @transpose() {

@@ -14,7 +14,8 @@
 // CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x64xbf16, "sbuf">
 // CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[A]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>, #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "sync"
 // CHECK-NEXT:    "nisa.tensor_tensor"(%[[Y]], %[[X]], %[[X]])
 // CHECK-SAME:      access = [#nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
@@ -22,7 +23,8 @@
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "vector", {{.*}} op = "add"
 // CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %[[Y]])
-// CHECK-SAME:      access = [#nki.access<bf16, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>, #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      access = [#nki.access<bf16, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
 // CHECK-SAME:      engine = "sync"
 // CHECK-NEXT:    return
 func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
@@ -46,7 +48,8 @@ func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc()
 // CHECK-NEXT:    scf.for %[[I:[a-z0-9]+]] =
 // CHECK-NEXT:      "nisa.activation"(%[[Y]], %[[X]], %[[I]])
-// CHECK-SAME:        access = [#nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>, #nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>]
+// CHECK-SAME:        access = [#nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>,
+// CHECK-SAME:                  #nki.access<f32, #[[AT]], {{\[\[}}1, 32], [1, 16]]>]
 // CHECK-SAME:        engine = "scalar", fn = "exp", imm = 1.000000e+00 : f64
 // CHECK-NEXT:    }
 func.func @views() {
@@ -78,10 +81,12 @@ func.func @views() {
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
 // CHECK-NEXT:    %[[S:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
 // CHECK-NEXT:    "nisa.tensor_reduce"(%[[S]], %[[X]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
 // CHECK-SAME:      axes = [1], engine = "vector", {{.*}} negate = false, op = "add"
 // CHECK-NEXT:    "nisa.tensor_scalar"(%[[Y]], %[[S]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>]
 // CHECK-SAME:      imm0 = 1.562500e-02 : f64, {{.*}} op0 = "multiply", op1 = "bypass"
 // CHECK-NEXT:    return
 func.func @mean() {
@@ -115,7 +120,8 @@ func.func @mean() {
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[ALL:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    "nisa.dma_copy"(%[[ALL]], %[[ROW]])
-// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>, #nki.access<f32, #[[ZERO]], {{\[\[}}0, 128], [1, 64]]>]
+// CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
+// CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}0, 128], [1, 64]]>]
 // CHECK-NEXT:    "nisa.tensor_tensor"(%[[Y]], %[[X]], %[[ALL]])
 // CHECK-SAME:      op = "multiply"
 // CHECK-NEXT:    return
