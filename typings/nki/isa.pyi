@@ -887,11 +887,35 @@ class nc_version(Enum):
 def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> Any:
     """in partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end.
 
-    dst: a tile
-    src: a tile
-    index_offset: an integer
-    padding_val: an integer
-    name: a string
+    Arguments:
+        dst: a tile; [P, F + 1] int32 in SBUF
+        src: a tile; [P, F] of float32 or int32 in SBUF
+        index_offset: an integer; what is added to each place
+        padding_val: an integer; what follows the places
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        In partitions 0, 16, ...: the places of what is not 0, then padding_val, the count at the end; others stay.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
+
+    Engine:
+        gpsimd, from NeuronCore-v3 on
+
+    Cost:
+        gpsimd_start_cycles + 2 * src.free_elements cycles of the engine
+        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
+
+    Example:
+        x: int32[16, 8]
+        y: int32[16, 9]
+        nisa.nonzero_with_count(dst=y, src=x)
+        y[0, 8] == np.count_nonzero(x[0])
+
+    Source:
+        nki.isa.nonzero_with_count, NKI API reference
     """
 
 

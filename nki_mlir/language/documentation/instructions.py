@@ -183,4 +183,9 @@ INSTRUCTIONS = {
         "dst": "[P, F], of data's dtype", "prob": "the probability of 0, from 0 to 1; a tile is [P, 1] float32"},
         "data with elements set to 0 at random; the others stay as they are.",
         "A number beyond 0 to 1, and dst of another dtype than data, are errors."),
+    "nonzero_with_count": Page(("nonzero_with_count",), {
+        "dst": "[P, F + 1] int32 in SBUF", "src": "[P, F] of float32 or int32 in SBUF",
+        "index_offset": "what is added to each place", "padding_val": "what follows the places"},
+        "In partitions 0, 16, ...: the places of what is not 0, then padding_val, the count at the end; others stay.",
+        SHAPES),
 }
