@@ -25,7 +25,7 @@ CASES = [(generation, name) for generation, examples in EXAMPLES_OF.items() for 
 
 # Functions that have a sentence and their parameters' kinds only; all others have every part.
 SHORT = {
-    BETA: {"get_nc_version", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"},
+    BETA: {"get_nc_version", "range_select", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"},
     CURRENT: {"core_barrier", "get_nc_sub_version", "get_nc_version", "nc_matmul_mx",
               "quantize_mx", "rand2", "rand_get_state", "rand_set_state", "register_alloc", "register_load",
               "register_move", "register_store", "rng", "sendrecv", "set_rng_seed", "tensor_copy_dynamic_dst",

@@ -373,13 +373,6 @@ BETA_EXAMPLES = {
         y: float32[128, 64]
         y = nisa.dropout(x, 0.0)
         y == x""",
-    "range_select": """
-        x: float32[128, 64]
-        y: float32[128, 64]
-        low = nisa.memset((128, 1), 8.0, nl.float32)
-        high = nisa.memset((128, 1), 40.0, nl.float32)
-        y = nisa.range_select(on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
-        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)""",
     "sequence_bounds": """
         y: int32[1, 2, 4]
         ids = nisa.memset((1, 4), 7, nl.int32)

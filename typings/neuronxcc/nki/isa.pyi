@@ -678,44 +678,14 @@ class oob_mode(Enum):
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
     """on_true_tile where its free index is in the range of the bounds, else on_false_value; its maximum accumulates.
 
-    Arguments:
-        on_true_tile: a tile; [P, F] of floats
-        comp_op0: compares the index with bound0, such as nl.greater_equal
-        comp_op1: compares the index with bound1, such as nl.less
-        bound0: a tile; [P, 1] float32
-        bound1: a tile; [P, 1] float32
-        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile; [P, 1], which gets the registers
-        reduce_op: nl.maximum
-        range_start: a number; the index of the first element
-        on_false_value: a number; the lowest float32, the only value
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-
-    Result:
-        on_true_tile where both comparisons of the free index hold, else the lowest float32; its row maximum.
-
-    Errors:
-        Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
-        They point at the line of the call.
-
-    Engine:
-        vector, from NeuronCore-v3 on
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        low = nisa.memset((128, 1), 8.0, nl.float32)
-        high = nisa.memset((128, 1), 40.0, nl.float32)
-        y = nisa.range_select(on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
-        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)
-
-    Source:
-        nki.isa.range_select, NKI API reference
+    on_true_tile: a tile
+    bound0: a tile
+    bound1: a tile
+    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
+    reduce_res: a tile
+    range_start: a number
+    on_false_value: a number
+    dtype: a dtype
     """
 
 
