@@ -129,7 +129,7 @@ def verify_each(one: Any, tolerance: float) -> int:
     given, inputs = one.module()
     reference = run_module(given, inputs, "interpreter")
     with given.context, ir.Location.unknown():
-        module = ir.Module.parse(str(given))
+        module = given.operation.clone()
         for step in passes_to("nisa", module):
             run_passes(module, [step])
             worst = largest_error(reference, run_module(module, inputs, "interpreter"))

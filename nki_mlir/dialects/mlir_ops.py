@@ -28,6 +28,7 @@ from nki_mlir.dialects.attributes import (
 )
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.memoize import table_of
+from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.scalar.ops import Scalar
@@ -191,6 +192,18 @@ def write_op(op: Op, make: Attributes, location: ir.Location | None = None, ip: 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def is_tile_op(operation: Operation) -> bool:
     return operation.name in REGISTRY
+
+
+def meetings_of(function: Operation) -> list[Operation]:
+    """The operations at which a function's programs, or ranks, meet others."""
+    found: list[Operation] = []
+
+    def visit(op: Operation) -> Any:
+        if is_tile_op(op) and issubclass(REGISTRY[op.name], Meeting):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 class Known:

@@ -7,9 +7,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.meeting import PROGRAMS
-from nki_mlir.dialects.mlir_ops import read_op
-from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import named, operations_of
 from nki_mlir.graph.views import defining, dense, reinterpreted, whole_buffer
@@ -112,8 +110,7 @@ def insert_kernels(function: Any, kernels: Any) -> None:
 
 def check_alone(program: Any, call: Any) -> None:
     """Programs of a launch become loops, in which one cannot wait for the next."""
-    meetings = operations_of(program, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
-    if any(read_op(op).between == PROGRAMS for op in meetings):                 # type: ignore[attr-defined]
+    if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 

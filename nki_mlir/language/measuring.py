@@ -47,7 +47,7 @@ def estimate_module(captured: Any) -> Any:
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets.neuron.estimate import estimate
     with captured.context, ir.Location.unknown():
-        module = ir.Module.parse(str(captured))
+        module = captured.operation.clone()
         run_passes(module, passes_to("nisa", module))
         return estimate(module)
 

@@ -70,7 +70,7 @@ def lowered(captured: Any) -> dict[tuple, Any]:
         if id(module) in made:
             continue
         with module.context, ir.Location.unknown():
-            copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+            copy = module.operation.clone()
             run_passes(copy, passes_to("nisa", copy))
             made[id(module)] = copy
     return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}

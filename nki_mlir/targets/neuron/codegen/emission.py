@@ -8,9 +8,10 @@ from typing import Any
 
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.targets.neuron.codegen.read_records import read_code
-from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks, meets
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks
 from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
@@ -36,10 +37,9 @@ def emit_module(module: Any, options: Emission = Emission()) -> Program:
 def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
     """The program of a module; where it stands for programs that meet, those of all of them."""
     kernel = the_kernel(module)
-    code = read_code(kernel)
-    if meets(code) and code.programs:
+    if any(a.kind == "program_id" for a in kernel.arguments):
         return emit_cores({(): module}, kernel.grid, options)
-    return [emit_code(with_grid(code), options)]
+    return [emit_module(module, options)]
 
 
 def emit_code(code: Code, options: Emission) -> Program:
@@ -93,8 +93,7 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
 def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> list[Program]:
     """A program for each core: one, which runs the whole grid, but as many as there are where these meet."""
-    modules = {id(m): m for m in variants.values()}.values()
-    if prod(grid) == 1 or not any(meets(read_code(the_kernel(m))) for m in modules):
+    if prod(grid) == 1 or not any(meetings_of(the_kernel(m).op) for m in variants.values()):
         return [emit_variants(variants, grid, options)]
     made = []
     for point in product(*(range(n) for n in grid)):
