@@ -2,13 +2,13 @@
 """What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from nki_mlir.analysis.index_values import constant_of
-from nki_mlir.bindings import Block, Operation, Value, ir
+from nki_mlir.bindings import Block, Operation, Value, ir, load
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
-PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "memref.cast", "nki.reinterpret")
 MEMSET = "nki.memset"
 
 
@@ -26,40 +26,33 @@ def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Va
                 fold_constants(list(block.operations), constant)
 
 
-def erase_dead_code(block: Block) -> None:
-    """Erase, in a function's block and below, what has no effect any more."""
-    while _erase(block):
-        pass
+def erase_dead_code(function: Operation) -> None:
+    """Erase what has no effect any more in a function: what upstream knows, and buffers that are only set."""
+    manager = load("passmanager").PassManager.parse("func.func(trivial-dce)")
+    manager.enable_verifier(False)
+    manager.run(function)
+    if _erase_memsets(function):
+        erase_dead_code(function)
 
 
-def _erase(block: Block) -> bool:
-    """One round, from the end; whether buffers went, which may empty what was looked at before."""
-    again = False
-    for operation in reversed(list(block.operations)):
-        op = operation.operation
-        for region in op.regions:
-            for inner in region.blocks:
-                again |= _erase(inner)
-        if op.name.startswith(PURE):
-            if all(_unused(r) for r in op.results):
-                op.erase()
-        elif op.name in ("scf.for", "scf.if"):
-            if not len(op.results) and all(len(b.operations) == 1 for r in op.regions for b in r.blocks):
-                op.erase()
-        elif op.name == "memref.alloc":
-            users = [use.owner.operation for use in op.results[0].uses]
-            if all(user.name == MEMSET for user in users):
-                for user in users:
-                    user.erase()
-                op.erase()
-                again |= bool(users)
-        elif op.name == MEMSET and _overwritten(op):
-            op.erase()
-    return again
+def _erase_memsets(function: Operation) -> bool:
+    """Erase those that nobody reads; whether there were any."""
+    found: list[Operation] = []
+
+    def visit(op: Operation) -> Any:
+        if op.name == MEMSET and (_overwritten(op) or _only_set(op.operands[0])):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for op in found:
+        op.erase()
+    return bool(found)
 
 
-def _unused(value: Value) -> bool:
-    return next(iter(value.uses), None) is None
+def _only_set(buffer: Value) -> bool:
+    """Whether nothing but memsets uses a buffer of the function."""
+    return not isinstance(buffer.owner, ir.Block) and buffer.owner.name == "memref.alloc" and all(
+        use.owner.name == MEMSET for use in buffer.uses)
 
 
 def _overwritten(memset: Operation) -> bool:

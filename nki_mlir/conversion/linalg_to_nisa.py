@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from nki_mlir.analysis.dead_code import PURE, erase_dead_code
+from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Block, Module, Operation, ir
@@ -39,6 +39,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.folds import fold_of, is_fold
 from nki_mlir.selection.instructions import MaskedInstruction
+from nki_mlir.selection.invariants import PURE
 from nki_mlir.selection.selector import Selector, is_copy
 from nki_mlir.waist.builder import StructuredBuilder
 from nki_mlir.waist.expressions import Constant, Convert
@@ -60,7 +61,7 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
                 emitter, reader = Emitter(machine_named(kernel.target)), Reader()
                 for block in _blocks(kernel.op):
                     _Block(block, emitter, reader, self.pieces).convert()
-                erase_dead_code(kernel.op.regions[0].blocks[0])
+                erase_dead_code(kernel.op)
 
 
 def _open_masks(module: Module) -> None:

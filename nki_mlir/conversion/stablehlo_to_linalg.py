@@ -41,7 +41,7 @@ from nki_mlir.graph.upstream import (
     run_pipeline,
     to_buffers,
 )
-from nki_mlir.graph.views import flatten_views, in_hbm, put_in_hbm
+from nki_mlir.graph.views import flatten_views, put_in_hbm
 from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
 from nki_mlir.transforms.link_kernels import link
 
@@ -75,10 +75,10 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             ArithToScalar().run(module)
             run_passes(kernels, [pass_named(name) for name in LOWER])
             main = public_function(module)
-            put_in_hbm(main)
+            put_in_hbm(module)
             keep_in_buffers(main)
             results_as_arguments(main)
-            flatten_views(main)
+            flatten_views(module)
             copies_as_structured(main)
             restore_signs(main, kinds)
             insert_kernels(main, kernels)
@@ -128,14 +128,10 @@ def make_signless(module: Module) -> None:
 
 
 def finish(module: Any, main: Any) -> None:
-    """Remove what only the graph needed; globals are in HBM."""
+    """Remove what only the graph needed."""
     for op in list(module.body.operations):
-        operation = op.operation
-        if operation.name == "func.func" and operation != main:
-            operation.erase()
-        elif operation.name == "memref.global":
-            kind = in_hbm(ir.MemRefType(operation.attributes["type"].value))
-            operation.attributes["type"] = ir.TypeAttr.get(kind)
+        if op.operation.name == "func.func" and op.operation != main:
+            op.operation.erase()
     for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:
         if not name.startswith(("nki.", "sym_")):
             del module.operation.attributes[name]

@@ -8,11 +8,11 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.graph.upstream import operations_of, run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"
 RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose")
 STEPS = ("memref.subview", "memref.reinterpret_cast", *RESHAPES)
 
@@ -65,50 +65,33 @@ def in_hbm(kind: Any) -> Any:
     return ir.MemRefType.get(kind.shape, kind.element_type, layout, space)
 
 
-def put_in_hbm(function: Any) -> None:
-    """Every buffer and view of a function, and what it says of its arguments, in HBM."""
+def put_in_hbm(module: Any) -> None:
+    """Every buffer and view of a module in HBM, and what functions and globals say of theirs."""
     def visit(op: Any) -> Any:
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
             if isinstance(value.type, ir.MemRefType):
                 value.set_type(in_hbm(ir.MemRefType(value.type)))
+        if op.name == "memref.global":
+            op.attributes["type"] = ir.TypeAttr.get(in_hbm(ir.MemRefType(op.attributes["type"].value)))
         return ir.WalkResult.ADVANCE
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
-
-
-    for op in operations_of(function, lambda name: name == "memref.memory_space_cast"):
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for op in operations_of(module, lambda name: name == "memref.memory_space_cast"):
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()
 
 
-def flatten_views(function: Any) -> None:
+def flatten_views(module: Any) -> None:
     """Every chain of views as one ``memref.reinterpret_cast``."""
-    make = Attributes()
-    found = operations_of(function, lambda name: name in STEPS)
-    made = [(op, flat(op, make)) for op in found]
-    for op, value in made:
-        op.results[0].replace_all_uses_with(value)
-    for op in reversed(found):
+    run_pipeline(module, FLAT)
+    for op in operations_of(module, lambda name: name == "memref.extract_strided_metadata"):
+        with op.context, ir.InsertionPoint(op), op.location:        # what upstream leaves of a view without dimensions
+            op.results[0].replace_all_uses_with(reinterpreted(op.operands[0], [], [], 0))
         op.erase()
-
-
-def flat(op: Any, make: Attributes) -> Any:
-    """The view that an operation makes, from the buffer on."""
-    kind = ir.MemRefType(op.results[0].type)
-    strides, _ = kind.get_strides_and_offset()
-    place = start_in_buffer(op.results[0])
-    if not kind.has_static_shape or DYNAMIC in strides or DYNAMIC in [c for _, c in place.terms]:
-        raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(location_of(op))
-    with op.context, ir.InsertionPoint(op), op.location:
-        starts = []
-        if place.terms:
-            total = ir.AffineExpr.get_constant(place.offset)
-            for k, (_, factor) in enumerate(place.terms):
-                total = total + ir.AffineExpr.get_symbol(k) * factor
-            mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(place.terms), [total]))
-            starts = [ir.Operation.create("affine.apply", operands=[v for v, _ in place.terms], results=[make.index],
-                                          attributes={"map": mapping}).results[0]]
-        return reinterpreted(place.buffer, list(kind.shape), list(strides), starts[0] if starts else place.offset)
+    for op in operations_of(module, lambda name: name == "memref.reinterpret_cast"):
+        kind = ir.MemRefType(op.results[0].type)
+        if not kind.has_static_shape or DYNAMIC in kind.get_strides_and_offset()[0]:
+            raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(location_of(op))
 
 
 def reinterpreted(buffer: Any, sizes: list[int], strides: list[int], offset: Any) -> Any:

@@ -59,7 +59,7 @@ class _Function:
     def run(self) -> None:
         ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
         self.programs(ids, contents(self.block))
-        erase_dead_code(self.block)
+        erase_dead_code(self.kernel.op)
 
     # -- program ids ---------------------------------------------------------------------------------------------------
     def programs(self, ids: Sequence[Any], operations: list[Any]) -> None:
