@@ -82,7 +82,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             copies_as_structured(main)
             restore_signs(main, kinds)
             insert_kernels(main, kernels)
-            finish(module, main)
+            finish(module)
 
 
 def set_aside(module: Module) -> Any:
@@ -127,11 +127,9 @@ def make_signless(module: Module) -> None:
                 ir.RankedTensorType.get(kind.shape, plain), ir.IntegerAttr.get(plain, 0))
 
 
-def finish(module: Any, main: Any) -> None:
+def finish(module: Any) -> None:
     """Remove what only the graph needed."""
-    for op in list(module.body.operations):
-        if op.operation.name == "func.func" and op.operation != main:
-            op.operation.erase()
+    run_pipeline(module, "builtin.module(symbol-dce)")
     for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:
         if not name.startswith(("nki.", "sym_")):
             del module.operation.attributes[name]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Structured operations as values and maps, and two of them written as one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -131,6 +131,15 @@ def fused(first: Structured, second: Structured, place: int, first_inputs: Seque
                 own[second.block.arguments[k]] = arguments[given[v, m]]
         ir.Operation.create("linalg.yield", operands=[clone(second.body, own)])
     return op
+
+
+def keeps_extents(second: Structured, place: int, maps: Iterable[Any]) -> bool:
+    """Whether operands still give the extent of every loop of ``second`` where its input ``place`` has gone.
+
+    ``maps`` are those of the memory that what is computed in its place reads, over the axes of ``second``.
+    """
+    left = [m for k, m in enumerate(second.maps) if k != place]
+    return {axis for m in (*left, *maps) for axis in axes_of(m)} >= set(range(second.maps[place].n_dims))
 
 
 def clone(operations: Sequence[Any], known: dict[Any, Any]) -> Any:

@@ -18,7 +18,7 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
 from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
-from nki_mlir.graph.elementwise import Structured, fused, structured
+from nki_mlir.graph.elementwise import Structured, fused, keeps_extents, structured
 from nki_mlir.graph.views import DYNAMIC, defining, start_in_buffer, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
@@ -81,7 +81,8 @@ class _Graph:
         if not uses or None in consumers or any(
                 c.points != prod(ir.MemRefType(v.type).shape) for c in consumers for v in c.inputs     # type: ignore
                 if isinstance(v.type, ir.MemRefType) and memory_of(v) == buffer) or any(
-                element_type(v) != element_type(producer.output) for _, v in uses):
+                element_type(v) != element_type(producer.output) for _, v in uses) or (not sources and not all(
+                keeps_extents(structured(op), list(op.operands).index(v), ()) for op, v in uses)):      # type: ignore
             return False
         counts = access_counts(buffer, uses)
         if counts is None or counts.max() > 1:

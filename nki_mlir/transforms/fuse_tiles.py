@@ -23,6 +23,7 @@ from nki_mlir.graph.elementwise import (
     Structured,
     axes_of,
     fused,
+    keeps_extents,
     structured,
     work,
 )
@@ -121,6 +122,10 @@ class _Function:
                 continue
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
             target = memory_of(consumer.output)
+            place = list(user.operands).index(producer.output)
+            if not keeps_extents(consumer, place, [m for v, m in inputs_through(producer, consumer, place)
+                                                   if isinstance(v.type, ir.MemRefType)]):
+                continue
             if any(self.written(buffer, number, last) for buffer in sources) or (
                     self.place(target) in map(self.place, sources) and not in_step(producer, consumer)):
                 continue
@@ -189,16 +194,20 @@ def _is_counted(view: Value) -> bool:
 def fuse(producer: Structured, consumer: Structured) -> Any:
     """One operation that computes the producer's elements where the consumer reads them; both are erased."""
     place = list(consumer.op.operands).index(producer.output)
-    order = axes_of(producer.maps[-1])
-    results = consumer.maps[place].results
-    axes = [results[order.index(axis)] for axis in range(len(order))]      # the producer's axes as the consumer's
-    rank = consumer.maps[place].n_dims
-    inputs = [(v, _through(m, axes, rank)) for v, m in zip(producer.inputs, producer.maps)]
+    inputs = inputs_through(producer, consumer, place)
     with ir.InsertionPoint(consumer.op), consumer.op.location:
         made = fused(producer, consumer, place, inputs, list(consumer.op.operands))
     consumer.op.erase()
     producer.op.erase()
     return made
+
+
+def inputs_through(producer: Structured, consumer: Structured, place: int) -> list[tuple[Any, Any]]:
+    """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it makes."""
+    order = axes_of(producer.maps[-1])
+    results = consumer.maps[place].results
+    axes = [results[order.index(axis)] for axis in range(len(order))]      # the producer's axes as the consumer's
+    return [(v, _through(m, axes, consumer.maps[place].n_dims)) for v, m in zip(producer.inputs, producer.maps)]
 
 
 def _through(mapping: Any, axes: Sequence[Any], rank: int) -> Any:

@@ -147,6 +147,15 @@ def test_folds_of_one_element_and_folds_that_convert(function, arguments):
     agrees(function, *arguments)
 
 
+@pytest.mark.parametrize("run", [lambda text, *given: LinkedProgram(text)(*given),
+                                 lambda text, *given: simulate_linked(text, list(given))], ids=["cpu", "streams"])
+def test_folds_of_constants(run):
+    """A fold whose extent only its operand gives, where that is the same number everywhere."""
+    x = np.arange(15, dtype=np.int32).reshape(5, 3)
+    got = run(lowered(lambda x: (jnp.max(jnp.clip(x ^ x, 2, 4), axis=0), jnp.sum(x ^ x) + 1), x), x)
+    assert got[0].tolist() == [2, 2, 2] and got[1] == 1
+
+
 def test_equal_results__around_calls_of_kernels():
     """Sorting has no form of ours, so that upstream passes compile what is around the kernel."""
     def graph(a):
