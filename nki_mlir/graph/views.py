@@ -91,7 +91,8 @@ def flatten_views(module: Any) -> None:
     for op in operations_of(module, lambda name: name == "memref.reinterpret_cast"):
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape or DYNAMIC in kind.get_strides_and_offset()[0]:
-            raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides").located(location_of(op))
+            raise Unsupported(feature=f"the view {kind}",
+                              instead="use static sizes and strides").located(location_of(op))
 
 
 def reinterpreted(buffer: Any, sizes: list[int], strides: list[int], offset: Any) -> Any:
