@@ -12,10 +12,10 @@
 // CHECK-SAME:    %[[HELD:[a-z0-9]+]]: {{.*}}, %[[OTHER:[a-z0-9]+]]: {{.*}}, %[[OUT:[a-z0-9]+]]: memref
 // CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<2x4xf32, "sbuf">
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[HELD]] : {{.*}}) outs(%[[T]] :
-// CHECK:           arith.addf
+// CHECK:           arith.addf %in, %in : f32
 // CHECK:         "nisa.core_barrier"(%[[OTHER]])
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[T]] : {{.*}}) outs(%[[OUT]] :
-// CHECK:           arith.mulf
+// CHECK:           arith.mulf %in, %in : f32
 func.func @before(%held: !hbm {nki.name = "held", nki.shared = 0 : i64},
                   %other: !hbm {nki.name = "other", nki.shared = 1 : i64},
                   %out: !hbm {nki.name = "out", nki.shared = 2 : i64})

@@ -28,23 +28,44 @@ func.func @main(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> tensor<4x8xf32> {{
   return %1 : tensor<4x8xf32>
 }}""")
 
-# CHECK-LABEL: func.func @main
-# CHECK:         %[[PRODUCT:.*]] = stablehlo.multiply
-# CHECK:         %[[SUM:.*]] = call @add(%[[PRODUCT]], %arg1)
-# CHECK:         return %[[SUM]]
-# CHECK-LABEL: func.func private @add.program
-# CHECK-SAME:    %arg0: memref<4x8xf32, "hbm"> {nki.name = "a"}
-# CHECK-SAME:    index {nki.program_id = 0 : i64}
-# CHECK-COUNT-2: "nki.load"
-# CHECK:         "nki.store"
+# CHECK-DAG: #[[TILE_I:map[0-9]*]] = affine_map<()[s0] -> (0, 0)>
+# CHECK-DAG: #[[ROWS_I:map[0-9]*]] = affine_map<()[s0] -> (s0 * 16)>
+# CHECK-LABEL: func.func @main(
+# CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4x8xf32>, %[[B:[a-z0-9]+]]: tensor<4x8xf32>) -> tensor<4x8xf32>
+# CHECK-NEXT:    %[[PRODUCT:.*]] = stablehlo.multiply %[[A]], %[[B]]
+# CHECK-NEXT:    %[[SUM:.*]] = call @add(%[[PRODUCT]], %[[B]])
+# CHECK-NEXT:    return %[[SUM]]
+# The kernel as it is captured, for a program of its grid.
+# CHECK-LABEL: func.func private @add.program(
+# CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<4x8xf32, "hbm"> {nki.name = "a"},
+# CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<4x8xf32, "hbm"> {nki.name = "b"},
+# CHECK-SAME:    %[[OUT:[a-z0-9]+]]: memref<4x8xf32, "hbm"> {nki.name = "out", nki.shared = 0 : i64},
+# CHECK-SAME:    %[[I:[a-z0-9]+]]: index {nki.program_id = 0 : i64}) attributes {nki.grid = [2], nki.results = [2]}
+# CHECK-NEXT:    %[[X:.*]] = memref.alloc() {nki.name = "t1"} : memref<2x8xf32, "sbuf">
+# CHECK-NEXT:    "nki.load"(%[[X]], %[[A]], %[[I]])
+# CHECK-SAME:      access = [#nki.access<f32, #[[TILE_I]], {{\[\[}}1, 2], [1, 8]]>,
+# CHECK-SAME:                #nki.access<f32, #[[ROWS_I]], {{\[\[}}8, 2], [1, 8]]>]
+# CHECK-NEXT:    %[[Y:.*]] = memref.alloc() {nki.name = "t2"} : memref<2x8xf32, "sbuf">
+# CHECK-NEXT:    "nki.load"(%[[Y]], %[[B]], %[[I]])
+# CHECK-NEXT:    %[[SUM:.*]] = memref.alloc() {nki.name = "t3"} : memref<2x8xf32, "sbuf">
+# CHECK-NEXT:    "nki.binary"(%[[SUM]], %[[X]], %[[Y]])
+# CHECK-SAME:      op = "add"
+# CHECK-NEXT:    "nki.store"(%[[OUT]], %[[SUM]], %[[I]])
+# CHECK-NEXT:    return
+# What the graph calls: all programs, on the graph's tensors.
 # CHECK-LABEL: func.func private @add(
-# CHECK-SAME:    %[[A:.*]]: tensor<4x8xf32>, %[[B:.*]]: tensor<4x8xf32>) -> tensor<4x8xf32>
-# CHECK:         bufferization.to_buffer %[[A]] read_only
-# CHECK:         bufferization.to_buffer %[[B]] read_only
-# CHECK:         %[[OUT:.*]] = memref.alloc() : memref<4x8xf32, "hbm">
-# CHECK:         scf.for %[[I:.*]] = %c0 to %c2 step %c1
-# CHECK:           func.call @add.program(%{{.*}}, %{{.*}}, %[[OUT]], %[[I]])
-# CHECK:         bufferization.to_tensor %{{.*}} restrict writable
+# CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4x8xf32>, %[[B:[a-z0-9]+]]: tensor<4x8xf32>) -> tensor<4x8xf32>
+# CHECK-NEXT:    %[[A_BUFFER:.*]] = bufferization.to_buffer %[[A]] read_only
+# CHECK-NEXT:    %[[A_HBM:.*]] = memref.memory_space_cast %[[A_BUFFER]] : {{.*}} to memref<4x8xf32, "hbm">
+# CHECK-NEXT:    %[[B_BUFFER:.*]] = bufferization.to_buffer %[[B]] read_only
+# CHECK-NEXT:    %[[B_HBM:.*]] = memref.memory_space_cast %[[B_BUFFER]] : {{.*}} to memref<4x8xf32, "hbm">
+# CHECK-NEXT:    %[[OUT:.*]] = memref.alloc() : memref<4x8xf32, "hbm">
+# CHECK:         scf.for %[[I:[a-z0-9]+]] = %c0 to %c2 step %c1 {
+# CHECK-NEXT:      func.call @add.program(%[[A_HBM]], %[[B_HBM]], %[[OUT]], %[[I]])
+# CHECK-NEXT:    }
+# CHECK-NEXT:    %[[OUT_BUFFER:.*]] = memref.memory_space_cast %[[OUT]]
+# CHECK-NEXT:    %[[RESULT:.*]] = bufferization.to_tensor %[[OUT_BUFFER]] restrict writable
+# CHECK-NEXT:    return %[[RESULT]]
 # CHECK-NOT:   custom_call
 
 # VALUE: [25. 26. 27. 28. 29. 30. 31. 32.]]

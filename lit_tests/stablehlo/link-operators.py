@@ -44,33 +44,56 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
   return %2 : tensor<128x16xf32>
 }}""")
 
-# CHECK-LABEL: func.func @main
-# CHECK:         %[[SUM:.*]] = stablehlo.add
-# CHECK:         %[[IOU:.*]] = call @giou(%[[SUM]], %arg1)
-# CHECK:         %[[TWICE:.*]] = call @doubled(%[[IOU]])
-# CHECK:         return %[[TWICE]]
+# CHECK:       #[[HBM:map[0-9]*]] = affine_map<() -> (0)>
+# CHECK-LABEL: func.func @main(
+# CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<128x16x4xf32>, %[[B:[a-z0-9]+]]: tensor<128x16x4xf32>) -> tensor<128x16xf32>
+# CHECK-NEXT:    %[[SUM:.*]] = stablehlo.add %[[A]], %[[B]]
+# CHECK-NEXT:    %[[IOU:.*]] = call @giou(%[[SUM]], %[[B]])
+# CHECK-NEXT:    %[[TWICE:.*]] = call @doubled(%[[IOU]])
+# CHECK-NEXT:    return %[[TWICE]]
 # CHECK-LABEL: func.func private @giou.program(
-# CHECK:         "nisa.gpsimd_call"(%arg2, %arg0, %arg1)
-# CHECK-SAME:      busy = {{[1-9]}}
-# CHECK-SAME:      bytes_in = 65536 : i64, bytes_out = 8192 : i64
-# CHECK-SAME:      function = "giou"
-# CHECK-SAME:      library = "{{.*}}libgiou.so"
+# CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "tensors_0"},
+# CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "tensors_1"},
+# CHECK-SAME:    %[[OUT:[a-z0-9]+]]: memref<128x16xf32, "hbm"> {nki.name = "t0", nki.shared = 0 : i64})
+# CHECK-NEXT:    "nisa.gpsimd_call"(%[[OUT]], %[[A]], %[[B]])
+# CHECK-SAME:      access = [#nki.access<f32, #[[HBM]], {{\[\[}}16, 128], [1, 16]]>,
+# CHECK-SAME:                #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [4, 16], [1, 4]]>,
+# CHECK-SAME:                #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [4, 16], [1, 4]]>]
+# CHECK-SAME:      busy = {{[1-9][0-9]*}} : i64, bytes_in = 65536 : i64, bytes_out = 8192 : i64
+# CHECK-SAME:      function = "giou", library = "{{.*}}libgiou.so"
+# CHECK-NEXT:    return
 # CHECK-LABEL: func.func private @giou(
-# CHECK:         call @giou.program
+# CHECK:         call @giou.program(
 # CHECK-LABEL: func.func private @doubled.program(
+# CHECK:         "nki.binary_scalar"({{.*}} op = "multiply", reverse = false, scalar = 2.000000e+00 : f64
 # CHECK-NOT:   custom_call
 
-# WAIST-LABEL: func.func @main(%arg0: memref<128x16x4xf32, "hbm">
-# WAIST:         %[[SUM:.*]] = memref.alloc() {{.*}}memref<128x16x4xf32, "hbm">
-# WAIST:         linalg.generic
-# WAIST:         "nisa.gpsimd_call"(%[[IOU:.*]], %[[SUM]], %arg1)
-# WAIST:         %[[PART:.*]] = memref.reinterpret_cast %[[IOU]]
-# WAIST:         linalg.generic {{.*}} ins(%[[PART]]
+# WAIST-LABEL: func.func @main(
+# WAIST-SAME:    %[[A:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "arg0"},
+# WAIST-SAME:    %[[B:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "arg1"},
+# WAIST-SAME:    %[[R:[a-z0-9]+]]: memref<128x16xf32, "hbm"> {nki.name = "result0", nki.shared = 0 : i64})
+# WAIST-NEXT:    %[[SUM:.*]] = memref.alloc() {{.*}}memref<128x16x4xf32, "hbm">
+# WAIST-NEXT:    linalg.generic {{.*}} ins(%[[A]], %[[B]] : {{.*}}) outs(%[[SUM]] :
+# WAIST:         %[[IOU:.*]] = memref.alloc() : memref<128x16xf32, "hbm">
+# WAIST-NEXT:    "nisa.gpsimd_call"(%[[IOU]], %[[SUM]], %[[B]])
+# WAIST:         %[[X:.*]] = memref.alloc() {nki.name = "t1"}
+# WAIST-NEXT:    %[[PART:.*]] = memref.reinterpret_cast %[[IOU]] to offset: [0], sizes: [128, 16], strides: [16, 1]
+# WAIST-NEXT:    %[[TILE:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 16], strides: [16, 1]
+# WAIST-NEXT:    linalg.generic {{.*}} ins(%[[PART]] : {{.*}}) outs(%[[TILE]] :
+# WAIST:           "scalar.alu"(%{{.*}}, %{{.*}}) {fn = "multiply"}
+# WAIST:         %[[OUT:.*]] = memref.reinterpret_cast %[[R]] to
+# WAIST-NEXT:    linalg.generic {{.*}} outs(%[[OUT]] :
 
-# ISA:         pool {{.*}}S[{{[0-9]+}}] ({{.*}})>={{[0-9]+}} GPSIMD_CALL library="{{.*}}libgiou.so" function=giou
+# The call waits until the sum is in HBM; what comes behind waits for the call.
+# ISA:         .semaphore [[DONE:[0-9]+]] GpSimd
+# ISA:         .semaphore [[STORED:[0-9]+]] qSyncIO1
+# ISA:         pool {{.*}}S[[[STORED]]] (qSyncIO1)>=16 GPSIMD_CALL library="{{.*}}libgiou.so" function=giou
 # ISA-SAME:      transfers_in=256 bytes_in=65536 transfers_out=128 bytes_out=8192
-# ISA-SAME:      source1=fp32@arg1
+# ISA-SAME:      dst=fp32@[[IOU:[a-z0-9_]+]][1,16][16,128] source0=fp32@[[SUM:[a-z0-9_]+]][1,4,64][4,16,128]
+# ISA-SAME:      source1=fp32@arg1[1,4,64][4,16,128] S[[[DONE]]] (GpSimd)++@complete
 # ISA-SAME:      // {{.*}}graph.mlir:4
+# ISA:         DMA queue=1 dst=fp32@[[SUM]][1,64][64,128]
+# ISA:         S[[[DONE]]] (GpSimd)>=1 DMA queue=0 dst=fp32@{{0x[0-9a-f]+}}[1][16] src=fp32@[[IOU]][1,16][16,128]
 
 # VALUE: agrees
 

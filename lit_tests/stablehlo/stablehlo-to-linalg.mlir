@@ -19,7 +19,7 @@
 // CHECK-NEXT:        %[[SQUARE:.*]] = "scalar.alu"(%[[X]], %[[X]]) {fn = "multiply"} : (f32, f32) -> f32
 // CHECK-NEXT:        linalg.yield %[[SQUARE]] : f32
 // CHECK:           linalg.generic {{.*}} ins(%[[NEXT]] : {{.*}}) outs(%[[R]] :
-// CHECK:             linalg.yield
+// CHECK:             linalg.yield %in : f32
 // CHECK-NEXT:      }
 // CHECK-NEXT:    }
 // CHECK-NEXT:    return

@@ -46,7 +46,26 @@ def test_pass__has_a_filecheck_test_of_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_operation__is_in_a_filecheck_test(name: str) -> None:
-    assert any(f'"{name}"' in text for text in LIT.values())
+    """What is checked is the operation with its operands, as it is printed."""
+    shown = re.compile(rf'(//|#) [A-Z]+(-NEXT)?: .*"{name}"\(%.*\)')
+    assert any(shown.search(text) for text in LIT.values())
+
+
+@pytest.mark.parametrize("file", LIT, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_filecheck__shows_what_it_expects(file: Path) -> None:
+    """No check counts operations, or has nothing but the name of one that has operands."""
+    counted = re.findall(r"[A-Z]+-COUNT-\d+: .*", LIT[file])
+    bare = re.findall(r'(?://|#) ?[A-Z]+(?:-NEXT)?: +"?[a-z_]+\.(?!yield)[a-z_.]+"?$', LIT[file], re.MULTILINE)
+    assert not counted + bare
+
+
+@pytest.mark.parametrize("file", LIT, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_filecheck__names_the_patterns_it_repeats(file: Path) -> None:
+    """An access pattern that a part of a file writes twice is an alias: ``#tile = #nki.access<...>``."""
+    for part in re.split(r"^// -----$", LIT[file], flags=re.MULTILINE):
+        code = "\n".join(line for line in part.split("\n") if not line.startswith(("#", "//")))
+        written = re.findall(r"#nki\.access<\w+, affine_map<.*?->.*?>, \[\[.*?\]\]>", code)
+        assert len(written) == len(set(written)), "give it a name"
 
 
 def test_option__unknown() -> None:
