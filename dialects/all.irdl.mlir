@@ -57,6 +57,29 @@ module {
     irdl.operation @end
   }
   irdl.dialect @nisa {
+    irdl.operation @core_barrier {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(data: %0, symbols: variadic %1)
+      %2 = irdl.base "#builtin.array"
+      %3 = irdl.base "#builtin.integer_set"
+      %4 = irdl.base "#builtin.string"
+      %5 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "cores" = %5}
+    }
+    irdl.operation @sendrecv {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "send_to" = %6, "receive_from" = %7, "pipe" = %8}
+    }
     irdl.operation @tensor_tensor {
       %0 = irdl.any
       %1 = irdl.any
@@ -352,29 +375,6 @@ module {
       %12 = irdl.base "#builtin.string"
       %13 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "op0" = %9, "op1" = %10, "imm0" = %11, "reduce_cmd" = %12, "reduce_op" = %13}
-    }
-    irdl.operation @core_barrier {
-      %0 = irdl.any
-      %1 = irdl.any
-      irdl.operands(data: %0, symbols: variadic %1)
-      %2 = irdl.base "#builtin.array"
-      %3 = irdl.base "#builtin.integer_set"
-      %4 = irdl.base "#builtin.string"
-      %5 = irdl.base "#builtin.array"
-      irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "cores" = %5}
-    }
-    irdl.operation @sendrecv {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.integer"
-      %7 = irdl.base "#builtin.integer"
-      %8 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "send_to" = %6, "receive_from" = %7, "pipe" = %8}
     }
     irdl.operation @all_reduce {
       %0 = irdl.any

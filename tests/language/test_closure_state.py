@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.language.closure_state import OBJECTS, surroundings
+from nki_mlir.language.closure_state import OBJECTS, closure_state
 
 from .running import check, numbers, output_of
 
@@ -158,14 +158,14 @@ def test_key__recursive_and_endless():
 
     def kernel():
         return held, deep, many
-    before = surroundings(kernel)
-    assert hash(before) == hash(surroundings(kernel)) and before == surroundings(kernel)
+    before = closure_state(kernel)
+    assert hash(before) == hash(closure_state(kernel)) and before == closure_state(kernel)
     held.append(1)
-    assert surroundings(kernel) != before
+    assert closure_state(kernel) != before
 
 
 def test_key__of_values():
-    key = lambda value: surroundings(len, [value])
+    key = lambda value: closure_state(len, [value])
     for one, other in ((0.0, -0.0), (1, True), (1, 1.0), ("1", 1), ((1,), [1]), ({"a": 1}, {"a": 2}),
                        ([1, 2], [2, 1]), (np.zeros(2), np.zeros(3)), (np.int8(1), np.int16(1)), (Block(1, {}), Block(2, {}))):
         assert key(one) != key(other), (one, other)
