@@ -42,7 +42,7 @@ SETTINGS = Settings()
 @pytest.fixture
 def settings(monkeypatch):
     fresh = Settings()
-    monkeypatch.setattr("tests.language.test_surroundings.SETTINGS", fresh)
+    monkeypatch.setattr("tests.language.test_closure_state.SETTINGS", fresh)
     monkeypatch.setattr(Settings, "bias", 1)
     return fresh
 
@@ -52,7 +52,7 @@ def test_containers_and_arrays(on, monkeypatch):
     def kernel(x):
         return output_of(nl.load(x) * TABLE["scale"][0] + int(TABLE["offsets"][1]))
     table = {"scale": [2], "offsets": np.array([1, 2])}
-    monkeypatch.setattr("tests.language.test_surroundings.TABLE", table)
+    monkeypatch.setattr("tests.language.test_closure_state.TABLE", table)
     check(on, kernel, X * 2 + 2, X)
     table["scale"][0] = 5
     check(on, kernel, X * 5 + 2, X)
