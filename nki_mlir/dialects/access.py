@@ -57,7 +57,7 @@ class Linear:
 
     def at(self, values: "Sequence[int] | Mapping[int, int]") -> int:
         """The value for given symbol values (axes taken as 0)."""
-        return self.const + sum(c * values[position] for position, c in self.symbols)
+        return self.const + sum([c * values[position] for position, c in self.symbols]) if self.symbols else self.const
 
 
 def _merge(a: tuple[tuple[int, int], ...], b: tuple[tuple[int, int], ...], factor: int) -> tuple[tuple[int, int], ...]:
@@ -156,20 +156,30 @@ class Access:
         return {position for form in forms for position, _ in form.symbols}
 
 
-class Layout:
-    """What tiles that differ in their buffers only have in common; equal ones are one object (``Tile.layout``)."""
+class Form:
+    """What tiles that differ in their buffers, and in where they start, have in common; equal ones are one object."""
 
     __slots__ = ("is_whole", "row")
 
-    def __init__(self, space: str, base_shape: tuple[int, ...], base_dtype: DType, access: Access) -> None:
+    def __init__(self, space: str, base_shape: tuple[int, ...], base_dtype: DType, dtype: DType,
+                 dims: tuple[tuple[int, int], ...]) -> None:
         on_chip = space != HBM
         extents = base_shape[1:] if on_chip else base_shape
-        self.row = prod(extents) * base_dtype.itemsize // access.dtype.itemsize
-        lanes = not on_chip or access.dims[0][1] == base_shape[0]
-        self.is_whole = lanes and prod([count for _, count in access.free_dims]) == self.row
+        self.row = prod(extents) * base_dtype.itemsize // dtype.itemsize
+        lanes = not on_chip or dims[0][1] == base_shape[0]
+        self.is_whole = lanes and prod([count for _, count in dims[on_chip:]]) == self.row
 
 
-_layout = lru_cache(1 << 16)(Layout)
+class Layout:
+    """What tiles that differ in their buffers only have in common; equal ones are one object (``Tile.layout``)."""
+
+    __slots__ = ("form",)
+
+    def __init__(self, space: str, base_shape: tuple[int, ...], base_dtype: DType, access: Access) -> None:
+        self.form = _form(space, base_shape, base_dtype, access.dtype, access.dims)
+
+
+_form, _layout = lru_cache(1 << 16)(Form), lru_cache(1 << 16)(Layout)
 
 
 @dataclass(eq=False, slots=True)
@@ -226,7 +236,7 @@ class Tile:
     @property
     def row(self) -> int:
         """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
-        return self.layout.row
+        return self.layout.form.row
 
     def describe(self) -> str:
         extents = ", ".join(map(str, self.shape))

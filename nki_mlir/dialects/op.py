@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, U
 import numpy as np
 
 from nki_mlir.diagnostics.errors import InternalError
-from nki_mlir.dialects.access import PSUM, SBUF, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
@@ -193,6 +193,11 @@ class Op:
         # Numbers that are equal need not be the same: 1 and True, 0.0 and -0.0.
         values = [v if type(v := own[name]) is str else (type(v), repr(v)) for name in self.attributes]
         return (type(self), *tiles, *values)
+
+    @staticmethod
+    def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
+        """Equal for operations of such outlines that differ in where their tiles start."""
+        return tuple([part.form if type(part) is Layout else part for part in outline])
 
     # -- what holds for all ops ----------------------------------------------------------------------------------------
     @classmethod

@@ -62,6 +62,7 @@ class Builder:
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
         self.known: dict[tuple, dict[Any, Any]] = {}        # by the outline of an operation: what was worked out for it
+        self.forms: dict[tuple, dict[Any, Any]] = {}        # by its form; each outline keeps its own as "form"
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
         self.private: dict[Buffer, tuple] = {}      # tensors in private HBM: what tells each from the others
         self.private_at: dict[tuple, int] = {}      # how many each place in the kernel has made
@@ -203,12 +204,17 @@ class Builder:
         outline = op.outline()
         known = self.known.get(outline)
         if known is None:
-            verify(op, operands)
-            known = self.known[outline] = {}
-        if restricted and not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place,
-                                             piece):
-            return None
-        verify_mask(op, operands)
+            form = op.form_of(outline)
+            if form not in self.forms:
+                verify(op, operands)
+            known = self.known[outline] = {"form": self.forms.setdefault(form, {})}
+        if restricted:
+            if not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
+                return None
+            verify_mask(op, operands)
+        elif "apart" not in known["form"]:
+            verify_mask(op, operands)
+            known["form"]["apart"] = True
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):

@@ -3,6 +3,8 @@
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -23,7 +25,8 @@ from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
-from nki_mlir.targets.interpreter.execute import compile_op
+from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.interpreter.floating import floating, starts
 from nki_mlir.targets.interpreter.patterns import Pattern, form_values
 from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
@@ -36,25 +39,40 @@ class PrivateResult(Exception):
         self.place = place
 
 
+class Work:
+    """What an operation does, worked out once for all that are equal but for where their tiles start."""
+
+    def __init__(self, op: Op, run: Runner) -> None:
+        self.op, self.run, self.bounded = op, run, has_domain(op)
+
+    @cached_property
+    def uses(self) -> Uses:
+        return Uses(self.op)
+
+
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whether a run is one for its races alone
 
 
+@dataclass
+class Launch:
+    """What the programs of one run have in common."""
+
+    results: Container[tuple] = ()                          # the places of tensors in private HBM that are outputs
+    shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
+    checks: EagerChecks = field(default_factory=EagerChecks)          # of what capture might refuse
+    known: dict[tuple, dict[Any, Any]] = field(default_factory=dict)
+    forms: dict[tuple, dict[Any, Any]] = field(default_factory=dict)
+
+
 class EagerBuilder(Builder):
-    """One program of a grid. ``shared`` keeps the outputs that all programs write, by order of creation.
+    """One program of a grid; ``fill`` gives what fresh memory of a dtype holds."""
 
-    ``fill`` gives what fresh memory of a dtype holds, ``doubts`` keep what capture might refuse, ``results`` are the
-    places of tensors in private HBM that are outputs.
-    """
-
-    def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (),
-                 shared: dict[Hashable, np.ndarray] | None = None, target: str = "trn2",
-                 fill: Callable[[DType], float] = lambda dtype: 0.0, checks: EagerChecks | None = None,
-                 results: Container[tuple] = ()) -> None:
+    def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), launch: Launch | None = None,
+                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
-        self.results = results
-        self.point, self.shared, self.taken = point, shared if shared is not None else {}, 0
-        self.fill = fill
-        self.checks = checks if checks is not None else EagerChecks()
+        self.launch = launch = launch or Launch()
+        self.known, self.forms, self.checks = launch.known, launch.forms, launch.checks
+        self.point, self.taken, self.fill = point, 0, fill
         self.scopes = Scopes(self.checks, self)
         self.branches: list[int] = []       # how many scopes were open outside of each open branch
         self.deeds = 0                      # equal for programs that do the same
@@ -74,7 +92,7 @@ class EagerBuilder(Builder):
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
-        made = self.allocated(shape, dtype, space, shared or private in self.results, partition_dim, name)
+        made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
         self.made(made, attributes, user_location(2))
         if private is not None:
             self.private[made] = private
@@ -85,14 +103,14 @@ class EagerBuilder(Builder):
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
                         scope=self.scopes.innermost(), role="output" if shared else "local", turn=self.touches.turn)
         key = self.shared_key(name)
-        if shared and key in self.shared:
-            buffer.handle = self.shared[key]
+        if shared and key in self.launch.shared:
+            buffer.handle = self.launch.shared[key]
         else:
             buffer.handle = self.fresh(buffer.physical_shape, dtype)
             if space == HBM:
                 buffer.handle = tracked(buffer.handle, buffer.name)
             if shared:
-                self.shared[key] = buffer.handle
+                self.launch.shared[key] = buffer.handle
         self.taken += shared
         return buffer
 
@@ -136,28 +154,31 @@ class EagerBuilder(Builder):
         """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
         self.checks.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def tracking(self, op: Op, arrays: list[np.ndarray], known: dict[str, Any], act: Callable[[], None]) -> None:
-        """Run an operation, which ``act`` does.
+    def worked_out(self, op: Op, operands: Operands, known: dict[str, Any]) -> "tuple[Work, list[int]]":
+        """The work of an operation, and where its tiles start, where that is no part of the work."""
+        form = known.get("form")
+        if form is None:
+            return Work(op, self.compiled(op)), []
+        if "work" not in form:
+            moving = floating(op)
+            form["work"] = Work(moving, self.compiled(moving))
+        known["work"] = form["work"], starts(operands)
+        return known["work"]
 
-        Reads of memory that nothing has written are reported, and values that its function has no table for.
-        """
+    def compiled(self, op: Op) -> Runner:
+        return compile_op(op)
+
+    def run(self, op: Op, arrays: list[np.ndarray], work: "Work", values: list[int]) -> None:
+        """Reads of memory that nothing has written are reported, and values that its function has no table for."""
         if CHECKING.get():
             if op.name != DevicePrintOp.name:
-                act()
-            return
-        bounded = known.get("bounded")
-        if bounded is None:
-            bounded = known["bounded"] = has_domain(op)
-        if bounded:
-            within_domain(op, act, user_location())
-            return
-        if not any([type(a) is Tracked and a.left for a in arrays]):
-            act()
-            return
-        uses = known.get("uses")
-        if uses is None:
-            uses = known["uses"] = Uses(op)
-        uses.perform(act, arrays, (), user_location())
+                work.run(arrays, values)
+        elif work.bounded:
+            within_domain(op, lambda: work.run(arrays, values), user_location)
+        elif any([type(a) is Tracked and a.left for a in arrays]):
+            work.uses.perform(lambda: work.run(arrays, values), arrays, values, user_location)
+        else:
+            work.run(arrays, values)
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
@@ -193,26 +214,21 @@ class EagerBuilder(Builder):
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: dict[str, Any]) -> None:
-        run = known.get("run")
-        if run is None:
-            run = known["run"] = compile_op(op)
-        arrays = [tile.handle for _, tile in operands]
-        self.tracking(op, arrays, known, lambda: run(arrays, ()))
+        work, values = known.get("work") or self.worked_out(op, operands, known)
+        self.run(op, [tile.handle for _, tile in operands], work, values)
         if self.touches.watching or op.acts_outside:
-            self.note(op, operands, views)
+            self.touches.performed(op, views, (), self.accumulating, ())
+            if self.touches.several:
+                self.deeds = hash((self.deeds, id(known) if known else op.outline(), op.mask))
         if not self.checks.found:
-            several = self.independent_programs and prod(self.grid) > 1
-            if not self.accumulating:
-                self.scopes.performed(op, operands, views, several)
-            else:
-                for view in views:
-                    self.scopes.used(view)
+            self.note_for_capture(op, operands, views)
 
-    def note(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
-        """What an operation touches, for the verdict on races."""
-        self.touches.performed(op, views, (), self.accumulating, ())
-        if self.touches.several:
-            self.deeds = hash((self.deeds, op.outline(), op.mask, *[tile.access for _, tile in operands]))
+    def note_for_capture(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
+        if not self.accumulating:
+            self.scopes.performed(op, operands, views, self.independent_programs and self.touches.several)
+        else:
+            for view in views:
+                self.scopes.used(view)
 
 
 def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:

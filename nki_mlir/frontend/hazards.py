@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nki_mlir.frontend.overlaps import Apart, SearchTooLong, element, meeting
-from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooMany
+from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooMany, clearly_apart
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
@@ -314,6 +314,8 @@ def form_of(touch: Touch) -> Hashable:
 
 def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> Clash | None:
     """The first element that two different ones touch: few plain patterns are compared, else each one's elements."""
+    if all(t.accumulates for t, _ in listed) or clearly_apart(buffer, listed):
+        return None
     exact = [(t, n) for t, n in listed if t.exact]
     writers = sum(t.writes for t, _ in listed)
     if all(form_of(t) is not None for t, _ in listed) and writers * len(listed) <= FEW_PAIRS:

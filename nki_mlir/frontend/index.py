@@ -50,7 +50,8 @@ class Index:
     @property
     def key(self) -> tuple:
         """Equal keys mean equal expressions (``==`` makes a mask)."""
-        return self.const, tuple((id(s), c) for s, c in self.symbols.items()), self.axes, self.shape
+        symbols = tuple([(id(s), c) for s, c in self.symbols.items()]) if self.symbols else ()
+        return self.const, symbols, self.axes, self.shape
 
     def with_axes(self, axes: Sequence[int], shape: tuple[int, ...]) -> "Index":
         """The same constant and symbols over other axes."""

@@ -78,7 +78,7 @@ class FirstUses:
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
     """What the first operation on a buffer, a write, leaves to be initialised."""
     if buffer.scope is scopes[-1]:
-        return tile.layout.is_whole and not (op.symbols and tile.access.symbols_used())
+        return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
         return False                                # under an if, or on some partitions only

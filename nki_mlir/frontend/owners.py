@@ -6,11 +6,12 @@ going through their elements once finds a meeting that comparing them in pairs w
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import gcd, prod
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from nki_mlir.frontend.conditions import Points
 from nki_mlir.frontend.index import Index, Mask
@@ -34,7 +35,7 @@ class Owners:
     def __init__(self, buffer: Buffer, listed: Sequence[tuple[Touch, int]]) -> None:
         self.buffer, self.listed = buffer, listed
         shape = buffer.physical_shape
-        row = (prod(shape[1:]) if buffer.on_chip else prod(shape)) * buffer.dtype.itemsize
+        row = row_bytes(buffer)
         if all(is_pattern(t) for t, _ in listed):
             parts = [in_bytes(t, row) for t, _ in listed]
             self.unit = gcd(row, *(n for at, (*dims, (_, run)) in parts for n in (at, run, *(s for s, _ in dims))))
@@ -142,6 +143,43 @@ class Owners:
         return at // self.row, at % self.row * self.unit
 
 
+def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, Any]]) -> bool:
+    """Whether boxes around what each touches show that no element is touched by two: cheaper than its elements.
+
+    Rows are as long as all patterns step by multiples of; the boxes' columns must be the same or have none in common.
+    """
+    if not all([is_pattern(t) for t, _ in listed]):
+        return False
+    row = row_bytes(buffer)
+    parts = [(*in_bytes(t, row), by) for t, by in listed]
+    width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or 1 << 62
+    columns: dict[tuple[int, int], list[tuple[int, int, Any]]] = {}
+    for start, (*dims, (_, run)), by in parts:
+        first, column = divmod(start, width)
+        if column + run > width:
+            return False
+        low = first + sum([step * (n - 1) for step, n in dims if step < 0]) // width
+        high = first + sum([step * (n - 1) for step, n in dims if step > 0]) // width
+        columns.setdefault((column, column + run), []).append((low, high, by))
+    found = sorted(columns)
+    return all([a[1] <= b[0] for a, b in pairwise(found)]) and all([rows_apart(rows) for rows in columns.values()])
+
+
+def rows_apart(boxes: Sequence[tuple[int, int, Any]]) -> bool:
+    """Whether each row is in boxes of one only; a box is its first row, its last, and whose it is."""
+    end, owner = -1 << 62, None
+    for low, high, by in sorted(boxes, key=itemgetter(0)):
+        if low <= end and by != owner:
+            return False
+        end, owner = max(end, high), by
+    return True
+
+
+def row_bytes(buffer: Buffer) -> int:
+    """Bytes of a partition, of the whole tensor in HBM."""
+    return prod(buffer.physical_shape[1 if buffer.on_chip else 0:]) * buffer.dtype.itemsize
+
+
 def is_pattern(touch: Touch) -> bool:
     """Whether a touch has all elements of its view, at places that are linear in the symbols."""
     return touch.elements is None and touch.restriction is None and not touch.conditions and all(
@@ -197,7 +235,8 @@ class Strided:
         if low < 0 or high >= len(array):
             raise TooMany               # what leaves its tensor is reported by whoever runs it
         size = array.itemsize
-        return as_strided(array[self.start:], [n for _, n in self.dims], [step * size for step, _ in self.dims])
+        return np.ndarray([n for _, n in self.dims], array.dtype, array, self.start * size,
+                          [step * size for step, _ in self.dims])
 
     def write(self, array: np.ndarray, values: Any) -> None:
         self.read(array)[...] = values

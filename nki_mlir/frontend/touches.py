@@ -57,12 +57,12 @@ class Restriction:
     extents: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Touch:
     """An operand: which elements an operation reads, writes or adds to. ``symbols`` are those that its mask counts.
 
     Where data decide which of the elements are meant, it is not ``exact``, unless a run has found them: ``elements``
-    are flat, in the buffer.
+    are flat, in the buffer. Immutable. (Not declared so: a run makes a great many.)
     """
 
     view: View
@@ -175,8 +175,8 @@ class Touches:
             restriction = Restriction(op.mask, iteration.axes[kind.name], iteration.extents)
         if kind.writes:
             adds |= fixed and kind.reads and kind.name in [name for name, _ in op.sources()]
-        else:
-            adds &= any(view.same_place(target) for target in targets)
+        elif adds:
+            adds = any([view.same_place(target) for target in targets])
         epoch = self.epoch - (isinstance(op, Meeting) and not kind.writes)
         counted = tuple(symbols) if restriction is not None else ()
         if not fixed and self.meant is not None and restriction is None:

@@ -37,16 +37,16 @@ class ValueNumbers:
 
         What it reads of the memory of all is what it was after so many meetings (``epoch``).
         """
-        operands = list(zip(op.operands(), views))
+        operands = [(kind, view, written_at(view)) for (kind, _), view in zip(op.operands(), views)]
         if not once or isinstance(op, Meeting):
             made = hash((next(_unlike), "unlike"))
         else:
-            read = [(kind.name, written_at(v), self.of(v.buffer), v.buffer.role != "local" and epoch)
-                    for (kind, _), v in operands if kind.reads]
+            read = [(kind.name, place, self.of(v.buffer), v.buffer.role != "local" and epoch)
+                    for kind, v, place in operands if kind.reads]
             made = hash((op.outline(), op.mask, *read))
-        for (kind, _), view in operands:
+        for kind, view, place in operands:
             if kind.writes:
-                self.held[view.buffer] = hash((self.of(view.buffer), made, kind.name, written_at(view)))
+                self.held[view.buffer] = hash((self.of(view.buffer), made, kind.name, place))
         return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.eager import CHECKING, EagerBuilder, PrivateResult, verdict_on
+from nki_mlir.frontend.eager import CHECKING, EagerBuilder, Launch, PrivateResult, verdict_on
 from nki_mlir.frontend.eager_checks import REFUSALS, EagerChecks
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, report
@@ -23,7 +23,7 @@ from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
 from nki_mlir.targets.mesh import run_programs
 
-Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and the memory of all programs
+Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and what all programs have in common
 Judge = Callable[[EagerChecks, Sequence[EagerBuilder]], None]        # of what the programs did
 
 
@@ -70,7 +70,7 @@ def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progr
     before = [a.copy() for a in arrays] if prod(kernel.grid) > 1 else []
     while True:
         try:
-            return attempt(kernel, bound, arrays, partial(program, results=returned), judge)
+            return attempt(kernel, bound, arrays, program, Launch(returned), judge)
         except PrivateResult as found:
             returned.add(found.place)
             for array, held in zip(arrays, before):
@@ -78,10 +78,9 @@ def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progr
                     array[...] = held
 
 
-def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
-    shared: dict[Any, np.ndarray] = {}
-    checks, function = EagerChecks(), kernel.python
-    builders = [program(kernel.grid, point, shared, checks=checks) for point in np.ndindex(*kernel.grid)]
+def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
+            ) -> list[Traced]:
+    function, builders = kernel.python, [program(kernel.grid, point, launch) for point in np.ndindex(*kernel.grid)]
 
     def run(number: int) -> Traced:
         builder = builders[number]
@@ -98,9 +97,9 @@ def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progra
     try:
         programs = run_programs(run, len(builders))
     except NkiMlirError:
-        judge(checks, ())
+        judge(launch.checks, ())
         raise
-    judge(checks, builders)
+    judge(launch.checks, builders)
     return programs
 
 

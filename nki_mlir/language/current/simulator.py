@@ -17,7 +17,6 @@ from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid
@@ -26,6 +25,7 @@ from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.targets.interpreter.execute import Runner
 from nki_mlir.targets.mesh import Mesh
 
 
@@ -50,6 +50,9 @@ class Core(EagerBuilder):
     def end(self) -> None:
         self.check_memory()
 
+    def note_for_capture(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
+        """Loops of this generation do not stay rolled."""
+
 
 class UnroundedCore(Core):
     """A core whose writes do not round."""
@@ -58,14 +61,8 @@ class UnroundedCore(Core):
         super().__init__(*given, **named)
         self.exact = exact
 
-    def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: dict[str, Any]) -> None:
-        step = known.get("step")
-        if step is None:
-            step = known["step"] = Step(op, operands)
-        arrays = [tile.handle for _, tile in operands]
-        self.tracking(op, arrays, known, lambda: self.exact.perform(step, arrays))
-        self.note(op, operands, views)
+    def compiled(self, op: Op) -> Runner:
+        return partial(self.exact.perform, Step(op))
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------

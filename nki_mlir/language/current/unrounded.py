@@ -18,7 +18,6 @@ import numpy as np
 
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.frontend.builder import Operands
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import (
@@ -78,7 +77,8 @@ def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
 class Step:
     """An operation on the float32 values of its low-precision tiles, and where it writes."""
 
-    def __init__(self, op: Op, operands: Operands) -> None:
+    def __init__(self, op: Op) -> None:
+        operands = op.operands()
         self.run = compile_op(changed(op, exact_tile))
         self.low = [tile.dtype if tile.dtype in LOW else None for _, tile in operands]
         self.written = [(k, tile.dtype, Pattern(tile), Pattern(exact_tile(tile)))

@@ -27,8 +27,8 @@ def has_domain(op: Op) -> bool:
     return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
 
 
-def within_domain(op: Op, act: Callable[[], None], at: Location | None) -> None:
-    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain.
+def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | None]) -> None:
+    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain; ``at`` gives its place.
 
     Where it reads elements that a mask left out, which are zeros, zeros do not count.
     """
@@ -41,4 +41,4 @@ def within_domain(op: Op, act: Callable[[], None], at: Location | None) -> None:
     for function, value in noted[:1]:
         low, high = function.valid_range
         report(OutsideDomain(fn=function.name, value=value, sign="+-" if function.by_magnitude else "", low=low,
-                             high=high), level, at)
+                             high=high), level, at())

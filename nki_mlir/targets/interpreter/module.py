@@ -90,7 +90,7 @@ class FunctionCompiler:
             if has_domain(read):
                 place = location_of(op)
                 return lambda env: within_domain(
-                    read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), place)
+                    read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), lambda: place)
             return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
         uses = self.known.get(("uses", key))
         if uses is None:
@@ -99,7 +99,7 @@ class FunctionCompiler:
 
         def step(env: Env) -> None:
             arrays, values = [env[t] for t in tiles], [env[s] for s in symbols]
-            uses.perform(lambda: run(arrays, values), arrays, values, at)
+            uses.perform(lambda: run(arrays, values), arrays, values, lambda: at)
         return step
 
 

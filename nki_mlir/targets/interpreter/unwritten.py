@@ -87,8 +87,9 @@ class Uses:
         self.run: Runner | None = None
         self.whole: dict[tuple[int, int], Pattern] = {}     # of the flags of operands, by unit, without a mask
 
-    def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Location | None) -> None:
-        """``act`` runs the operation on the arrays, those of its operands."""
+    def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Callable[[], Location | None]
+                ) -> None:
+        """``act`` runs the operation on the arrays, those of its operands; ``at`` gives its place."""
         open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
         if not open_:
             act()
@@ -131,7 +132,7 @@ class Uses:
         return None if which is not None and not which.any() else (starts, counts, which)
 
     @staticmethod
-    def check(array: Any, part: np.ndarray, at: Location | None) -> None:
+    def check(array: Any, part: np.ndarray, at: Callable[[], Location | None]) -> None:
         flags = part if part.dtype == np.bool_ else array.written[part]
         if array.reported or flags.all():
             return
@@ -147,7 +148,7 @@ class Uses:
 
     # -- addresses known at run time -----------------------------------------------------------------------------------
     def perform_tried(self, act: Callable[[], None], arrays: Arrays, values: Values, open_: Sequence[int],
-                      at: Location | None) -> None:
+                      at: Callable[[], Location | None]) -> None:
         """Find out by running the operation twice on other memory what it reads and writes."""
         for k in open_:
             arrays[k].refine(1)                                         # type: ignore[attr-defined]
@@ -226,10 +227,10 @@ def as_bytes(view: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(view).reshape(-1).view(np.uint8)
 
 
-def report(array: Any, element: int, at: Location | None) -> None:
+def report(array: Any, element: int, at: Callable[[], Location | None]) -> None:
     array.reported = True
     held = array.reshape(-1)[element]
     text = (f"element {array.place(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
             f"it: {held} here, anything on a device")
-    place = at or Location("<unknown>", 0, 0)
+    place = at() or Location("<unknown>", 0, 0)
     warnings.warn_explicit(text, UnwrittenRead, place.file, place.line)

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions as NumPy functions, compiled once for each distinct form: only where tiles start differs between runs.
 
-The meaning is the op class's own, through the interpreter's ``compile_op``: here the starts of an instruction's tiles
-become its symbols, followed by its registers.
+The meaning is the op class's own, through the interpreter's ``compile_op``. An instruction's registers are its symbols.
 """
 
 import mmap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import memory_shape
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.interpreter.floating import floating, starts
 from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.neuron.validate import form_of
@@ -55,56 +54,37 @@ class Executors:
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
         """(partition, free offset) of each tile for these register values, then the values."""
-        found: list[int] = []
         if registers:
             check = Check(op)
             for field, tile in op.operands():
                 check.bounds(tile, lambda form: (form.at(registers),) * 2, field.name)
-        for _, tile in op.operands():
-            access = tile.access
-            found.append(access.partition.at(registers) if access.partition is not None else 0)
-            found.append(access.free.at(registers))
-        return [*found, *registers]
+        return starts(op.operands(), registers)
 
     def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:
         if id(op) not in self.of_op:
             self.of_op[id(op)] = op, *self.compiled(op)
         _, run, uses = self.of_op[id(op)]
         if has_domain(op):
-            within_domain(op, lambda: run(arrays, starts), at)
+            within_domain(op, lambda: run(arrays, starts), lambda: at)
         elif uses is None:
             run(arrays, starts)
         else:
-            uses.perform(lambda: run(arrays, starts), arrays, starts, at)
+            uses.perform(lambda: run(arrays, starts), arrays, starts, lambda: at)
 
     def compiled(self, op: Op) -> tuple[Runner, Uses | None]:
         key = (form_of(op), tuple(t.base_shape for _, t in op.operands()))
         if key not in self.runners:
-            made = floating(op)
+            made = floating(on_padded_rows(op))
             self.runners[key] = compile_op(made)
             if not all(tile.on_chip for _, tile in op.operands()):
                 self.uses[key] = Uses(made)
         return self.runners[key], self.uses.get(key)
 
 
-def floating(op: Op) -> Op:
-    """The operation with the starts of its tiles as symbols 0, 1, ... and its registers behind them."""
-    operands = op.operands()
-    behind = 2 * len(operands)
-    fields: dict[str, Any] = {name: shifted(value, behind) if isinstance(value, Linear) else value
-                              for name, value in op.attribute_values().items()}
-    fields |= {field.name: started(tile, 2 * k, field.name) for k, (field, tile) in enumerate(operands)}
-    return type(op)(symbols=tuple(range(behind + len(op.symbols))), **fields)
-
-
-def shifted(form: Linear, by: int) -> Linear:
-    return replace(form, symbols=tuple((k + by, c) for k, c in form.symbols))
-
-
-def started(tile: Tile, symbol: int, label: str) -> Tile:
-    partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
-    access = replace(tile.access, partition=partition, free=Linear(0, ((symbol + 1, 1),)))
-    return replace(tile, access=access, base_shape=padded(tile), label=tile.label or label)
+def on_padded_rows(op: Op) -> Op:
+    tiles = {field.name: replace(tile, base_shape=padded(tile), label=tile.label or field.name)
+             for field, tile in op.operands()}
+    return changed(op, lambda tile: tile, **tiles)
 
 
 def padded(tile: Tile) -> tuple[int, ...]:
