@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes the folder ``typings``: what editors and type checkers see of ``nki`` and ``neuronxcc.nki``.
 
-Signatures are the newest of each generation, from the table of signatures; the text is what ``help()`` shows. Editors
-find a folder of this name by themselves; elsewhere it is their path for stubs. ``--check`` writes nothing and exits
-with status 1 where a file differs.
+Signatures are the newest of each generation, from the table of signatures; the text is what ``help()`` shows, without
+cost and examples. Editors find a folder of this name by themselves; elsewhere it is their path for stubs. ``--check``
+writes nothing and exits with status 1 where a file differs.
 """
 
 import argparse
 import enum
 import importlib
 import inspect
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -52,7 +53,7 @@ def own_parameters(value: Any) -> list[str]:
 
 def function(name: str, value: Any, shown: list[str]) -> list[str]:
     """A function with its documentation."""
-    said = textwrap.indent(inspect.getdoc(value) or "", "    ").strip()
+    said = textwrap.indent(re.split(r"\n\n(?=Engine:|Example:)", inspect.getdoc(value) or "")[0], "    ").strip()
     return ["", "", f"def {name}({', '.join(shown)}) -> Any:",
             f'    """{said}\n    """' if "\n" in said else f'    """{said}"""']
 

@@ -52,4 +52,5 @@ class DynamicSlice:
 
 
 def ds(start: Any, size: Any) -> DynamicSlice:
+    """The slice ``start : start + size``, whose start may be symbolic."""
     return DynamicSlice(start, operator.index(size))

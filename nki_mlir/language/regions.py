@@ -8,6 +8,7 @@ from typing import Any
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.language.signatures.binding import Description
 
 
 class MemoryRegion(str):
@@ -48,7 +49,8 @@ class MakesTensors:
         """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
         functools.update_wrapper(self, function)
         self.function = function
-        self.__doc__ = f"{function.__name__}{inspect.signature(function)}\n\n{function.__doc__}"
+        heading, said = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__
+        self.__doc__ = said.below(heading) if isinstance(said, Description) else f"{heading}{said}"
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.function(*arguments, **keywords)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``help()`` of instructions says all of them, and its examples compute what NumPy does beside them."""
+"""``help()`` of functions says all of them, and its examples compute what NumPy does beside them."""
 
 import importlib
 import importlib.util
@@ -11,22 +11,38 @@ import textwrap
 
 import numpy as np
 import pytest
+from scipy import special
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.op import REGISTRY
-from nki_mlir.language.current.errors import NkiValidationError
-from nki_mlir.language.documentation.instructions import INSTRUCTIONS
-from nki_mlir.language.documentation.page import EXAMPLES_OF
+from nki_mlir.language.documentation.page import EXAMPLES, ISA, LANGUAGE, PAGES, example
+from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT
 
+from ..conversion.nisa_level import instructions, lower
+
 PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
-TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?")
+TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
 VALUE = re.compile(r"((\w+)(?:\[.*?\])?) == (.*)")
-CASES = [(generation, name) for generation, examples in EXAMPLES_OF.items() for name in examples]
+NICKNAMES = {ISA: "nisa", LANGUAGE: "nl"}
+FUNCTIONS = {"erf": special.erf, "expit": special.expit, "ndtr": special.ndtr}
+
+
+def public(module, generation):
+    """The functions that any release documents; the names are looked up in the module itself."""
+    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    return {n: f for n, f in vars(home).items() if hasattr(f, "record") and f is not np}
+
+
+CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
+         if example(module, name, generation)]
 
 # Functions that have a sentence and their parameters' kinds only; all others have every part.
 SHORT = {
-    BETA: {"get_nc_version", "range_select", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"},
-    CURRENT: {"core_barrier", "get_nc_sub_version", "get_nc_version", "nc_matmul_mx",
+    (ISA, BETA): {"get_nc_version", "range_select", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"},
+    (LANGUAGE, CURRENT): {"par_dim"},
+    (ISA, CURRENT): {
+              "core_barrier", "get_nc_sub_version", "get_nc_version", "nc_matmul_mx",
               "quantize_mx", "rand2", "rand_get_state", "rand_set_state", "register_alloc", "register_load",
               "register_move", "register_store", "rng", "sendrecv", "set_rng_seed", "tensor_copy_dynamic_dst",
               "tensor_copy_dynamic_src", "topk"}}
@@ -58,51 +74,96 @@ VIOLATIONS = {
     "nisa.dma_compute(dst=y, srcs=[x, x], reduce_op=nl.maximum)": "reduce_op",
 }
 
+# The same of the language, of the beta and of the current generation; "": no error.
+SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "is in HBM; load it")
+LANGUAGE_VIOLATIONS = {
+    "nl.add(x, z)": ("add of shapes", "takes tiles of one shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
+    "nl.where(x, z, y)": ("where of shapes", "where of shapes"), "nl.copy(x_in)": HBM,
+    **dict.fromkeys(["nl.bitwise_and(x, i)", "nl.invert(x)"], ("must be an integer type", "must be an integer type")),
+    **{f"nl.{n}(x, axis=0)": ("axis 0 is the partition axis", "the partition axis cannot be reduced")
+       for n in ("sum", "mean", "var", "all", "softmax")},
+    "nl.sum(t, axis=1)": ("", "the last contiguous free axes"),
+    "nl.rms_norm(x, y, axis=0, n=64)": ("axis 0 is the partition axis", "the partition axis cannot be reduced"),
+    "nl.dropout(x, 2.0)": ("the probability of dropout is 2.0", "is no probability"),
+    "nl.gather_flattened(x_in, i)": ("Expected operand", "Expected operand"),
+    "nl.gather_flattened(x, x)": ("must be uint32 or int32", "must be uint32 or int32"),
+    "nl.matmul(x, y)": ("contracts axis 0", "contracts axis 0"),
+    "nl.transpose(t)": ("at most 2 dimensions", "takes a 2-D tile of up to 128 x 128"),
+    "nl.load(x)": ("Expected operand", "not in HBM"), "nl.store(x, x)": ("Expected operand", "not in HBM"),
+    "nl.store(o, z)": (SHAPES[0], "moves 2048 elements"),
+    "nl.load(nl.ndarray((256, 4), dtype=nl.float32, buffer=nl.private_hbm))": ("number of partitions 256", "256 exceeds"),
+    "nl.load_transpose2d(x)": ("Expected operand", "takes a 2-D HBM tensor"),
+    "nl.broadcast_to(x, shape=(128, 32))": SHAPES, "nl.broadcast_to(r, shape=(128, 2, 32))": SHAPES,
+    "nl.expand_dims(x, 5)": ("axis 5", "dimension 5"), "nl.expand_dims(x, 0)": ("", "is the partition"),
+    **{f"nl.{n}((0, 4), dtype=nl.float32)": ("an empty dimension", "an empty dimension")
+       for n in ("ndarray", "zeros", "ones")},
+    "nl.ndarray((256, 4), dtype=nl.float32)": ("number of partitions 256", ""),
+    "nl.rand((1.5, 4), dtype=nl.float32)": ("which is an integer", "expecting 'integer'"),
+    "nl.zeros((128, 4), dtype=nl.float32, buffer=nl.hbm)": ("created with an initial value", ""),
+    "nl.full((128, 4), 1.0, dtype=nl.float32, buffer=nl.hbm)": ("created with an initial value", ""),
+    "nl.zeros_like(x, buffer=nl.hbm)": ("created with an initial value", ""),
+    "nl.empty_like(x, buffer='no')": ("is no buffer", "expecting 'buffer type'"),
+    "nl.random_seed(x)": ("the seed is one value", "a tensor of one element"),
+    "nl.shared_constant(x)": ("takes an array of numbers", "takes an array of the host"),
+    "nl.shared_identity_matrix(0)": ("takes a positive integer", "has 1 to 128 rows"),
+    "nl.copy(x[:, nl.ds(60, 16)])": ("Out-of-bound access", "out of range"),
+    **{f"list(nl.{n}(2.5))": ("is a bound of a loop", "expecting 'integer'")
+       for n in ("affine_range", "sequential_range", "static_range")},
+    "nl.fori_loop(0, 4, lambda i: 3)": ("", "returns nothing"),
+    "nl.while_loop(nisa.register_alloc(1), lambda i: 3)": ("", "returns the next condition"),
+    "nl.program_id(1)": ("axis 1 of a launch grid", ""), "nl.num_programs(1)": ("axis 1 of a launch grid", ""),
+    "nl.device_print(3, x)": ("takes a string", "expecting 'string'"),
+    "nl.is_sbuf('no')": ("", "expecting 'buffer type'"), "nl.arange(1, 2, 3)": ("takes no step", ""),
+    "nl.static_cast(1, 'no')": ("is not an element type", ""), "nl.loop_reduce(x, 3, [])": ("is not an ALU operator", ""),
+    "nl.atomic_rmw(o, x, op=np.add)": ("indexed by a tile", ""),
+    "nl.all_reduce(x, op=nl.add, program_axes=[0])": ("axis 0 of a launch grid", ""),
+}
 
-def function(generation, name):
-    return getattr(importlib.import_module(f"nki_mlir.language.{generation}.isa"), name)
 
-
-@pytest.mark.parametrize("generation, name", CASES)
-def test_help__has_every_part(generation, name):
-    said = inspect.getdoc(function(generation, name))
-    sentence, *paragraphs = re.split(rf"\n\n(?=(?:{'|'.join(PARTS)}):\n)", said)
-    assert sentence and [p.split(":")[0] for p in paragraphs] == list(PARTS)
+@pytest.mark.parametrize("generation, module, name", CASES)
+def test_help__has_every_part(generation, module, name):
+    function, ops = public(module, generation)[name], PAGES[module, generation][name].ops
+    sentence, *paragraphs = re.split(rf"\n\n(?=(?:{'|'.join(PARTS)}):\n)", inspect.getdoc(function))
+    assert sentence and [p.split(":")[0] for p in paragraphs] == [
+        p for p in PARTS if ops or p not in ("Engine", "Cost")]
     assert all(p.split("\n")[1].strip() for p in paragraphs)
     arguments = re.findall(r"^    (\w+): \S", paragraphs[0], re.MULTILINE)
-    wanted = list(inspect.signature(function(generation, name)).parameters)
-    assert arguments == wanted
-    assert f"nki.isa.{name}" in paragraphs[-1]
+    assert arguments == list(inspect.signature(function).parameters)
+    assert f"{module}.{name}, NKI API reference, releases 2." in paragraphs[-1]
 
 
-@pytest.mark.parametrize("generation", EXAMPLES_OF)
-def test_help__is_whole_but_for_these(generation):
-    module = importlib.import_module(f"nki_mlir.language.{generation}.isa")
-    public = {n for n, value in vars(module).items() if hasattr(value, "record")}
-    whole = set(EXAMPLES_OF[generation])
-    assert public - whole == SHORT[generation] and whole <= INSTRUCTIONS.keys()
+@pytest.mark.parametrize("module, generation", EXAMPLES)
+def test_help__is_whole_but_for_these(module, generation):
+    whole = {n for g, m, n in CASES if (m, g) == (module, generation)}
+    assert public(module, generation).keys() - whole == SHORT.get((module, generation), set())
+    assert whole <= PAGES[module, generation].keys()
 
 
 def parts(text):
-    """The tiles of an example, its code, and what its results are."""
-    tiles, code, values = {}, [], []
-    for line in textwrap.dedent(text).strip().splitlines():
+    """The tiles of an example, its code, what its results are, and the grid it is launched with."""
+    tiles, code, values, grid = {}, [], [], None
+    for line in text.splitlines():
         if found := TILE.fullmatch(line):
-            label, dtype, shape, space = found.groups()
-            tiles[label] = dtype, tuple(int(n) for n in shape.split(",")), space or "sbuf"
+            label, dtype, shape, space, positive = found.groups()
+            tiles[label] = dtype, tuple(int(n) for n in shape.split(",")), space or "sbuf", bool(positive)
         elif found := VALUE.fullmatch(line):
             values.append(found.groups())
+        elif line.startswith("grid: "):
+            grid = int(line.removeprefix("grid: "))
         else:
             code.append(line)
-    return tiles, code, values
+    return tiles, code, values, grid
 
 
 def kernel(generation, tiles, code, results, path):
     """A kernel of the example: tiles are loaded in front of it, and results stored behind."""
     current, body = generation == CURRENT, []
-    given = [t for t, (_, _, space) in tiles.items() if space != "psum"]
-    for label, (dtype, shape, space) in tiles.items():
-        if space == "hbm":
+    outside = [t for t in results if tiles[t][2] == "hbm"]          # which the example itself stores to
+    given = [t for t, (_, _, space, _) in tiles.items() if space != "psum" and t not in outside]
+    for label, (dtype, shape, space, _) in tiles.items():
+        if label in outside:
+            body.append(f"{label} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.shared_hbm)")
+        elif space == "hbm":
             body.append(f"{label} = {label}_in")
         elif not current and space == "sbuf":
             body.append(f"{label} = nl.load({label}_in)")
@@ -111,7 +172,10 @@ def kernel(generation, tiles, code, results, path):
             body += [f"nisa.dma_copy(dst={label}, src={label}_in)"] if space == "sbuf" else []
     body += code
     for label in results:
-        dtype, shape, space = tiles[label]
+        dtype, shape, space, _ = tiles[label]
+        if label in outside:
+            body.append(f"{label}_out = {label}")
+            continue
         body.append(f"{label}_out = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.shared_hbm)")
         if not current:
             body.append(f"nl.store({label}_out, {label})")
@@ -126,7 +190,7 @@ def kernel(generation, tiles, code, results, path):
 
 def source(generation, given, body, path):
     """The module that has the kernel; an operation's line is its own."""
-    lines = [f"from nki_mlir.language.{generation} import isa as nisa, language as nl, nki", "", "",
+    lines = ["import numpy as np", f"from nki_mlir.language.{generation} import isa as nisa, language as nl, nki", "", "",
              f"def example({', '.join(f'{t}_in' for t in given)}):", textwrap.indent("\n".join(body), "    ")]
     (path / "example.py").write_text("\n".join(lines) + "\n")
     spec = importlib.util.spec_from_file_location("example", path / "example.py")
@@ -135,39 +199,70 @@ def source(generation, given, body, path):
     return module
 
 
-@pytest.mark.parametrize("generation, name", CASES)
-def test_example__computes_what_it_says(generation, name, tmp_path):
-    tiles, code, values = parts(EXAMPLES_OF[generation][name])
-    assert any(f"nisa.{name}(" in line for line in code) and values
+def drawn(random, dtype, shape, positive):
+    made = random.standard_normal(shape) if dtype.startswith("float") else random.integers(0, 8, shape)
+    return (np.abs(made) + 0.5 if positive else made).astype(dtype)
+
+
+@pytest.mark.parametrize("generation, module, name", CASES)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_example__computes_what_it_says(generation, module, name, tmp_path):
+    tiles, code, values, grid = parts(example(module, name, generation))
+    assert any(f"{NICKNAMES[module]}.{name}(" in line for line in code) and values
     results = list(dict.fromkeys(label for _, label, _ in values))
-    module, given = kernel(generation, tiles, code, results, tmp_path)
+    made, given = kernel(generation, tiles, code, results, tmp_path)
     random = np.random.default_rng(1)
-    held = {t: (random.standard_normal(shape) if dtype.startswith("float") else random.integers(0, 8, shape)
-                ).astype(dtype) for t, (dtype, shape, _) in tiles.items()}
-    target = "trn3" if any(REGISTRY[f"nisa.{op}"].since > 3 for op in INSTRUCTIONS[name].ops) else "trn2"
+    held = {t: drawn(random, dtype, shape, positive) for t, (dtype, shape, _, positive) in tiles.items()}
+    ops = PAGES[module, generation][name].ops
+    late = any(REGISTRY[f"nisa.{op}"].since > 3 for op in ops) or name in ("abs_max", "abs_min")
+    target = "trn3" if late else "trn2"
     options = {"platform_target": target} if generation == CURRENT else {}
-    made = module.nki.jit(module.example, mode="simulation", **options)(*(held[t] for t in given))
-    made = dict(zip(results, made if isinstance(made, (tuple, list)) else [made]))
+    jitted = made.nki.jit(made.example, mode="simulation", **options)
+    got = (jitted[grid] if grid else jitted)(*(held[t] for t in given))
+    got = {t: np.asarray(v) for t, v in zip(results, got if isinstance(got, (tuple, list)) else [got])}
     for left, _, expression in values:
-        got = eval(left, {}, {t: np.asarray(v) for t, v in made.items()})
-        expected = eval(expression, {"np": np}, held)
-        assert np.shape(got) == np.shape(expected)
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        value, expected = eval(left, {}, got), eval(expression, {"np": np, **FUNCTIONS, **held})
+        assert np.shape(value) == np.shape(expected)
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+    if module == LANGUAGE and ops:
+        record = made.nki.jit(made.example, **options)
+        record = record[grid] if grid else record
+        spec = record.specialize(record.bind(tuple(held[t] for t in given), {}, is_array, describe_array))
+        found = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
+        around = {op for n in re.findall(r"nl\.(\w+)\(", "\n".join(code)) if n in PAGES[module, generation]
+                  for op in PAGES[module, generation][n].ops}
+        assert found <= {*ops, *around, "dma_copy", "tensor_copy", "memset"}
+        assert set(ops) - found <= {"tensor_scalar"}                # which a pair becomes where one is a number
+
+
+def violated(generation, call, path):
+    """The error of a call in a kernel."""
+    spaces = {"x": "[128, 64] sbuf float32", "y": "[128, 64] sbuf float32", "z": "[64, 32] sbuf float32",
+              "p": "[128, 64] psum float32", "i": "[128, 64] sbuf int32", "r": "[128, 1] sbuf float32",
+              "t": "[128, 4, 4] sbuf float32"}
+    body = []
+    for label, text in spaces.items():
+        shape, space, dtype = text.rsplit(" ", 2)
+        body.append(f"{label} = nl.zeros({shape}, dtype=nl.{dtype}, buffer=nl.{space})")
+    body += ["o = nl.ndarray([128, 64], dtype=nl.float32, buffer=nl.shared_hbm)", "nl.store(o, x)", call, "return o"]
+    module = source(generation, ["x"], body, path)
+    with pytest.raises(NkiMlirError) as caught:
+        module.nki.jit(module.example, mode="simulation")(np.ones((128, 64), np.float32))
+    assert call in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("call", VIOLATIONS)
 def test_error__is_one_as_the_page_says(call, tmp_path):
-    spaces = {"x": "[128, 64] sbuf float32", "y": "[128, 64] sbuf float32", "z": "[64, 32] sbuf float32",
-              "p": "[128, 64] psum float32", "i": "[128, 64] sbuf int32", "r": "[128, 1] sbuf float32"}
-    body = []
-    for label, text in spaces.items():
-        shape, space, dtype = text.rsplit(" ", 2)
-        body += [f"{label} = nl.ndarray({shape}, dtype=nl.{dtype}, buffer=nl.{space})",
-                 f"nisa.memset(dst={label}, value=0)"]
-    module = source(CURRENT, ["x"], [*body, call, "return x_in"], tmp_path)
-    with pytest.raises(NkiValidationError) as caught:
-        module.nki.jit(module.example, mode="simulation")(np.ones((128, 64), np.float32))
-    assert VIOLATIONS[call] in str(caught.value) and call in str(caught.value)
+    assert VIOLATIONS[call] in violated(CURRENT, call, tmp_path)
+
+
+@pytest.mark.parametrize("generation, at", [(BETA, 0), (CURRENT, 1)])
+@pytest.mark.parametrize("call", LANGUAGE_VIOLATIONS)
+def test_error_of_the_language__is_one_as_the_page_says(generation, at, call, tmp_path):
+    text = LANGUAGE_VIOLATIONS[call][at]
+    if text:
+        assert text in violated(generation, call, tmp_path)
 
 
 def test_documentation__is_read_when_it_is_asked_for():

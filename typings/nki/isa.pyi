@@ -44,22 +44,6 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
     Errors:
         A machine before NeuronCore-v4, and what is no activation function, are errors.
         They point at the line of the call.
-
-    Engine:
-        scalar, from NeuronCore-v4 on
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.activate2(dst=y, op=nl.exp, data=x, imm0=0.5, imm1=1.0, op0=nl.multiply, op1=nl.subtract)
-        y == np.exp(0.5 * x - 1)
-
-    Source:
-        nki.isa.activate2, NKI API reference
     """
 
 
@@ -83,24 +67,6 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
     Errors:
         What is no activation function, and a bias or scale that is not [P, 1], are errors.
         They point at the line of the call.
-
-    Engine:
-        scalar (activation)
-        scalar (activation_accumulate)
-
-    Cost:
-        activation: max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.activation(dst=y, op=nl.exp, data=x, scale=0.5)
-        y == np.exp(0.5 * x)
-
-    Source:
-        nki.isa.activation, NKI API reference
     """
 
 
@@ -123,26 +89,6 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
     Errors:
         What is no activation function is an error, a reduce_op other than nl.add a warning.
         They point at the line of the call.
-
-    Engine:
-        scalar (activation_accumulate)
-        scalar (activation_reduce)
-
-    Cost:
-        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        activation_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        total: float32[128, 1]
-        nisa.activation_reduce(dst=y, op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
-        y == x * x
-        total == np.sum(x * x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.activation_reduce, NKI API reference
     """
 
 
@@ -165,23 +111,6 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + dst.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[64, 64]
-        y: float32[64, 64]
-        nisa.affine_select(dst=y, pattern=[[-1, 64]], channel_multiplier=1, on_true_tile=x, on_false_value=0.0,
-                           cmp_op=nl.greater_equal)
-        y == np.tril(x)
-
-    Source:
-        nki.isa.affine_select, NKI API reference
     """
 
 
@@ -199,25 +128,6 @@ def bn_aggr(dst, data, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 13 * src.free_elements / 3) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        parts: float32[128, 6]
-        y: float32[128, 2]
-        nisa.bn_stats(dst=parts, data=x)
-        nisa.bn_aggr(dst=y, data=parts)
-        y[:, 0] == np.mean(x, axis=1)
-        y[:, 1] == np.var(x, axis=1)
-
-    Source:
-        nki.isa.bn_aggr, NKI API reference
     """
 
 
@@ -235,23 +145,6 @@ def bn_stats(dst, data, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, src.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 6]
-        nisa.bn_stats(dst=y, data=x)
-        y[:, 1] == np.mean(x[:, 0::2], axis=1)
-        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)
-
-    Source:
-        nki.isa.bn_stats, NKI API reference
     """
 
 
@@ -293,23 +186,6 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
     Errors:
         Another reduce_op is an error.
         They point at the line of the call.
-
-    Engine:
-        sync or gpsimd
-
-    Cost:
-        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        nisa.dma_compute(dst=y, srcs=[a, b], reduce_op=nl.add)
-        y == a + b
-
-    Source:
-        nki.isa.dma_compute, NKI API reference
     """
 
 
@@ -333,22 +209,6 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
         They point at the line of the call.
-
-    Engine:
-        sync or scalar or gpsimd
-
-    Cost:
-        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64] in hbm
-        y: float32[128, 64]
-        nisa.dma_copy(dst=y, src=x)
-        y == x
-
-    Source:
-        nki.isa.dma_copy, NKI API reference
     """
 
 
@@ -377,22 +237,6 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        sync or gpsimd
-
-    Cost:
-        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[64, 128] in hbm
-        y: float32[128, 64]
-        nisa.dma_transpose(dst=y, src=x)
-        y == x.T
-
-    Source:
-        nki.isa.dma_transpose, NKI API reference
     """
 
 
@@ -411,22 +255,6 @@ def dropout(dst, data, prob, name=None) -> Any:
     Errors:
         A number beyond 0 to 1, and dst of another dtype than data, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.dropout(dst=y, data=x, prob=0.0)
-        y == x
-
-    Source:
-        nki.isa.dropout, NKI API reference
     """
 
 
@@ -460,22 +288,6 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
     Errors:
         A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector, from NeuronCore-v4 on
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements / 4) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.exponential(dst=y, src=x, max_value=1.0)
-        y == np.exp(x - 1)
-
-    Source:
-        nki.isa.exponential, NKI API reference
     """
 
 
@@ -505,21 +317,6 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
     Errors:
         A pattern of another count of elements than dst is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + dst.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        y: int32[32, 16]
-        nisa.iota(dst=y, pattern=[[2, 16]], offset=5, channel_multiplier=100)
-        y == 5 + 100 * np.arange(32)[:, None] + 2 * np.arange(16)
-
-    Source:
-        nki.isa.iota, NKI API reference
     """
 
 
@@ -540,26 +337,6 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        e = elements
-        rate = (28 + 4 * e) / (4 * e) / min(4 / src.dtype.itemsize, e)
-        count = valid if valid >= 0 else index.free_elements * GROUP
-        gpsimd_start_cycles + count * e / rate cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[16, 64]
-        places: uint16[16, 2]
-        y: float32[16, 32]
-        nisa.local_gather(dst=y, src_buffer=x, index=places)
-        y == x[:, places.flatten(order='F')]
-
-    Source:
-        nki.isa.local_gather, NKI API reference
     """
 
 
@@ -584,22 +361,6 @@ def max8(dst, src, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, src.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 8]
-        nisa.max8(dst=y, src=x)
-        y == np.sort(x, axis=1)[:, :-9:-1]
-
-    Source:
-        nki.isa.max8, NKI API reference
     """
 
 
@@ -618,22 +379,6 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
     Errors:
         An infinity or NaN in a tile of integers is an error.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        max(minimum_interval_cycles, n / 2 if value == 0 or dst.dtype.bits == 16 else n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        y: float32[128, 64]
-        nisa.memset(dst=y, value=3.0)
-        y == np.full((128, 64), 3.0)
-
-    Source:
-        nki.isa.memset, NKI API reference
     """
 
 
@@ -652,24 +397,6 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, data.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        largest: float32[128, 8]
-        y: uint32[128, 8]
-        nisa.max8(dst=largest, src=x)
-        nisa.nc_find_index8(dst=y, data=x, vals=largest)
-        y == np.argsort(x, axis=1)[:, :-9:-1]
-
-    Source:
-        nki.isa.nc_find_index8, NKI API reference
     """
 
 
@@ -690,24 +417,6 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, data.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        largest: float32[128, 8]
-        y: float32[128, 64]
-        nisa.max8(dst=largest, src=x)
-        nisa.nc_match_replace8(dst=y, data=x, vals=largest, imm=0.0)
-        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
-
-    Source:
-        nki.isa.nc_match_replace8, NKI API reference
     """
 
 
@@ -733,25 +442,6 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
         They point at the line of the call.
-
-    Engine:
-        tensor
-
-    Cost:
-        passes = 4 if moving.dtype is FLOAT32 else 1
-        load = min(stationary_load_cycles, stationary.free_elements)
-        passes * max(load, moving.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[64, 128]
-        b: float32[64, 256]
-        y: float32[128, 256] in psum
-        nisa.nc_matmul(dst=y, stationary=a, moving=b)
-        y == a.T @ b
-
-    Source:
-        nki.isa.nc_matmul, NKI API reference
     """
 
 
@@ -785,23 +475,6 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
     Errors:
         Indices of another dtype than uint32, and dst of another dtype than data, are errors.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + 2 * dst.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        places: uint32[128, 16]
-        y: float32[128, 16]
-        nisa.nc_n_gather(dst=y, data=x, indices=places)
-        y == np.take_along_axis(x, places.astype(np.int64), axis=1)
-
-    Source:
-        nki.isa.nc_n_gather, NKI API reference
     """
 
 
@@ -820,22 +493,6 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
     Errors:
         Tiles of different dtypes, and places beyond src, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[32, 64]
-        y: float32[32, 64]
-        nisa.nc_stream_shuffle(dst=y, src=x, shuffle_mask=[31 - i for i in range(32)])
-        y == x[::-1]
-
-    Source:
-        nki.isa.nc_stream_shuffle, NKI API reference
     """
 
 
@@ -854,25 +511,6 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        tensor or vector
-
-    Cost:
-        p, f = src.shape
-        if runs_on is Engine.TENSOR:
-            return max(p, min(stationary_load_cycles, f))
-        max(minimum_interval_cycles, f) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[64, 128] in psum
-        nisa.nc_transpose(dst=y, data=x)
-        y == x.T
-
-    Source:
-        nki.isa.nc_transpose, NKI API reference
     """
 
 
@@ -900,22 +538,6 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd, from NeuronCore-v3 on
-
-    Cost:
-        gpsimd_start_cycles + 2 * src.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: int32[16, 8]
-        y: int32[16, 9]
-        nisa.nonzero_with_count(dst=y, src=x)
-        y[0, 8] == np.count_nonzero(x[0])
-
-    Source:
-        nki.isa.nonzero_with_count, NKI API reference
     """
 
 
@@ -986,26 +608,6 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
     Errors:
         Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
         They point at the line of the call.
-
-    Engine:
-        vector, from NeuronCore-v3 on
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        low: float32[128, 1]
-        high: float32[128, 1]
-        y: float32[128, 64]
-        nisa.memset(dst=low, value=8.0)
-        nisa.memset(dst=high, value=40.0)
-        nisa.range_select(dst=y, on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high)
-        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, np.finfo(np.float32).min)
-
-    Source:
-        nki.isa.range_select, NKI API reference
     """
 
 
@@ -1023,22 +625,6 @@ def reciprocal(dst, data, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 8 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.reciprocal(dst=y, data=x)
-        y == 1 / x
-
-    Source:
-        nki.isa.reciprocal, NKI API reference
     """
 
 
@@ -1099,25 +685,6 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        n = dst.free_elements
-        fast = src.dtype is BFLOAT16 and rhs.dtype is BFLOAT16 and (n % 2 == 0) and ({op0, op1} <= {'subtract', 'multiply'})
-        max(minimum_interval_cycles, n if fast else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        nisa.scalar_tensor_tensor(dst=y, data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
-        y == 2 * a - b
-
-    Source:
-        nki.isa.scalar_tensor_tensor, NKI API reference
     """
 
 
@@ -1141,23 +708,6 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
-        y == np.where(flags != 0, x, -1)
-
-    Source:
-        nki.isa.select_reduce, NKI API reference
     """
 
 
@@ -1188,23 +738,6 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + segment_ids.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        ids: int32[1, 4]
-        y: int32[1, 2, 4]
-        nisa.memset(dst=ids, value=7)
-        nisa.sequence_bounds(dst=y, segment_ids=ids)
-        y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])
-
-    Source:
-        nki.isa.sequence_bounds, NKI API reference
     """
 
 
@@ -1230,22 +763,6 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or scalar or gpsimd
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_copy(dst=y, src=x)
-        y == x
-
-    Source:
-        nki.isa.tensor_copy, NKI API reference
     """
 
 
@@ -1285,25 +802,6 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        n = dst.free_elements
-        mixed = (src.space == PSUM) != (predicate.space == PSUM)
-        max(minimum_interval_cycles, n if mixed else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_copy_predicated(dst=y, src=x, predicate=flags)
-        y == np.where(flags != 0, x, y)
-
-    Source:
-        nki.isa.tensor_copy_predicated, NKI API reference
     """
 
 tensor_engine: Any
@@ -1324,22 +822,6 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + src.partitions * src.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[32, 64]
-        y: float32[1, 64]
-        nisa.tensor_partition_reduce(dst=y, op=nl.maximum, data=x)
-        y == np.max(x, axis=0, keepdims=True)
-
-    Source:
-        nki.isa.tensor_partition_reduce, NKI API reference
     """
 
 
@@ -1361,24 +843,6 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = src.free_elements
-        fast = src.dtype is BFLOAT16 and dst.dtype is BFLOAT16 and (op in ('add', 'maximum'))
-        max(minimum_interval_cycles, n / 2 if fast else n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 1]
-        nisa.tensor_reduce(dst=y, op=nl.maximum, data=x, axis=1)
-        y == np.max(x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.tensor_reduce, NKI API reference
     """
 
 
@@ -1403,26 +867,6 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or scalar or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        if not VECTOR_HAS_NOT.isdisjoint((op0, op1)):
-            return gpsimd_start_cycles + gpsimd_root_cycles * n
-        max(minimum_interval_cycles, n / vector_elements_per_cycle) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        rows: float32[128, 1]
-        y: float32[128, 64]
-        nisa.tensor_scalar(dst=y, data=x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
-        y == 2 * x + rows
-
-    Source:
-        nki.isa.tensor_scalar, NKI API reference
     """
 
 
@@ -1445,22 +889,6 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
     Errors:
         Tiles of 32-bit integers, and imm1 without load_reduce, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
-        y == np.add.accumulate(2 * x, axis=1)
-
-    Source:
-        nki.isa.tensor_scalar_cumulative, NKI API reference
     """
 
 
@@ -1486,26 +914,6 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector (tensor_scalar_accumulate)
-        vector (tensor_scalar_reduce)
-
-    Cost:
-        tensor_scalar_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        tensor_scalar_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        total: float32[128, 1]
-        nisa.tensor_scalar_reduce(dst=y, data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
-        y == 2 * x
-        total == np.sum(2 * x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.tensor_scalar_reduce, NKI API reference
     """
 
 
@@ -1526,26 +934,6 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> An
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        mixed = (lhs.space == PSUM) != (rhs.space == PSUM)
-        fast = all((t.dtype is BFLOAT16 for _, t in operands())) and op in ('add', 'multiply', 'subtract')
-        max(minimum_interval_cycles, n if mixed or fast else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.multiply)
-        y == a * b
-
-    Source:
-        nki.isa.tensor_tensor, NKI API reference
     """
 
 
@@ -1569,24 +957,6 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        ones: float32[128, 64]
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.memset(dst=ones, value=1.0)
-        nisa.tensor_tensor_scan(dst=y, data0=ones, data1=x, initial=0.0, op0=nl.multiply, op1=nl.add)
-        y == np.add.accumulate(x, axis=1)
-
-    Source:
-        nki.isa.tensor_tensor_scan, NKI API reference
     """
 
 

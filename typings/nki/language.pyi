@@ -122,35 +122,120 @@ class Operator:
 
 
 def abs(x, dtype=None) -> Any:
-    """``abs(x)`` of every element."""
+    """``abs(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.abs(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def abs_max(x, y, dtype=None) -> Any:
-    """``abs_max(x, y)`` elementwise; one of them may be a number."""
+    """``abs_max(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.where(np.abs(x) > np.abs(y), x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def abs_min(x, y, dtype=None) -> Any:
-    """``abs_min(x, y)`` elementwise; one of them may be a number."""
+    """``abs_min(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.where(np.abs(x) < np.abs(y), x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def add(x, y, dtype=None) -> Any:
-    """``add(x, y)`` elementwise; one of them may be a number."""
+    """``add(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def affine_range(start, stop=None, step=1) -> Any:
-    """``range``: loops of the kernel's Python are unrolled."""
+    """``range``: loops of the kernel's Python are unrolled.
+
+    Arguments:
+        start: the first value, or with no stop how many there are
+        stop: the first value that is not reached
+        step: what is added, not 0
+
+    Result:
+        range: the loop is unrolled.
+
+    Errors:
+        Bounds that are no integers are errors.
+        They point at the line of the call.
+    """
 
 
 def all(x, axis, dtype=None) -> Any:
     """1 where all elements over the last free axes are not 0.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        1 where no element over the axes is 0, else 0.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def arctan(x, dtype=None) -> Any:
-    """``arctan(x)`` of every element."""
+    """``arctan(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 average: Any
 
@@ -162,15 +247,54 @@ class bfp16:
 
 
 def bitwise_and(x, y, dtype=None) -> Any:
-    """``bitwise_and(x, y)`` elementwise; one of them may be a number."""
+    """``bitwise_and(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x & y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def bitwise_or(x, y, dtype=None) -> Any:
-    """``bitwise_or(x, y)`` elementwise; one of them may be a number."""
+    """``bitwise_or(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x | y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def bitwise_xor(x, y, dtype=None) -> Any:
-    """``bitwise_xor(x, y)`` elementwise; one of them may be a number."""
+    """``bitwise_xor(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x ^ y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 bool: Any
 
@@ -180,46 +304,117 @@ bool_: Any
 def broadcast_to(x, shape, dtype=None) -> Any:
     """x repeated along its dimensions of 1; itself where it has the shape.
 
-    x: a tile
-    shape: a tuple of integers
-    dtype: a dtype
+    Arguments:
+        x: a tile; [P, F...] in SBUF or PSUM
+        shape: a tuple of integers; of the result; x has these extents, or 1
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        A new tile with x's extents of 1 repeated; x where it has the shape.
+
+    Errors:
+        Other extents, and another count of axes, are errors.
+        They point at the line of the call.
     """
 
 bypass: Any
 
 
 def ceil(x, dtype=None) -> Any:
-    """``ceil(x)`` of every element."""
+    """``ceil(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.ceil(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def copy(x, dtype=None) -> Any:
     """A new SBUF tile of the same layout.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it the operand's
+
+    Result:
+        A new tile in SBUF with the elements, bit for bit unless dtype converts them.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def cos(x, dtype=None) -> Any:
-    """``cos(x)`` of every element."""
+    """``cos(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.cos(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def device_print(print_prefix, tensor) -> Any:
     """Print a tensor when the kernel runs off the device.
 
-    print_prefix: a string
-    tensor: a tile
+    Arguments:
+        print_prefix: a string; what is printed in front
+        tensor: a tile; a tensor in SBUF or HBM
+
+    Result:
+        None. The simulator prints the tensor.
+
+    Errors:
+        A prefix that is no string is an error.
+        They point at the line of the call.
     """
 
 
 def divide(x, y, dtype=None) -> Any:
-    """``divide(x, y)`` elementwise; one of them may be a number."""
+    """``divide(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def dropout(x, rate, dtype=None) -> Any:
     """x with elements set to zero with probability ``rate``.
 
-    rate: a number or a tile
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x with elements set to 0 at random; the others are not scaled.
+
+    Errors:
+        A number beyond 0 to 1 is an error.
+        They point at the line of the call.
     """
 
 
@@ -230,40 +425,116 @@ def ds(start, size) -> Any:
 def dynamic_range(start, stop=None, step=1) -> Any:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``.
 
-    step: an integer
+    Arguments:
+        start: the first value, or with no stop how many there are: an int or a register
+        stop: an int or a register
+        step: an integer; a positive int
+
+    Result:
+        A loop of the run time; its variable is a register that cannot be written.
+
+    Errors:
+        break, return, and Python values that an iteration changes are errors.
+        They point at the line of the call.
     """
 
 
 def empty_like(x, dtype=None, buffer=None, name='') -> Any:
     """A tensor that is not set, with the shape, and unless given dtype and buffer, of another.
 
-    x: a tile
-    dtype: a dtype
-    name: a string
+    Arguments:
+        x: a tile; a tensor in any memory
+        dtype: a dtype; of the elements; without it the tensor's
+        buffer: the memory; without it the tensor's
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor of that shape whose elements are not set.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
 def equal(x, y, dtype=None) -> Any:
-    """``equal(x, y)`` elementwise; one of them may be a number."""
+    """``equal(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x == y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def erf(x, dtype=None) -> Any:
-    """``erf(x)`` of every element."""
+    """``erf(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        erf(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def erf_dx(x, dtype=None) -> Any:
-    """``erf_dx(x)`` of every element."""
+    """``erf_dx(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        2 / np.sqrt(np.pi) * np.exp(-x * x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def exp(x, dtype=None) -> Any:
-    """``exp(x)`` of every element."""
+    """``exp(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.exp(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def expand_dims(x, axis) -> Any:
     """A view with a dimension of 1 put in.
 
-    x: a tile
-    axis: an integer
+    Arguments:
+        x: a tile; [P, F...] in SBUF or PSUM
+        axis: an integer; where the new axis is, behind the partition
+
+    Result:
+        A view with an axis of extent 1 more; nothing is copied.
+
+    Errors:
+        Axis 0, the partition, and one that the result does not have, are errors.
+        They point at the line of the call.
     """
 
 
@@ -290,17 +561,53 @@ float8_e8m0fnu: Any
 
 
 def floor(x, dtype=None) -> Any:
-    """``floor(x)`` of every element."""
+    """``floor(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.floor(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def fmod(x, y, dtype=None) -> Any:
-    """``fmod(x, y)`` elementwise; one of them may be a number."""
+    """``fmod(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def fori_loop(lower, upper, body_fun, step=1) -> Any:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers.
 
-    body_fun: a function
+    Arguments:
+        lower: an int or a register
+        upper: an int or a register
+        body_fun: a function; takes the register i and returns None; state is in tensors
+        step: a positive int
+
+    Result:
+        None. body_fun has run for i = lower, lower + step, ... below upper.
+
+    Errors:
+        A body that returns something, and one that changes Python values, are errors.
+        They point at the line of the call.
     """
 
 
@@ -311,49 +618,152 @@ class fp32:
 def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of one value.
 
-    shape: a tuple of integers
-    fill_value: a number
-    dtype: a dtype
-    name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        fill_value: a number; converted to dtype
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all fill_value.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
 def gather_flattened(data, indices, axis=0, dtype=None) -> Any:
     """Per partition: data's free elements, flattened, at ``indices``.
 
-    data: a tile
-    indices: a tile
-    axis: an integer
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F...] in SBUF or PSUM
+        indices: a tile; [P, I...] of uint32, places in a partition of data
+        axis: an integer; 0
+        dtype: a dtype; of the result; without it data's
+
+    Result:
+        [P, I...]: the elements of each partition of data, flattened, at its indices.
+
+    Errors:
+        A tile in HBM, and indices that are not 32-bit integers, are errors.
+        They point at the line of the call.
     """
 
 
 def gelu(x, dtype=None) -> Any:
-    """``gelu(x)`` of every element."""
+    """``gelu(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * ndtr(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def gelu_apprx_sigmoid(x, dtype=None) -> Any:
-    """``gelu_apprx_sigmoid(x)`` of every element."""
+    """``gelu_apprx_sigmoid(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * expit(1.702 * x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def gelu_apprx_sigmoid_dx(x, dtype=None) -> Any:
-    """``gelu_apprx_sigmoid_dx(x)`` of every element."""
+    """``gelu_apprx_sigmoid_dx(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x)) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def gelu_apprx_tanh(x, dtype=None) -> Any:
-    """``gelu_apprx_tanh(x)`` of every element."""
+    """``gelu_apprx_tanh(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2 of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def gelu_dx(x, dtype=None) -> Any:
-    """``gelu_dx(x)`` of every element."""
+    """``gelu_dx(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def greater(x, y, dtype=None) -> Any:
-    """``greater(x, y)`` elementwise; one of them may be a number."""
+    """``greater(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x > y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def greater_equal(x, y, dtype=None) -> Any:
-    """``greater_equal(x, y)`` elementwise; one of them may be a number."""
+    """``greater_equal(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x >= y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 hbm: Any
 
@@ -365,101 +775,314 @@ int8: Any
 
 
 def invert(x, dtype=None) -> Any:
-    """``invert(x)`` of every element."""
+    """``invert(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        ~x: all bits of each element turned.
+
+    Errors:
+        Floats are errors.
+        They point at the line of the call.
+    """
 
 
 def is_hbm(buffer) -> Any:
-    """Whether a buffer is HBM of either kind."""
+    """Whether a buffer is HBM of either kind.
+
+    Arguments:
+        buffer: a memory, such as nl.sbuf or t.buffer
+
+    Result:
+        True or False.
+
+    Errors:
+        What is no memory is an error.
+        They point at the line of the call.
+    """
 
 
 def is_on_chip(buffer) -> Any:
-    """Whether a buffer is SBUF or PSUM."""
+    """Whether a buffer is SBUF or PSUM.
+
+    Arguments:
+        buffer: a memory, such as nl.sbuf or t.buffer
+
+    Result:
+        True or False.
+
+    Errors:
+        What is no memory is an error.
+        They point at the line of the call.
+    """
 
 
 def is_psum(buffer) -> Any:
-    """Whether a buffer is PSUM."""
+    """Whether a buffer is PSUM.
+
+    Arguments:
+        buffer: a memory, such as nl.sbuf or t.buffer
+
+    Result:
+        True or False.
+
+    Errors:
+        What is no memory is an error.
+        They point at the line of the call.
+    """
 
 
 def is_sbuf(buffer) -> Any:
-    """Whether a buffer is SBUF."""
+    """Whether a buffer is SBUF.
+
+    Arguments:
+        buffer: a memory, such as nl.sbuf or t.buffer
+
+    Result:
+        True or False.
+
+    Errors:
+        What is no memory is an error.
+        They point at the line of the call.
+    """
 
 
 def left_shift(x, y, dtype=None) -> Any:
-    """``left_shift(x, y)`` elementwise; one of them may be a number."""
+    """``left_shift(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x << y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def less(x, y, dtype=None) -> Any:
-    """``less(x, y)`` elementwise; one of them may be a number."""
+    """``less(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x < y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def less_equal(x, y, dtype=None) -> Any:
-    """``less_equal(x, y)`` elementwise; one of them may be a number."""
+    """``less_equal(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x <= y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def load(src, dtype=None) -> Any:
     """HBM to a new SBUF tile.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [P, F...] in HBM, P at most 128; rows may be picked by a tile of indices
+        dtype: a dtype; of the result; without it src's
+
+    Result:
+        A new tile [P, F...] in SBUF with src's elements, converted to dtype.
+
+    Errors:
+        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        They point at the line of the call.
     """
 
 
 def load_transpose2d(src, dtype=None) -> Any:
     """A 2-D HBM view as a transposed tile.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [F, P] in HBM
+        dtype: a dtype; of the result; without it src's
+
+    Result:
+        A new tile [P, F] in SBUF: src with its axes exchanged.
+
+    Errors:
+        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        They point at the line of the call.
     """
 
 
 def log(x, dtype=None) -> Any:
-    """``log(x)`` of every element."""
+    """``log(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def logical_and(x, y, dtype=None) -> Any:
-    """``logical_and(x, y)`` elementwise; one of them may be a number."""
+    """``logical_and(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where np.logical_and(x, y) holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def logical_not(x, dtype=None) -> Any:
-    """``logical_not(x)`` of every element."""
+    """``logical_not(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        1 where x == 0 holds, else 0.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def logical_or(x, y, dtype=None) -> Any:
-    """``logical_or(x, y)`` elementwise; one of them may be a number."""
+    """``logical_or(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where np.logical_or(x, y) holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def logical_xor(x, y, dtype=None) -> Any:
-    """``logical_xor(x, y)`` elementwise; one of them may be a number."""
+    """``logical_xor(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where np.logical_xor(x, y) holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def matmul(x, y, transpose_x=False) -> Any:
     """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM.
 
-    x: a tile
-    y: a tile
-    transpose_x: True or False
+    Arguments:
+        x: a tile; [M, K], or [K, M] with transpose_x; M and K at most 128
+        y: a tile; [K, N], N at most 512
+        transpose_x: True or False; x has K first, as the engine takes it; else nl.transpose comes before, at its cost
+
+    Result:
+        [M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.
+
+    Errors:
+        Larger operands, and different K, are errors.
+        They point at the line of the call.
     """
 
 
 def max(x, axis, dtype=None, keepdims=False) -> Any:
     """``max`` over the last free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.max(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def maximum(x, y, dtype=None) -> Any:
-    """``maximum(x, y)`` elementwise; one of them may be a number."""
+    """``maximum(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def mean(x, axis, dtype=None, keepdims=False) -> Any:
     """The mean over the last free axes.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        The sum over the axes divided by their extents, in float32.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 mgrid: Any
@@ -468,26 +1091,86 @@ mgrid: Any
 def min(x, axis, dtype=None, keepdims=False) -> Any:
     """``min`` over the last free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.min(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def minimum(x, y, dtype=None) -> Any:
-    """``minimum(x, y)`` elementwise; one of them may be a number."""
+    """``minimum(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def mish(x, dtype=None) -> Any:
-    """``mish(x)`` of every element."""
+    """``mish(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * np.tanh(np.log1p(np.exp(x))) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def mod(x, y, dtype=None) -> Any:
-    """``mod(x, y)`` elementwise; one of them may be a number."""
+    """``mod(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def multiply(x, y, dtype=None) -> Any:
-    """``multiply(x, y)`` elementwise; one of them may be a number."""
+    """``multiply(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 class nc:
@@ -499,37 +1182,100 @@ def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> An
 
     A tensor whose elements are not set.
 
-        shape: a tuple of integers
-        dtype: a dtype
-        name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+        address: (partition, byte) on chip; without it the compiler's
+
+    Result:
+        A tensor of that shape whose elements are not set.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
 def negative(x, dtype=None) -> Any:
-    """``negative(x)`` of every element."""
+    """``negative(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        -x of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def no_reorder() -> Any:
-    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""
+    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside.
+
+    Arguments:
+        none
+
+    Result:
+        A context manager; instructions inside start in the order they are written in.
+
+    Errors:
+        A dynamic loop inside is an error.
+        They point at the line of the call.
+    """
 
 
 def not_equal(x, y, dtype=None) -> Any:
-    """``not_equal(x, y)`` elementwise; one of them may be a number."""
+    """``not_equal(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        1 where x != y holds, else 0.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def num_programs(axes=0) -> Any:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None.
 
-    axes: an integer or a tuple of integers
+    Arguments:
+        axes: an integer or a tuple of integers; of the launch
+
+    Result:
+        How many programs run along the axes.
+
+    Errors:
+        A call outside of a kernel is an error.
+        They point at the line of the call.
     """
 
 
 def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of ones.
 
-    shape: a tuple of integers
-    dtype: a dtype
-    name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all 1.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
@@ -538,7 +1284,20 @@ def par_dim(x) -> Any:
 
 
 def power(x, y, dtype=None) -> Any:
-    """``power(x, y)`` elementwise; one of them may be a number."""
+    """``power(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 prelu: Any
 
@@ -548,21 +1307,49 @@ private_hbm: Any
 def prod(x, axis, dtype=None, keepdims=False) -> Any:
     """``prod`` over the last free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.prod(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def program_id(axis=0) -> Any:
     """The number of this core in the launch; 0 along an axis that the launch does not have.
 
-    axis: an integer
+    Arguments:
+        axis: an integer; of the launch; one that it does not have has one program
+
+    Result:
+        This program's number along the axis, from 0.
+
+    Errors:
+        A call outside of a kernel is an error.
+        They point at the line of the call.
     """
 
 
 def program_ndim() -> Any:
-    """1 where the kernel was launched with brackets, else 0, as outside of a kernel."""
+    """1 where the kernel was launched with brackets, else 0, as outside of a kernel.
+
+    Arguments:
+        none
+
+    Result:
+        1 for a launch in brackets, else 0.
+
+    Errors:
+        None.
+        They point at the line of the call.
+    """
 
 psum: Any
 
@@ -570,56 +1357,153 @@ psum: Any
 def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Uniform numbers in [0, 1).
 
-    shape: a tuple of integers
-    dtype: a dtype
-    name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tile of uniform numbers, from 0 to below 1.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
 def random_seed(seed) -> Any:
     """Seed the generator with a [1, 1] tile.
 
-    seed: an integer or a [1, 1] tile of integers
+    Arguments:
+        seed: an integer or a [1, 1] tile of integers; [1, 1] of 32-bit integers
+
+    Result:
+        None. The same numbers follow each time.
+
+    Errors:
+        A tile of several elements is an error.
+        They point at the line of the call.
     """
 
 
 def reciprocal(x, dtype=None) -> Any:
-    """``reciprocal(x)`` of every element."""
+    """``reciprocal(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        1 / x of each element, in float32 and rounded once. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def relu(x, dtype=None) -> Any:
-    """``relu(x)`` of every element."""
+    """``relu(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.maximum(x, 0) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def right_shift(x, y, dtype=None) -> Any:
-    """``right_shift(x, y)`` elementwise; one of them may be a number."""
+    """``right_shift(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x >> y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> Any:
     """x / sqrt(sum of x squared / n + epsilon) * w.
 
-    axis: an integer or a tuple of integers
-    n: a number
-    epsilon: a number
-    dtype: a dtype
-    compute_dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        w: of x's shape, or of one that broadcasts to it, such as [P, 1]
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        n: a number; what the sum of the squares is divided by
+        epsilon: a number; what is added to the quotient
+        dtype: a dtype; of the result; without it x's
+        compute_dtype: a dtype; of what is in between; without it float32
+
+    Result:
+        x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def rsqrt(x, dtype=None) -> Any:
-    """``rsqrt(x)`` of every element."""
+    """``rsqrt(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 sbuf: Any
 
 
 def sequential_range(start, stop=None, step=1) -> Any:
-    """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
+    """``range``; with registers as bounds ``dynamic_range``, as in older releases.
+
+    Arguments:
+        start: the first value, or with no stop how many there are
+        stop: the first value that is not reached
+        step: what is added, not 0
+
+    Result:
+        range: the loop is unrolled.
+
+    Errors:
+        Bounds that are no integers are errors.
+        They point at the line of the call.
+    """
 
 
 def shared_constant(constant) -> Any:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM.
 
-    constant: an array of numbers
+    Arguments:
+        constant: an array of numbers; an array of NumPy, or the path of a .npy file
+
+    Result:
+        A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
+
+    Errors:
+        What is no array of numbers is an error.
+        They point at the line of the call.
     """
 
 shared_hbm: Any
@@ -628,42 +1512,131 @@ shared_hbm: Any
 def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
     """The n x n identity in SBUF, or in ``dst``.
 
-    n: an integer
-    dtype: a dtype
-    dst: a tile
+    Arguments:
+        n: an integer; its extent, 1 to 128
+        dtype: a dtype; of the elements
+        dst: a tile; [n, n] in SBUF, written
+
+    Result:
+        [n, n] in SBUF.
+
+    Errors:
+        Another extent is an error.
+        They point at the line of the call.
     """
 
 
 def sigmoid(x, dtype=None) -> Any:
-    """``sigmoid(x)`` of every element."""
+    """``sigmoid(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        expit(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def sign(x, dtype=None) -> Any:
-    """``sign(x)`` of every element."""
+    """``sign(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.sign(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def silu(x, dtype=None) -> Any:
-    """``silu(x)`` of every element."""
+    """``silu(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * expit(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def silu_dx(x, dtype=None) -> Any:
-    """``silu_dx(x)`` of every element."""
+    """``silu_dx(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        expit(x) * (1 + x * expit(-x)) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def sin(x, dtype=None) -> Any:
-    """``sin(x)`` of every element."""
+    """``sin(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def softmax(x, axis=-1, dtype=None) -> Any:
     """exp(x - max(x)) / its sum, over the last free axes.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def softplus(x, dtype=None) -> Any:
-    """``softplus(x)`` of every element."""
+    """``softplus(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.log1p(np.exp(x)) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 class spmd_dim:
@@ -671,44 +1644,135 @@ class spmd_dim:
 
 
 def sqrt(x, dtype=None) -> Any:
-    """``sqrt(x)`` of every element."""
+    """``sqrt(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def square(x, dtype=None) -> Any:
-    """``square(x)`` of every element."""
+    """``square(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        x * x of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def static_range(start, stop=None, step=1) -> Any:
-    """``range``: loops of the kernel's Python are unrolled."""
+    """``range``: loops of the kernel's Python are unrolled.
+
+    Arguments:
+        start: the first value, or with no stop how many there are
+        stop: the first value that is not reached
+        step: what is added, not 0
+
+    Result:
+        A loop that is unrolled: its variable is a Python int.
+
+    Errors:
+        Bounds that are no integers are errors.
+        They point at the line of the call.
+    """
 
 
 def store(dst, value) -> Any:
     """SBUF tile to HBM.
 
-    dst: a tile
-    value: a tile
+    Arguments:
+        dst: a tile; [P, F...] in HBM; rows may be picked by a tile of indices
+        value: a tile; [P, F...] in SBUF or PSUM
+
+    Result:
+        None. dst holds value's elements, converted to its dtype.
+
+    Errors:
+        More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
+        They point at the line of the call.
     """
 
 
 def subtract(x, y, dtype=None) -> Any:
-    """``subtract(x, y)`` elementwise; one of them may be a number."""
+    """``subtract(x, y)`` elementwise; one of them may be a number.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: of x's shape, or a number; [P, 1] repeats, with a warning
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+
+    Result:
+        x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
+    """
 
 
 def sum(x, axis, dtype=None, keepdims=False) -> Any:
     """``sum`` over the last free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.sum(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def tan(x, dtype=None) -> Any:
-    """``tan(x)`` of every element."""
+    """``tan(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.tan(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 def tanh(x, dtype=None) -> Any:
-    """``tanh(x)`` of every element."""
+    """``tanh(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.tanh(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 
 class tensor:
@@ -811,12 +1875,33 @@ tile_size: Any
 def transpose(x, dtype=None) -> Any:
     """A 2-D tile with partition and free axis exchanged, in PSUM.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F] in SBUF or PSUM, F at most 128
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        [F, P] in PSUM: x with its axes exchanged.
+
+    Errors:
+        More than two axes, and more than 128 elements along one, are errors.
+        They point at the line of the call.
     """
 
 
 def trunc(x, dtype=None) -> Any:
-    """``trunc(x)`` of every element."""
+    """``trunc(x)`` of every element.
+
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+
+    Result:
+        np.trunc(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
+    """
 
 uint16: Any
 
@@ -832,42 +1917,86 @@ def unique_name(name) -> Any:
 def var(x, axis, dtype=None, keepdims=False) -> Any:
     """The population variance over the last free axes, which stay with size 1.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        keepdims: True or False; no effect: the axes stay, with extent 1
+
+    Result:
+        The mean of the squared differences from the mean over the axes, in float32.
+
+    Errors:
+        Axis 0, the partition, and axes that are not the last ones are errors.
+        They point at the line of the call.
     """
 
 
 def where(condition, x, y, dtype=None) -> Any:
     """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number.
 
-    condition: a number or a tile
-    x: a number or a tile
-    y: a number or a tile
-    dtype: a dtype
+    Arguments:
+        condition: a number or a tile; [P, F...] of any dtype; what is not 0 holds
+        x: a number or a tile; the values where it does: a tile or a number
+        y: a number or a tile; the values elsewhere: a tile or a number
+        dtype: a dtype; of the result; without it x's, y's if x is a number
+
+    Result:
+        x where the condition holds, else y.
+
+    Errors:
+        Unlike shapes and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def while_loop(init, body_fun) -> Any:
     """``r = init; while r != 0: r = body_fun(r)`` with registers.
 
-    body_fun: a function
+    Arguments:
+        init: a register: 0 runs no iteration
+        body_fun: a function; takes the register, and returns the next one
+
+    Result:
+        None. body_fun has run until it returned a register that holds 0.
+
+    Errors:
+        A body that returns no register is an error.
+        They point at the line of the call.
     """
 
 
 def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of zeros.
 
-    shape: a tuple of integers
-    dtype: a dtype
-    name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all 0.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """
 
 
 def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
     """Zeros with the shape, and unless given dtype and buffer, of another tensor.
 
-    x: a tile
-    dtype: a dtype
-    name: a string
+    Arguments:
+        x: a tile; a tensor in any memory
+        dtype: a dtype; of the elements; without it the tensor's
+        buffer: the memory; without it the tensor's
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor of that shape whose elements are all 0.
+
+    Errors:
+        An extent that is no positive integer, and a buffer that is none, are errors.
+        They point at the line of the call.
     """

@@ -113,22 +113,27 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Ten
 
 
 def zeros(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+    """A tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 def ones(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+    """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+    """A tensor of one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
 def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
+    """Zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
+    """A tensor that is not set, with the shape of another."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
@@ -172,10 +177,12 @@ def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None) -> None:
 
 
 def broadcast_to(src: Tensor, *, shape: Any) -> Tensor:
+    """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
 def expand_dims(data: Tensor, axis: Any) -> Tensor:
+    """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 
 

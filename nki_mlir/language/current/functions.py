@@ -20,11 +20,11 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 from nki_mlir.scalar.promotion import promote
 
 
-def token(name: str) -> Callable[[Callable], Callable]:
-    """Decorator: the function is the operator of that name, too."""
+def token(name: str, does: str = "") -> Callable[[Callable], Callable]:
+    """Decorator: the function is the operator of that name, too; of those that are made, ``does`` says what it does."""
     def mark(function: Callable) -> Callable:
-        if function.__name__ == "operate":
-            function.__name__ = function.__qualname__ = name
+        if does:
+            function.__name__, function.__qualname__, function.__doc__ = name, name, does
         made = reported(function)
         made.nki_token = name                                   # type: ignore[attr-defined]
         return made
@@ -46,7 +46,7 @@ def result_type(dtype: Any, *operands: Any) -> DType:
 
 
 def _binary(name: str) -> Callable:
-    @token(name)
+    @token(name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x, y, dtype) -> NkiTensor:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
@@ -62,7 +62,6 @@ def _binary(name: str) -> Callable:
         operands = iter(low.core_view(t) for t in tiles)
         left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))
         return low.adopt(ops.binary(name, left, right, dtype=kind), name in VERDICTS)
-    operate.__doc__ = f"``{name}(x, y)`` elementwise; one of them may be a number."
     return operate
 
 
@@ -79,14 +78,13 @@ EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the d
 
 
 def _unary(name: str) -> Callable:
-    @token(name)
+    @token(name, f"``{name}(x)`` of every element.")
     def operate(x, dtype) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
             older("nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
         made = ops.unary(EVERYWHERE.get(name, name), low.core_view(source), dtype=result_type(dtype, x))
         return low.adopt(made, name == "logical_not")
-    operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
 
 

@@ -1,20 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The text of an instruction's documentation: from its page, its signature, its kinds and its operations' classes."""
+"""The text of a function's documentation: from its page, its signature, its kinds and its operations' classes."""
 
 import ast
 import inspect
 import textwrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.language.documentation.instruction_examples import BETA_EXAMPLES, EXAMPLES
-from nki_mlir.language.documentation.instructions import COMMON, INSTRUCTIONS, Page
-from nki_mlir.language.signatures.table import BETA, CURRENT
+from nki_mlir.language.documentation import instruction_examples, instructions, language, language_examples
+from nki_mlir.language.documentation.instructions import Page
+from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
+from nki_mlir.scalar.activation import ACTIVATIONS
 
 if TYPE_CHECKING:
     from nki_mlir.language.signatures.binding import Function
 
-EXAMPLES_OF = {CURRENT: EXAMPLES, BETA: BETA_EXAMPLES}
+T = TypeVar("T")
+
+
+def by_name(table: dict[str, T]) -> dict[str, T]:
+    """Entries of several names, one for each of them."""
+    return {name: value for names, value in table.items() for name in names.split()}
+
+
+ISA, LANGUAGE = "nki.isa", "nki.language"
+PAGES = {
+    (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS,
+    (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES}
+COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON}
+EXAMPLES = {
+    (ISA, CURRENT): instruction_examples.EXAMPLES, (ISA, BETA): instruction_examples.BETA_EXAMPLES,
+    (LANGUAGE, CURRENT): by_name(language_examples.EXAMPLES),
+    (LANGUAGE, BETA): by_name(language_examples.EXAMPLES) | language_examples.BETA_EXAMPLES}
+
+
+def example(module: str, name: str, generation: str) -> str:
+    """A function's example; "" without one."""
+    text = EXAMPLES.get((module, generation), {}).get(name, "")
+    return textwrap.dedent(filled(text, name)).strip()
+
+
+def filled(text: str, name: str) -> str:
+    return text.replace("{name}", name).replace("{formula}", language.FORMULAS.get(name, ""))
+
+
+def said_of(generation: str, text: str) -> str:
+    """A text's half that is a generation's, where it has two."""
+    beta, _, current = text.partition(" | ")
+    return current if current and generation == CURRENT else beta
 
 
 class Paragraph(NamedTuple):
@@ -36,6 +70,7 @@ def cost(cls: type[Op]) -> list[str]:
 
 def performance(page: Page) -> list[Paragraph]:
     """Engines and cycles of the operations that the instruction becomes."""
+    catalogue.load()
     engines, cycles = [], []
     for name in page.ops:
         cls = REGISTRY[f"nisa.{name}"]
@@ -48,19 +83,33 @@ def performance(page: Page) -> list[Paragraph]:
     return [Paragraph("Engine", engines), Paragraph("Cost", cycles)]
 
 
+def domain(name: str) -> str:
+    """Where the hardware's table of a function ends."""
+    function = ACTIVATIONS.get(name)
+    if function is None or not function.is_bounded:
+        return ""
+    low, high = function.valid_range
+    what = "magnitudes" if function.by_magnitude else "x"
+    return f" Beyond {what} from {low:.3g} to {high:.3g}, where the engine's table ends, the simulator warns."
+
+
 def description(function: "Function", sentence: str) -> str:
     """What ``help()`` shows of a function that has a page; "" without one."""
     module, _, name = function.name.rpartition(".")
-    page, example = INSTRUCTIONS.get(name), EXAMPLES_OF[function.generation.name].get(name)
-    if module != "nki.isa" or page is None or example is None:
+    generation = function.generation.name
+    page, shown = PAGES.get((module, generation), {}).get(name), example(module, name, generation)
+    if page is None or not shown:
         return ""
     arguments = []
     for parameter in function.shown().parameters:
         kind = function.kind(parameter)
-        said = [kind.what if kind is not None else "", page.takes.get(parameter) or COMMON.get(parameter, "")]
+        takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
+        said = [kind.what if kind is not None else "", takes]
         arguments.append(f"{parameter}: {'; '.join(s for s in said if s)}")
-    paragraphs = [Paragraph("Arguments", arguments), Paragraph("Result", [page.result]),
-                  Paragraph("Errors", [page.errors, "They point at the line of the call."]), *performance(page),
-                  Paragraph("Example", textwrap.dedent(example).strip().splitlines()),
-                  Paragraph("Source", [f"nki.isa.{name}, NKI API reference"])]
+    result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
+    paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
+                  Paragraph("Errors", [said_of(generation, page.errors), "They point at the line of the call."]),
+                  *(performance(page) if page.ops else []), Paragraph("Example", shown.splitlines()),
+                  Paragraph("Source", [f"{function.name}, NKI API reference, "
+                                       f"releases {spans(releases_with(function.name))}"])]
     return "\n\n".join([sentence, *(p.text() for p in paragraphs)])

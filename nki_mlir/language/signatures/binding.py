@@ -75,6 +75,9 @@ class Description(str):
         from nki_mlir.language.documentation.page import description  # start-up: needed where it is asked for
         return (description(self.record, self.sentence) or str.__str__(self)).expandtabs(tabsize)
 
+    def below(self, heading: str) -> "Description":
+        return Description(heading + self, self.record, heading + self.sentence)
+
 
 class Function:
     """A public function: its parameters as it has them, and the signatures of its name."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-import nki.language as nl
-
 BETA: Any
 
 
@@ -31,24 +29,6 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
     Errors:
         What is no activation function, and a bias or scale that is not [P, 1], are errors.
         They point at the line of the call.
-
-    Engine:
-        scalar (activation)
-        scalar (activation_accumulate)
-
-    Cost:
-        activation: max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.activation(op=nl.exp, data=x, scale=0.5)
-        y == np.exp(0.5 * x)
-
-    Source:
-        nki.isa.activation, NKI API reference
     """
 
 
@@ -71,26 +51,6 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
     Errors:
         What is no activation function is an error, a reduce_op other than nl.add a warning.
         They point at the line of the call.
-
-    Engine:
-        scalar (activation_accumulate)
-        scalar (activation_reduce)
-
-    Cost:
-        activation_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        activation_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        total: float32[128, 1]
-        y = nisa.activation_reduce(op=nl.square, data=x, reduce_op=nl.add, reduce_res=total)
-        y == x * x
-        total == np.sum(x * x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.activation_reduce, NKI API reference
     """
 
 
@@ -110,22 +70,6 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + dst.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[64, 64]
-        y: float32[64, 64]
-        y = nisa.affine_select(nl.arange(64)[:, None] >= nl.arange(64)[None, :], on_true_tile=x, on_false_value=0.0)
-        y == np.tril(x)
-
-    Source:
-        nki.isa.affine_select, NKI API reference
     """
 
 
@@ -143,23 +87,6 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 13 * src.free_elements / 3) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 2]
-        y = nisa.bn_aggr(nisa.bn_stats(x))
-        y[:, 0] == np.mean(x, axis=1)
-        y[:, 1] == np.var(x, axis=1)
-
-    Source:
-        nki.isa.bn_aggr, NKI API reference
     """
 
 
@@ -177,23 +104,6 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, src.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 6]
-        y = nisa.bn_stats(x)
-        y[:, 1] == np.mean(x[:, 0::2], axis=1)
-        y[:, 5] == 32 * np.var(x[:, 1::2], axis=1)
-
-    Source:
-        nki.isa.bn_stats, NKI API reference
     """
 
 current: Any
@@ -225,22 +135,6 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
         They point at the line of the call.
-
-    Engine:
-        sync or scalar or gpsimd
-
-    Cost:
-        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64] in hbm
-        y: float32[128, 64]
-        nisa.dma_copy(dst=y, src=x)
-        y == x
-
-    Source:
-        nki.isa.dma_copy, NKI API reference
     """
 
 dma_engine: Any
@@ -262,22 +156,6 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        sync or gpsimd
-
-    Cost:
-        dma_issue_ns * clocks[runs_on] cycles of the engine, then the transfer in its queue
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[64, 128]
-        y: float32[128, 64]
-        y = nisa.dma_transpose(x)
-        y == x.T
-
-    Source:
-        nki.isa.dma_transpose, NKI API reference
     """
 
 
@@ -296,22 +174,6 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
     Errors:
         A number beyond 0 to 1, and dst of another dtype than data, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.dropout(x, 0.0)
-        y == x
-
-    Source:
-        nki.isa.dropout, NKI API reference
     """
 
 
@@ -350,21 +212,6 @@ def iota(expr, dtype, *, mask=None) -> Any:
     Errors:
         A pattern of another count of elements than dst is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + dst.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        y: int32[32, 16]
-        y = nisa.iota(100 * nl.arange(32)[:, None] + nl.arange(16)[None, :], dtype=nl.int32)
-        y == 100 * np.arange(32)[:, None] + np.arange(16)
-
-    Source:
-        nki.isa.iota, NKI API reference
     """
 
 
@@ -384,26 +231,6 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        e = elements
-        rate = (28 + 4 * e) / (4 * e) / min(4 / src.dtype.itemsize, e)
-        count = valid if valid >= 0 else index.free_elements * GROUP
-        gpsimd_start_cycles + count * e / rate cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[16, 64]
-        places: uint16[16, 2]
-        y: float32[16, 2, 16, 1]
-        y = nisa.local_gather(src_buffer=x, index=places)
-        y == x[:, places.flatten(order='F')].reshape(16, 2, 16, 1)
-
-    Source:
-        nki.isa.local_gather, NKI API reference
     """
 
 
@@ -421,22 +248,6 @@ def max8(*, src, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, src.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 8]
-        y = nisa.max8(src=x)
-        y == np.sort(x, axis=1)[:, :-9:-1]
-
-    Source:
-        nki.isa.max8, NKI API reference
     """
 
 
@@ -456,22 +267,6 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
     Errors:
         An infinity or NaN in a tile of integers is an error.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        max(minimum_interval_cycles, n / 2 if value == 0 or dst.dtype.bits == 16 else n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        y: float32[128, 64]
-        y = nisa.memset((128, 64), 3.0, nl.float32)
-        y == np.full((128, 64), 3.0)
-
-    Source:
-        nki.isa.memset, NKI API reference
     """
 
 
@@ -490,22 +285,6 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, data.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: uint32[128, 8]
-        y = nisa.nc_find_index8(data=x, vals=nisa.max8(src=x))
-        y == np.argsort(x, axis=1)[:, :-9:-1]
-
-    Source:
-        nki.isa.nc_find_index8, NKI API reference
     """
 
 
@@ -526,22 +305,6 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, data.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.nc_match_replace8(data=x, vals=nisa.max8(src=x), imm=0.0)
-        y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)
-
-    Source:
-        nki.isa.nc_match_replace8, NKI API reference
     """
 
 
@@ -566,25 +329,6 @@ def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onez
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
         They point at the line of the call.
-
-    Engine:
-        tensor
-
-    Cost:
-        passes = 4 if moving.dtype is FLOAT32 else 1
-        load = min(stationary_load_cycles, stationary.free_elements)
-        passes * max(load, moving.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[64, 128]
-        b: float32[64, 256]
-        y: float32[128, 256] in psum
-        y = nisa.nc_matmul(a, b)
-        y == a.T @ b
-
-    Source:
-        nki.isa.nc_matmul, NKI API reference
     """
 
 
@@ -604,22 +348,6 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
     Errors:
         Tiles of different dtypes, and places beyond src, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[32, 64]
-        y: float32[32, 64]
-        nisa.nc_stream_shuffle(src=x, dst=y, shuffle_mask=[31 - i for i in range(32)])
-        y == x[::-1]
-
-    Source:
-        nki.isa.nc_stream_shuffle, NKI API reference
     """
 
 
@@ -638,25 +366,6 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        tensor or vector
-
-    Cost:
-        p, f = src.shape
-        if runs_on is Engine.TENSOR:
-            return max(p, min(stationary_load_cycles, f))
-        max(minimum_interval_cycles, f) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[64, 128] in psum
-        y = nisa.nc_transpose(x)
-        y == x.T
-
-    Source:
-        nki.isa.nc_transpose, NKI API reference
     """
 
 
@@ -703,22 +412,6 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 8 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.reciprocal(x)
-        y == 1 / x
-
-    Source:
-        nki.isa.reciprocal, NKI API reference
     """
 
 
@@ -754,25 +447,6 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        n = dst.free_elements
-        fast = src.dtype is BFLOAT16 and rhs.dtype is BFLOAT16 and (n % 2 == 0) and ({op0, op1} <= {'subtract', 'multiply'})
-        max(minimum_interval_cycles, n if fast else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.scalar_tensor_tensor(data=a, op0=nl.multiply, operand0=2.0, op1=nl.subtract, operand1=b)
-        y == 2 * a - b
-
-    Source:
-        nki.isa.scalar_tensor_tensor, NKI API reference
     """
 
 
@@ -797,23 +471,6 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
-        y == np.where(flags != 0, x, -1)
-
-    Source:
-        nki.isa.select_reduce, NKI API reference
     """
 
 
@@ -830,22 +487,6 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + segment_ids.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        y: int32[1, 2, 4]
-        ids = nisa.memset((1, 4), 7, nl.int32)
-        y = nisa.sequence_bounds(segment_ids=ids)
-        y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])
-
-    Source:
-        nki.isa.sequence_bounds, NKI API reference
     """
 
 
@@ -864,22 +505,6 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or scalar or gpsimd
-
-    Cost:
-        max(minimum_interval_cycles, dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.tensor_copy(x)
-        y == x
-
-    Source:
-        nki.isa.tensor_copy, NKI API reference
     """
 
 
@@ -919,25 +544,6 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        n = dst.free_elements
-        mixed = (src.space == PSUM) != (predicate.space == PSUM)
-        max(minimum_interval_cycles, n if mixed else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_copy_predicated(src=x, dst=y, predicate=flags)
-        y == np.where(flags != 0, x, y)
-
-    Source:
-        nki.isa.tensor_copy_predicated, NKI API reference
     """
 
 tensor_engine: Any
@@ -958,22 +564,6 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
     Errors:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
-
-    Engine:
-        gpsimd
-
-    Cost:
-        gpsimd_start_cycles + src.partitions * src.free_elements cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[32, 64]
-        y: float32[1, 64]
-        y = nisa.tensor_partition_reduce(nl.max, x)
-        y == np.max(x, axis=0, keepdims=True)
-
-    Source:
-        nki.isa.tensor_partition_reduce, NKI API reference
     """
 
 
@@ -995,24 +585,6 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = src.free_elements
-        fast = src.dtype is BFLOAT16 and dst.dtype is BFLOAT16 and (op in ('add', 'maximum'))
-        max(minimum_interval_cycles, n / 2 if fast else n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 1]
-        y = nisa.tensor_reduce(nl.max, x, axis=1, keepdims=True)
-        y == np.max(x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.tensor_reduce, NKI API reference
     """
 
 
@@ -1037,26 +609,6 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or scalar or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        if not VECTOR_HAS_NOT.isdisjoint((op0, op1)):
-            return gpsimd_start_cycles + gpsimd_root_cycles * n
-        max(minimum_interval_cycles, n / vector_elements_per_cycle) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        rows: float32[128, 1]
-        y: float32[128, 64]
-        y = nisa.tensor_scalar(x, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=rows)
-        y == 2 * x + rows
-
-    Source:
-        nki.isa.tensor_scalar, NKI API reference
     """
 
 
@@ -1079,26 +631,6 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector (tensor_scalar_accumulate)
-        vector (tensor_scalar_reduce)
-
-    Cost:
-        tensor_scalar_accumulate: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        tensor_scalar_reduce: max(minimum_interval_cycles, dst.free_elements) + minimum_interval_cycles cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        total: float32[128, 1]
-        y = nisa.tensor_scalar_reduce(data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
-        y == 2 * x
-        total == np.sum(2 * x, axis=1, keepdims=True)
-
-    Source:
-        nki.isa.tensor_scalar_reduce, NKI API reference
     """
 
 
@@ -1119,26 +651,6 @@ def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unkn
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector or gpsimd
-
-    Cost:
-        n = dst.free_elements
-        mixed = (lhs.space == PSUM) != (rhs.space == PSUM)
-        fast = all((t.dtype is BFLOAT16 for _, t in operands())) and op in ('add', 'multiply', 'subtract')
-        max(minimum_interval_cycles, n if mixed or fast else 2 * n) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        a: float32[128, 64]
-        b: float32[128, 64]
-        y: float32[128, 64]
-        y = nisa.tensor_tensor(a, b, op=nl.multiply)
-        y == a * b
-
-    Source:
-        nki.isa.tensor_tensor, NKI API reference
     """
 
 
@@ -1162,23 +674,6 @@ def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
         They point at the line of the call.
-
-    Engine:
-        vector
-
-    Cost:
-        max(minimum_interval_cycles, 2 * dst.free_elements) cycles of the engine
-        Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.
-
-    Example:
-        x: float32[128, 64]
-        y: float32[128, 64]
-        ones = nisa.memset((128, 64), 1.0, nl.float32)
-        y = nisa.tensor_tensor_scan(ones, x, initial=0.0, op0=nl.multiply, op1=nl.add)
-        y == np.add.accumulate(x, axis=1)
-
-    Source:
-        nki.isa.tensor_tensor_scan, NKI API reference
     """
 
 unknown_engine: Any

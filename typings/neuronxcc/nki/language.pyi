@@ -48,55 +48,139 @@ VERDICTS: Any
 def abs(x, *, dtype=None, mask=None) -> Any:
     """``abs(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.abs(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def add(x, y, *, dtype=None, mask=None) -> Any:
     """``add(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def affine_range(*args) -> Any:
-    """A loop whose iterations are independent, up to accumulation."""
+    """A loop whose iterations are independent, up to accumulation.
+
+    Arguments:
+        args: integers: stop; start, stop; or start, stop, step
+
+    Result:
+        A loop whose iterations may run in any order.
+
+    Errors:
+        A carried dependence, other than +=, is an error.
+        They point at the line of the call.
+    """
 
 
 def all(x, axis, *, dtype=bool, mask=None) -> Any:
     """1 where no element along free axes is 0, else 0.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where no element over the axes is 0, else 0.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def all_reduce(x, op, program_axes, *, dtype=None, mask=None, parallel_reduce=True, asynchronous=False) -> Any:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result.
 
-    program_axes: an integer or a tuple of integers
-    dtype: a dtype
-    parallel_reduce: True or False
-    asynchronous: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        op: such as nl.add
+        program_axes: an integer or a tuple of integers; axes of the launch
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+        parallel_reduce: True or False; no effect
+        asynchronous: True or False; no effect
+
+    Result:
+        op over the x of all programs along the axes; each of them gets the tile.
+
+    Errors:
+        An axis that the launch does not have is an error.
+        They point at the line of the call.
     """
 
 
 def arange(*args) -> Any:
-    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
+    """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``.
+
+    Arguments:
+        args: integers: stop, or start and stop
+
+    Result:
+        An index with one axis; [:, None] and [None, :] place it.
+
+    Errors:
+        A third bound is an error.
+        They point at the line of the call.
+    """
 
 
 def arctan(x, *, dtype=None, mask=None) -> Any:
     """``arctan(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def atomic_rmw(dst, value, op, *, mask=None) -> Any:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add.
 
-    dst: a tile
-    value: a number or a tile
+    Arguments:
+        dst: a tile; in HBM, rows picked by a tile of indices
+        value: a number or a tile; [P, F] in SBUF
+        op: np.add
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        None. value is added to the rows, all of it where an index occurs twice.
+
+    Errors:
+        A dst without a tile of indices is an error.
+        They point at the line of the call.
     """
 
 bfloat16: Any
@@ -109,120 +193,295 @@ class bfp16:
 def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
     """``bitwise_and(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x & y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
     """``bitwise_or(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x | y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
     """``bitwise_xor(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x ^ y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 bool_: Any
 
 
 def broadcast_to(src, *, shape) -> Any:
-    """src: a tile
-    shape: a tuple of integers
+    """A tile repeated along its dimensions of 1, the partition too.
+
+    Arguments:
+        src: a tile; [P, F...] in SBUF or PSUM
+        shape: a tuple of integers; of the result
+
+    Result:
+        A view in which extents of 1 are repeated; nothing is copied.
+
+    Errors:
+        A shape to which src does not broadcast, as in NumPy, is an error.
+        They point at the line of the call.
     """
 
 
 def ceil(x, *, dtype=None, mask=None) -> Any:
     """``ceil(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.ceil(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def copy(src, *, mask=None, dtype=None) -> Any:
     """A new SBUF tile of the same layout.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [P, F...] in SBUF or PSUM
+        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; of the result; without it the operand's
+
+    Result:
+        A new tile in SBUF with the elements, bit for bit unless dtype converts them.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def cos(x, *, dtype=None, mask=None) -> Any:
     """``cos(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.cos(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def device_print(prefix, x, *, mask=None) -> Any:
     """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is.
 
-    prefix: a string
+    Arguments:
+        prefix: a string; what is printed in front
+        x: [P, F...] in SBUF or PSUM
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        None. The simulator prints the tensor.
+
+    Errors:
+        A prefix that is no string is an error.
+        They point at the line of the call.
     """
 
 
 def divide(x, y, *, dtype=None, mask=None) -> Any:
     """``divide(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def dropout(x, rate, *, dtype=None, mask=None) -> Any:
     """x with elements set to zero with a probability; nothing is rescaled.
 
-    rate: a number or a tile
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x with elements set to 0 at random; the others are not scaled.
+
+    Errors:
+        A number beyond 0 to 1 is an error.
+        They point at the line of the call.
     """
 
 
 def ds(start, size) -> Any:
-    """start: an integer, an index expression or a [1, 1] tile
-    size: an integer or an index expression
+    """The slice ``start : start + size``, whose start may be symbolic.
+
+    Arguments:
+        start: an integer, an index expression or a [1, 1] tile; the first element; a tile or register is known at run time
+        size: an integer or an index expression; how many elements
+
+    Result:
+        What t[..., ds(start, size)] selects: start to start + size.
+
+    Errors:
+        A part beyond the tensor is an error.
+        They point at the line of the call.
     """
 
 
 def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
-    """a: a tile
-    dtype: a dtype
-    name: a string
+    """A tensor that is not set, with the shape of another.
+
+    Arguments:
+        a: a tile; a tensor in any memory
+        dtype: a dtype; of the elements; without it the tensor's
+        buffer: the memory; without it nl.sbuf
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor of that shape whose elements are not set.
+
+    Errors:
+        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        They point at the line of the call.
     """
 
 
 def equal(x, y, *, dtype=bool, mask=None) -> Any:
     """``equal(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x == y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def erf(x, *, dtype=None, mask=None) -> Any:
     """``erf(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        erf(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def erf_dx(x, *, dtype=None, mask=None) -> Any:
     """``erf_dx(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        2 / np.sqrt(np.pi) * np.exp(-x * x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def exp(x, *, dtype=None, mask=None) -> Any:
     """``exp(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.exp(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def expand_dims(data, axis) -> Any:
-    """data: a tile
-    axis: an integer or a tuple of integers
+    """A view with a dimension of 1 put in.
+
+    Arguments:
+        data: a tile; [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; where the new axis is, behind the partition
+
+    Result:
+        A view with an axis of extent 1 more; nothing is copied.
+
+    Errors:
+        An axis that the result does not have is an error.
+        They point at the line of the call.
     """
 
 
@@ -241,14 +500,35 @@ float8_e5m2: Any
 def floor(x, *, dtype=None, mask=None) -> Any:
     """``floor(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.floor(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def fmod(x, y, dtype=None, mask=None) -> Any:
     """``fmod(x, y)`` elementwise.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
@@ -257,61 +537,143 @@ class fp32:
 
 
 def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
-    """shape: a tuple of integers
-    fill_value: a number
-    dtype: a dtype
-    name: a string
+    """A tensor of one value, on chip.
+
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        fill_value: a number; converted to dtype
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all fill_value.
+
+    Errors:
+        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        They point at the line of the call.
     """
 
 
 def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
     """Per partition: data's free elements, flattened, at ``indices``.
 
-    data: a tile
-    indices: a tile
-    dtype: a dtype
+    Arguments:
+        data: a tile; [P, F...] in SBUF or PSUM
+        indices: a tile; [P, I...] of uint32, places in a partition of data
+        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; of the result; without it data's
+
+    Result:
+        [P, I...]: the elements of each partition of data, flattened, at its indices.
+
+    Errors:
+        A tile in HBM, and indices that are not 32-bit integers, are errors.
+        They point at the line of the call.
     """
 
 
 def gelu(x, *, dtype=None, mask=None) -> Any:
     """``gelu(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * ndtr(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def gelu_apprx_sigmoid(x, *, dtype=None, mask=None) -> Any:
     """``gelu_apprx_sigmoid(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * expit(1.702 * x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def gelu_apprx_tanh(x, *, dtype=None, mask=None) -> Any:
     """``gelu_apprx_tanh(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2 of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def gelu_dx(x, *, dtype=None, mask=None) -> Any:
     """``gelu_dx(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def greater(x, y, *, dtype=bool, mask=None) -> Any:
     """``greater(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x > y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
     """``greater_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x >= y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 hbm: Any
@@ -326,120 +688,286 @@ int8: Any
 def invert(x, *, dtype=None, mask=None) -> Any:
     """``invert(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        ~x: all bits of each element turned.
+
+    Errors:
+        Floats are errors.
+        They point at the line of the call.
     """
 
 
 def left_shift(x, y, *, dtype=None, mask=None) -> Any:
     """``left_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x << y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def less(x, y, *, dtype=bool, mask=None) -> Any:
     """``less(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x < y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
     """``less_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x <= y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def load(src, *, mask=None, dtype=None) -> Any:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered.
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [P, F...] in HBM, P at most 128; rows may be picked by a tile of indices
+        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; of the result; without it src's
+
+    Result:
+        A new tile [P, F...] in SBUF with src's elements, converted to dtype.
+
+    Errors:
+        More than 128 partitions, and a mask or tile of another shape, are errors.
+        They point at the line of the call.
     """
 
 
 def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
     """A 2-D [N, M] HBM view as a tile [M, N].
 
-    src: a tile
-    dtype: a dtype
+    Arguments:
+        src: a tile; [F, P] in HBM
+        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; of the result; without it src's
+
+    Result:
+        A new tile [P, F] in SBUF: src with its axes exchanged.
+
+    Errors:
+        More than 128 partitions, and a mask or tile of another shape, are errors.
+        They point at the line of the call.
     """
 
 
 def log(x, *, dtype=None, mask=None) -> Any:
     """``log(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
     """``logical_and(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where np.logical_and(x, y) holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def logical_not(x, *, dtype=bool, mask=None) -> Any:
     """``logical_not(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x == 0 holds, else 0.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
     """``logical_or(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where np.logical_or(x, y) holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
     """``logical_xor(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where np.logical_xor(x, y) holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
     """``op`` over the iterations of the loops of these variables.
 
-    x: a tile
-    loop_indices: a loop variable or a tuple of them
-    dtype: a dtype
+    Arguments:
+        x: a tile; [P, F...] in SBUF or PSUM
+        op: such as nl.add
+        loop_indices: a loop variable or a tuple of them; variables of loops around it
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        What is assigned to a tile made outside of the loops: op over the iterations.
+
+    Errors:
+        What is no operator is an error.
+        They point at the line of the call.
     """
 
 
 def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32.
 
-    transpose_x: True or False
+    Arguments:
+        x: [M, K], or [K, M] with transpose_x; M and K at most 128
+        y: [K, N], N at most 512
+        transpose_x: True or False; x has K first, as the engine takes it; else nl.transpose comes before, at its cost
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        [M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.
+
+    Errors:
+        Larger operands, and different K, are errors.
+        They point at the line of the call.
     """
 
 
 def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     """``max`` over free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.max(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def maximum(x, y, *, dtype=None, mask=None) -> Any:
     """``maximum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     """The mean over free axes; integer input gives float32. Elements that are masked out do not count.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's, float32 of integers
+        mask: a condition on loop variables and indices; without it all hold
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        The sum over the axes divided by their extents, in float32.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 mgrid: Any
@@ -448,37 +976,90 @@ mgrid: Any
 def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     """``min`` over free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.min(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def minimum(x, y, *, dtype=None, mask=None) -> Any:
     """``minimum(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def mish(x, *, dtype=None, mask=None) -> Any:
     """``mish(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * np.tanh(np.log1p(np.exp(x))) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def mod(x, y, dtype=None, mask=None) -> Any:
     """``mod(x, y)`` elementwise.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def multiply(x, y, *, dtype=None, mask=None) -> Any:
     """``multiply(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
@@ -491,37 +1072,86 @@ def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
 
     A tensor whose elements are not set; on-chip memory reads as zero.
 
-        shape: a tuple of integers
-        dtype: a dtype
-        name: a string
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor of that shape whose elements are not set.
+
+    Errors:
+        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        They point at the line of the call.
     """
 
 
 def negative(x, *, dtype=None, mask=None) -> Any:
     """``negative(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        -x of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
     """``not_equal(x, y)`` elementwise: 1 where it holds, else 0.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it bool
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 where x != y holds, else 0.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def num_programs(axes=None) -> Any:
     """Programs along an axis or several, or of the whole grid.
 
-    axes: an integer or a tuple of integers
+    Arguments:
+        axes: an integer or a tuple of integers; of the launch, one or several; without it all
+
+    Result:
+        How many programs run along the axes.
+
+    Errors:
+        An axis that the launch does not have is an error.
+        They point at the line of the call.
     """
 
 
 def ones(shape, dtype, *, buffer=None, name='') -> Any:
-    """shape: a tuple of integers
-    dtype: a dtype
-    name: a string
+    """A tensor of ones, on chip.
+
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all 1.
+
+    Errors:
+        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        They point at the line of the call.
     """
 
 
@@ -532,7 +1162,18 @@ class par_dim:
 def power(x, y, *, dtype=None, mask=None) -> Any:
     """``power(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 private_hbm: Any
@@ -541,21 +1182,50 @@ private_hbm: Any
 def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     """``prod`` over free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.prod(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def program_id(axis) -> Any:
     """This program's place along an axis of the grid.
 
-    axis: an integer
+    Arguments:
+        axis: an integer; of the launch
+
+    Result:
+        This program's number along the axis, from 0.
+
+    Errors:
+        An axis that the launch does not have is an error.
+        They point at the line of the call.
     """
 
 
 def program_ndim() -> Any:
-    """Dimensions of the grid; 0 outside of a kernel."""
+    """Dimensions of the grid; 0 outside of a kernel.
+
+    Arguments:
+        none
+
+    Result:
+        How many axes the launch has.
+
+    Errors:
+        None.
+        They point at the line of the call.
+    """
 
 psum: Any
 
@@ -563,68 +1233,156 @@ psum: Any
 def rand(shape, dtype=np.float32) -> Any:
     """A tile of uniform numbers in [0, 1).
 
-    shape: a tuple of integers
-    dtype: a dtype
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+
+    Result:
+        A tile of uniform numbers, from 0 to below 1.
+
+    Errors:
+        An extent that is no positive integer, and more than 128 partitions on chip, are errors.
+        They point at the line of the call.
     """
 
 
 def random_seed(seed, *, mask=None) -> Any:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers.
 
-    seed: an integer or a [1, 1] tile of integers
+    Arguments:
+        seed: an integer or a [1, 1] tile of integers; of 32 bits
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        None. The same numbers follow each time.
+
+    Errors:
+        A tile of several elements is an error.
+        They point at the line of the call.
     """
 
 
 def reciprocal(x, *, dtype=None, mask=None) -> Any:
     """``reciprocal(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 / x of each element, in float32 and rounded once. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def relu(x, *, dtype=None, mask=None) -> Any:
     """``relu(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.maximum(x, 0) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def right_shift(x, y, *, dtype=None, mask=None) -> Any:
     """``right_shift(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x >> y of each element's bits; right_shift fills with zeros.
+
+    Errors:
+        Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, mask=None) -> Any:
     """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w.
 
-    axis: an integer or a tuple of integers
-    n: a number other than 0
-    epsilon: a number
-    dtype: a dtype
-    compute_dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        w: of x's shape, or of one that broadcasts to it, such as [P, 1]
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        n: a number other than 0; what the sum of the squares is divided by
+        epsilon: a number; what is added to the quotient
+        dtype: a dtype; of the result; without it x's
+        compute_dtype: a dtype; of what is in between; without it float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def rsqrt(x, *, dtype=None, mask=None) -> Any:
     """``rsqrt(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 sbuf: Any
 
 
 def sequential_range(*args) -> Any:
-    """A loop that keeps its order."""
+    """A loop that keeps its order.
+
+    Arguments:
+        args: integers: stop; start, stop; or start, stop, step
+
+    Result:
+        A loop whose iterations run in order.
+
+    Errors:
+        Bounds that are no integers are errors.
+        They point at the line of the call.
+    """
 
 
 def shared_constant(constant, dtype=None) -> Any:
     """A NumPy array as an HBM tensor of the program.
 
-    constant: an array of numbers
-    dtype: a dtype
+    Arguments:
+        constant: an array of numbers; an array of NumPy
+        dtype: a dtype; of the tensor; without it the array's
+
+    Result:
+        A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
+
+    Errors:
+        What is no array of numbers is an error.
+        They point at the line of the call.
     """
 
 shared_hbm: Any
@@ -633,59 +1391,137 @@ shared_hbm: Any
 def shared_identity_matrix(n, dtype=np.uint8) -> Any:
     """The n x n identity as an HBM constant.
 
-    n: a positive integer
-    dtype: a dtype
+    Arguments:
+        n: a positive integer; its extent
+        dtype: a dtype; of the elements
+
+    Result:
+        [n, n] in HBM.
+
+    Errors:
+        What is no positive integer is an error.
+        They point at the line of the call.
     """
 
 
 def sigmoid(x, *, dtype=None, mask=None) -> Any:
     """``sigmoid(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        expit(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def sign(x, *, dtype=None, mask=None) -> Any:
     """``sign(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.sign(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def silu(x, *, dtype=None, mask=None) -> Any:
     """``silu(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * expit(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def silu_dx(x, *, dtype=None, mask=None) -> Any:
     """``silu_dx(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        expit(x) * (1 + x * expit(-x)) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def sin(x, *, dtype=None, mask=None) -> Any:
     """``sin(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None) -> Any:
     """exp(x - max(x)) / sum of it over free axes.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    compute_dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        compute_dtype: a dtype; of what is in between; without it float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def softplus(x, *, dtype=None, mask=None) -> Any:
     """``softplus(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.log1p(np.exp(x)) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
@@ -696,63 +1532,153 @@ class spmd_dim:
 def sqrt(x, *, dtype=None, mask=None) -> Any:
     """``sqrt(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def square(x, *, dtype=None, mask=None) -> Any:
     """``square(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x * x of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def static_cast(input_data, dtype) -> Any:
     """A number or array in another dtype; may be called outside of kernels.
 
-    input_data: an array of numbers
-    dtype: a dtype
+    Arguments:
+        input_data: an array of numbers; a number or an array of NumPy
+        dtype: a dtype; of the result
+
+    Result:
+        The number or array, converted as the machine does. Needs no kernel.
+
+    Errors:
+        What is no dtype is an error.
+        They point at the line of the call.
     """
 
 
 def static_range(*args) -> Any:
-    """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
+    """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)
+
+    Arguments:
+        args: integers: stop; start, stop; or start, stop, step
+
+    Result:
+        A loop that is unrolled: its variable is a Python int.
+
+    Errors:
+        Bounds that are no integers are errors.
+        They point at the line of the call.
+    """
 
 
 def store(dst, value, *, mask=None) -> Any:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
 
-    dst: a tile
+    Arguments:
+        dst: a tile; [P, F...] in HBM; rows may be picked by a tile of indices
+        value: [P, F...] in SBUF or PSUM, or a number
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        None. dst holds value's elements, converted to its dtype.
+
+    Errors:
+        More than 128 partitions, and a mask or tile of another shape, are errors.
+        They point at the line of the call.
     """
 
 
 def subtract(x, y, *, dtype=None, mask=None) -> Any:
     """``subtract(x, y)`` elementwise; tiles or numbers, broadcast as in NumPy.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM, or a number
+        y: a tile or a number; shapes broadcast as in NumPy
+        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     """``sum`` over free axes, accumulated in float32.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
-    keepdims: True or False
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+
+    Result:
+        np.sum(x) over the axes, in float32 and rounded once.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def tan(x, *, dtype=None, mask=None) -> Any:
     """``tan(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.tan(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 
 def tanh(x, *, dtype=None, mask=None) -> Any:
     """``tanh(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.tanh(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 tfloat32: Any
@@ -763,14 +1689,34 @@ tile_size: Any
 def transpose(x, *, dtype=None, mask=None) -> Any:
     """A 2-D tile with partition and free axis exchanged.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F] in SBUF or PSUM, F at most 128
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        [F, P] in SBUF: x with its axes exchanged.
+
+    Errors:
+        More than two axes, and more than 128 elements along one, are errors.
+        They point at the line of the call.
     """
 
 
 def trunc(x, *, dtype=None, mask=None) -> Any:
     """``trunc(x)`` of every element.
 
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        np.trunc(x) of each element, in float32 and rounded once.
+
+    Errors:
+        A tile in HBM is an error.
+        They point at the line of the call.
     """
 
 uint16: Any
@@ -783,30 +1729,71 @@ uint8: Any
 def var(x, axis, *, dtype=None, mask=None) -> Any:
     """The population variance over free axes.
 
-    axis: an integer or a tuple of integers
-    dtype: a dtype
+    Arguments:
+        x: [P, F...] in SBUF or PSUM
+        axis: an integer or a tuple of integers; free axes, counted from the front or the back
+        dtype: a dtype; of the result; without it x's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        The mean of the squared differences from the mean over the axes, in float32.
+
+    Errors:
+        Axis 0, the partition, is an error.
+        They point at the line of the call.
     """
 
 
 def where(condition, x, y, *, dtype=None, mask=None) -> Any:
     """x where condition is not 0, else y.
 
-    condition: a number or a tile
-    x: a number or a tile
-    y: a number or a tile
-    dtype: a dtype
+    Arguments:
+        condition: a number or a tile; [P, F...] of any dtype; what is not 0 holds
+        x: a number or a tile; the values where it does: a tile or a number
+        y: a number or a tile; the values elsewhere: a tile or a number
+        dtype: a dtype; of the result; without it promoted of x's and y's
+        mask: a condition on loop variables and indices; without it all hold
+
+    Result:
+        x where the condition holds, else y.
+
+    Errors:
+        Shapes that do not broadcast and tiles in HBM are errors.
+        They point at the line of the call.
     """
 
 
 def zeros(shape, dtype, *, buffer=None, name='') -> Any:
-    """shape: a tuple of integers
-    dtype: a dtype
-    name: a string
+    """A tensor of zeros, on chip.
+
+    Arguments:
+        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
+        dtype: a dtype; of the elements
+        buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor whose elements are all 0.
+
+    Errors:
+        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        They point at the line of the call.
     """
 
 
 def zeros_like(a, dtype=None, *, buffer=None, name='') -> Any:
-    """a: a tile
-    dtype: a dtype
-    name: a string
+    """Zeros with the shape of another tensor, on chip.
+
+    Arguments:
+        a: a tile; a tensor in any memory
+        dtype: a dtype; of the elements; without it the tensor's
+        buffer: the memory; without it nl.sbuf
+        name: a string; what the tensor is called in code and messages
+
+    Result:
+        A tensor of that shape whose elements are all 0.
+
+    Errors:
+        A buffer in HBM is an error: make it with nl.ndarray and store to it.
+        They point at the line of the call.
     """

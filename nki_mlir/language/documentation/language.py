@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Pages of ``nl``: what the functions' arguments hold, their results and their rules.
+
+P are partitions, F elements of a partition, over all free axes. Where the generations differ a text is ``beta |
+current``. Functions of one form share a page: ``{formula}`` is the one of the function, in NumPy and ``scipy.special``.
+"""
+
+from nki_mlir.language.documentation.instructions import Page
+
+TILE = "[P, F...] in SBUF or PSUM"
+COMMON = {
+    "x": TILE, "data": TILE, "a": "a tensor in any memory",
+    "axis": "free axes, counted from the front or the back | the last free axes, counted from the front or the back",
+    "dtype": "of the result; without it x's", "mask": "a condition on loop variables and indices; without it all hold",
+    "keepdims": "reduced axes stay, with extent 1; without it all go but one free axis",
+    "compute_dtype": "of what is in between; without it float32",
+    "shape": "extents, in SBUF and PSUM the partition first", "name": "what the tensor is called in code and messages",
+    "buffer": "the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm",
+    "args": "integers: stop; start, stop; or start, stop, step",
+    "start": "the first value, or with no stop how many there are", "stop": "the first value that is not reached",
+    "step": "what is added, not 0",
+}
+IN_HBM = "A tile in HBM is an error."
+MOVED = "More than 128 partitions, and a mask or tile of another shape, are errors. | " \
+        "More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors."
+SHAPE = "An extent that is no positive integer, and more than 128 partitions on chip, are errors. | " \
+        "An extent that is no positive integer, and a buffer that is none, are errors."
+PROMOTED = "of the result; without it promoted of x's and y's, where numbers are int32 or float32 | " \
+           "of the result; without it promoted of x's and y's, where numbers have no say"
+PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
+        "y": "a tile or a number; shapes broadcast as in NumPy | "
+             "of x's shape, or a number; [P, 1] repeats, with a warning"}
+UNLIKE = "Shapes that do not broadcast and tiles in HBM are errors. | Unlike shapes and tiles in HBM are errors."
+AXES = "Axis 0, the partition, is an error. | Axis 0, the partition, and axes that are not the last ones are errors."
+FILLED = "A buffer in HBM is an error: make it with nl.ndarray and store to it. | " + SHAPE.split(" | ")[1]
+
+LIKE = {"x": "a tensor in any memory", "dtype": "of the elements; without it the tensor's",
+        "buffer": "the memory; without it nl.sbuf | the memory; without it the tensor's"}
+
+GRID = "An axis that the launch does not have is an error. | A call outside of a kernel is an error."
+ELEMENTWISE = ("tensor_tensor", "tensor_scalar")
+PAGES: dict[str, Page] = {
+    "add subtract multiply divide maximum minimum power mod fmod abs_max abs_min": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; add, subtract and multiply of two "
+        "32-bit integers wrap around.", UNLIKE),
+    "bitwise_and bitwise_or bitwise_xor left_shift right_shift": Page(
+        ELEMENTWISE, PAIR, "{formula} of each element's bits; right_shift fills with zeros.",
+        "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")),
+    "equal not_equal greater greater_equal less less_equal logical_and logical_or logical_xor": Page(
+        ELEMENTWISE, PAIR | {"dtype": "of the result; without it bool | " + PROMOTED.split(" | ")[1]},
+        "1 where {formula} holds, else 0.", UNLIKE),
+    "exp log sin cos tan tanh arctan sqrt rsqrt sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid "
+    "gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish square sign abs reciprocal floor ceil trunc": Page(
+        ("activation",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
+    "negative": Page(("tensor_scalar",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
+    "logical_not": Page(("tensor_scalar",), {"dtype": "of the result; without it bool | of the result; without it x's"},
+                        "1 where {formula} holds, else 0.", IN_HBM),
+    "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element turned.", "Floats are errors."),
+    "sum prod max min": Page(("tensor_reduce",), {}, "{formula} over the axes, in float32 and rounded once.", AXES),
+    "all": Page(("tensor_reduce",), {"dtype": "of the result; without it bool | of the result; without it x's"},
+                "1 where no element over the axes is 0, else 0.", AXES),
+    "mean": Page(("tensor_reduce", "tensor_scalar"), {"dtype": "of the result; without it x's, float32 of integers | "
+                 "of the result; without it x's"}, "The sum over the axes divided by their extents, in float32.", AXES),
+    "var": Page(("tensor_reduce", "tensor_scalar", "activation"), {
+        "keepdims": "no effect: the axes stay, with extent 1"},
+        "The mean of the squared differences from the mean over the axes, in float32.", AXES),
+    "softmax": Page(("tensor_reduce", "tensor_scalar", "activation"), {},
+                    "exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.", AXES),
+    "rms_norm": Page(("activation", "tensor_reduce", "tensor_scalar", "tensor_tensor"), {
+        "w": "of x's shape, or of one that broadcasts to it, such as [P, 1]",
+        "n": "what the sum of the squares is divided by", "epsilon": "what is added to the quotient"},
+        "x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.", AXES),
+    "where": Page(("tensor_copy_predicated",), {
+        "condition": "[P, F...] of any dtype; what is not 0 holds", "x": "the values where it does: a tile or a number",
+        "y": "the values elsewhere: a tile or a number", "dtype": "of the result; without it promoted of x's and y's | "
+        "of the result; without it x's, y's if x is a number"}, "x where the condition holds, else y.", UNLIKE),
+    "dropout": Page(("dropout",), {"rate": "the probability of 0, from 0 to 1; a tile is [P, 1]"},
+                    "x with elements set to 0 at random; the others are not scaled.",
+                    "A number beyond 0 to 1 is an error."),
+    "gather_flattened": Page(("gather_flattened",), {
+        "indices": "[P, I...] of uint32, places in a partition of data", "axis": "0", "dtype": "of the result; without "
+        "it data's"}, "[P, I...]: the elements of each partition of data, flattened, at its indices.",
+        "A tile in HBM, and indices that are not 32-bit integers, are errors."),
+    "matmul": Page(("nc_matmul",), {
+        "x": "[M, K], or [K, M] with transpose_x; M and K at most 128", "y": "[K, N], N at most 512",
+        "transpose_x": "x has K first, as the engine takes it; else nl.transpose comes before, at its cost"},
+        "[M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.",
+        "Larger operands, and different K, are errors."),
+    "transpose": Page(("nc_transpose",), {"x": "[P, F] in SBUF or PSUM, F at most 128"},
+                      "[F, P] in SBUF: x with its axes exchanged. | [F, P] in PSUM: x with its axes exchanged.",
+                      "More than two axes, and more than 128 elements along one, are errors."),
+    "load": Page(("dma_copy",), {"src": "[P, F...] in HBM, P at most 128; rows may be picked by a tile of indices",
+                                 "dtype": "of the result; without it src's"},
+                 "A new tile [P, F...] in SBUF with src's elements, converted to dtype.", MOVED),
+    "load_transpose2d": Page(("dma_copy",), {"src": "[F, P] in HBM", "dtype": "of the result; without it src's"},
+                             "A new tile [P, F] in SBUF: src with its axes exchanged.", MOVED),
+    "store": Page(("dma_copy",), {
+        "dst": "[P, F...] in HBM; rows may be picked by a tile of indices",
+        "value": "[P, F...] in SBUF or PSUM, or a number | [P, F...] in SBUF or PSUM"},
+        "None. dst holds value's elements, converted to its dtype.", MOVED),
+    "copy": Page(("tensor_copy",), {"src": TILE, "dtype": "of the result; without it the operand's"},
+                 "A new tile in SBUF with the elements, bit for bit unless dtype converts them.", IN_HBM),
+    "broadcast_to": Page(("tensor_copy",), {"shape": "of the result; x has these extents, or 1"},
+                         "A new tile with x's extents of 1 repeated; x where it has the shape.",
+                         "Other extents, and another count of axes, are errors."),
+    "expand_dims": Page((), {"axis": "where the new axis is, behind the partition"},
+                        "A view with an axis of extent 1 more; nothing is copied.",
+                        "An axis that the result does not have is an error. | "
+                        "Axis 0, the partition, and one that the result does not have, are errors."),
+    "ndarray": Page((), {"dtype": "of the elements", "address": "(partition, byte) on chip; without it the compiler's"},
+                    "A tensor of that shape whose elements are not set.", SHAPE),
+    "zeros ones": Page(("memset",), {"dtype": "of the elements"}, "A tensor whose elements are all {formula}.", FILLED),
+    "full": Page(("memset",), {"fill_value": "converted to dtype", "dtype": "of the elements"},
+                 "A tensor whose elements are all fill_value.", FILLED),
+    "zeros_like": Page(("memset",), LIKE, "A tensor of that shape whose elements are all 0.", FILLED),
+    "empty_like": Page((), LIKE, "A tensor of that shape whose elements are not set.", SHAPE),
+    "rand": Page(("rand",), {"dtype": "of the elements"}, "A tile of uniform numbers, from 0 to below 1.", SHAPE),
+    "random_seed": Page(("random_seed",), {"seed": "of 32 bits | [1, 1] of 32-bit integers"},
+                        "None. The same numbers follow each time.", "A tile of several elements is an error."),
+    "shared_constant": Page((), {"constant": "an array of NumPy | an array of NumPy, or the path of a .npy file",
+                                 "dtype": "of the tensor; without it the array's"},
+                            "A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers "
+                            "become 32-bit ones.", "What is no array of numbers is an error."),
+    "shared_identity_matrix": Page((), {
+        "n": "its extent | its extent, 1 to 128", "dst": "[n, n] in SBUF, written", "dtype": "of the elements"},
+                                   "[n, n] in HBM. | [n, n] in SBUF.",
+                                   "What is no positive integer is an error. | Another extent is an error."),
+    "ds": Page((), {"start": "the first element; a tile or register is known at run time", "size": "how many elements"},
+               "What t[..., ds(start, size)] selects: start to start + size.", "A part beyond the tensor is an error."),
+    "affine_range": Page((), {}, "A loop whose iterations may run in any order. | range: the loop is unrolled.",
+                         "A carried dependence, other than +=, is an error. | Bounds that are no integers are errors."),
+    "sequential_range": Page((), {}, "A loop whose iterations run in order. | range: the loop is unrolled.",
+                             "Bounds that are no integers are errors."),
+    "static_range": Page((), {}, "A loop that is unrolled: its variable is a Python int.",
+                         "Bounds that are no integers are errors."),
+    "dynamic_range": Page((), {"start": "the first value, or with no stop how many there are: an int or a register",
+                               "stop": "an int or a register", "step": "a positive int"},
+                          "A loop of the run time; its variable is a register that cannot be written.",
+                          "break, return, and Python values that an iteration changes are errors."),
+    "fori_loop": Page((), {"lower": "an int or a register", "upper": "an int or a register",
+                           "body_fun": "takes the register i and returns None; state is in tensors",
+                           "step": "a positive int"},
+                      "None. body_fun has run for i = lower, lower + step, ... below upper.",
+                      "A body that returns something, and one that changes Python values, are errors."),
+    "while_loop": Page((), {"init": "a register: 0 runs no iteration",
+                            "body_fun": "takes the register, and returns the next one"},
+                       "None. body_fun has run until it returned a register that holds 0.",
+                       "A body that returns no register is an error."),
+    "no_reorder": Page((), {}, "A context manager; instructions inside start in the order they are written in.",
+                       "A dynamic loop inside is an error."),
+    "program_id": Page((), {"axis": "of the launch | of the launch; one that it does not have has one program"},
+                       "This program's number along the axis, from 0.", GRID),
+    "num_programs": Page((), {"axes": "of the launch, one or several; without it all | of the launch"},
+                         "How many programs run along the axes.", GRID),
+    "program_ndim": Page((), {}, "How many axes the launch has. | 1 for a launch in brackets, else 0.", "None."),
+    "device_print": Page((), {"prefix": "what is printed in front", "print_prefix": "what is printed in front",
+                              "tensor": "a tensor in SBUF or HBM"}, "None. The simulator prints the tensor.",
+                         "A prefix that is no string is an error."),
+    "is_sbuf is_psum is_hbm is_on_chip": Page((), {"buffer": "a memory, such as nl.sbuf or t.buffer"},
+                                              "True or False.", "What is no memory is an error."),
+    "arange": Page((), {"args": "integers: stop, or start and stop"},
+                   "An index with one axis; [:, None] and [None, :] place it.", "A third bound is an error."),
+    "static_cast": Page((), {"input_data": "a number or an array of NumPy", "dtype": "of the result"},
+                        "The number or array, converted as the machine does. Needs no kernel.",
+                        "What is no dtype is an error."),
+    "atomic_rmw": Page(("dma_scatter",), {"dst": "in HBM, rows picked by a tile of indices", "value": "[P, F] in SBUF",
+                                          "op": "np.add"},
+                       "None. value is added to the rows, all of it where an index occurs twice.",
+                       "A dst without a tile of indices is an error."),
+    "all_reduce": Page(("all_reduce",), {"op": "such as nl.add", "program_axes": "axes of the launch",
+                                         "parallel_reduce": "no effect", "asynchronous": "no effect"},
+                       "op over the x of all programs along the axes; each of them gets the tile.",
+                       "An axis that the launch does not have is an error."),
+    "loop_reduce": Page(("tensor_tensor",), {"op": "such as nl.add", "loop_indices": "variables of loops around it"},
+                        "What is assigned to a tile made outside of the loops: op over the iterations.",
+                        "What is no operator is an error."),
+}
+BETA_PAGES = {
+    "broadcast_to": Page((), {"src": TILE, "shape": "of the result"},
+                         "A view in which extents of 1 are repeated; nothing is copied.",
+                         "A shape to which src does not broadcast, as in NumPy, is an error."),
+}
+FORMULAS = {
+    "add": "x + y", "subtract": "x - y", "multiply": "x * y", "divide": "x / y", "maximum": "np.maximum(x, y)",
+    "minimum": "np.minimum(x, y)", "power": "x ** y", "mod": "np.mod(x, y)", "fmod": "np.fmod(x, y)",
+    "abs_max": "np.where(np.abs(x) > np.abs(y), x, y)", "abs_min": "np.where(np.abs(x) < np.abs(y), x, y)",
+    "bitwise_and": "x & y", "bitwise_or": "x | y", "bitwise_xor": "x ^ y", "left_shift": "x << y",
+    "right_shift": "x >> y", "equal": "x == y", "not_equal": "x != y", "greater": "x > y", "greater_equal": "x >= y",
+    "less": "x < y", "less_equal": "x <= y", "logical_and": "np.logical_and(x, y)",
+    "logical_or": "np.logical_or(x, y)", "logical_xor": "np.logical_xor(x, y)", "exp": "np.exp(x)", "log": "np.log(x)",
+    "sin": "np.sin(x)", "cos": "np.cos(x)", "tan": "np.tan(x)", "tanh": "np.tanh(x)", "arctan": "np.arctan(x)",
+    "sqrt": "np.sqrt(x)", "rsqrt": "1 / np.sqrt(x)", "sigmoid": "expit(x)", "relu": "np.maximum(x, 0)",
+    "gelu": "x * ndtr(x)", "gelu_dx": "ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi)",
+    "gelu_apprx_tanh": "x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2",
+    "gelu_apprx_sigmoid": "x * expit(1.702 * x)",
+    "gelu_apprx_sigmoid_dx": "expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x))", "silu": "x * expit(x)",
+    "silu_dx": "expit(x) * (1 + x * expit(-x))", "erf": "erf(x)", "erf_dx": "2 / np.sqrt(np.pi) * np.exp(-x * x)",
+    "softplus": "np.log1p(np.exp(x))", "mish": "x * np.tanh(np.log1p(np.exp(x)))", "square": "x * x",
+    "sign": "np.sign(x)", "abs": "np.abs(x)", "reciprocal": "1 / x", "floor": "np.floor(x)", "ceil": "np.ceil(x)",
+    "trunc": "np.trunc(x)", "negative": "-x", "logical_not": "x == 0", "invert": "~x", "sum": "np.sum(x)",
+    "prod": "np.prod(x)", "max": "np.max(x)", "min": "np.min(x)", "zeros": "0", "ones": "1",
+}
