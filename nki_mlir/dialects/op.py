@@ -18,7 +18,8 @@ import numpy as np
 
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Layout, Linear, Mask, Ranges, Tile
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
+from nki_mlir.machine.costs import ISSUE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
 from nki_mlir.scalar.alu import ALU
@@ -117,7 +118,7 @@ ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)
 
 
 class Op:
-    """Base of all tile operations. Subclasses give ``verify``, ``reference``, ``lower``, ``cycles`` and ``encode``.
+    """Base of all tile operations. Subclasses give ``verify``, ``reference``, ``lower``, ``work`` and ``encode``.
 
     ``mask`` restricts the iteration space; ``limits`` are constraints that must hold wherever the mask does and that
     could not be proved when the op was made; ``symbols`` are the holder's handles of the symbols that access patterns,
@@ -261,9 +262,11 @@ class Op:
         """The meaning in linalg, emitted through ``b``."""
         raise InternalError(f"{self.full_name()} has no lowering")
 
-    def cycles(self, machine: Machine) -> float:
-        """Cycles its engine is busy, from the documented cost formulas."""
-        raise InternalError(f"{self.full_name()} has no cost")
+    def work(self) -> Work:
+        """What its engine does, which the machine has costs for. Of a transfer: to trigger it."""
+        if self.queued:
+            return ISSUE
+        raise InternalError(f"{self.full_name()} has no work")
 
 
 def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:

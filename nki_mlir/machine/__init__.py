@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The machines: one data file a target, and the lookup by name."""
 
-from nki_mlir.machine.description import ENGINES, Engine, Machine, machine_named
+from nki_mlir.machine.costs import Cost, Costs, Work
+from nki_mlir.machine.description import Machine, machine_named
+from nki_mlir.machine.engine import ENGINES, Engine
 
-__all__ = ["ENGINES", "Engine", "Machine", "machine_named"]
+__all__ = ["ENGINES", "Cost", "Costs", "Engine", "Machine", "Work", "machine_named"]

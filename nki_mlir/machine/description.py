@@ -3,29 +3,10 @@
 
 import importlib
 from dataclasses import dataclass
-from enum import Enum
 
 from nki_mlir.diagnostics import NkiMlirError
-
-
-class Engine(Enum):
-    """Instruction streams of a core. ``value`` is the name in IR, ``asm`` the one in assembly."""
-
-    TENSOR = "tensor"
-    VECTOR = "vector"
-    SCALAR = "scalar"
-    GPSIMD = "gpsimd"
-    SYNC = "sync"
-    UNKNOWN = "unknown"         # left to the compiler; resolved before emission
-
-    @property
-    def asm(self) -> str:
-        return _ASM[self]
-
-
-_ASM = {Engine.TENSOR: "pe", Engine.VECTOR: "dve", Engine.SCALAR: "act", Engine.GPSIMD: "pool", Engine.SYNC: "sp",
-        Engine.UNKNOWN: "any"}
-ENGINES = (Engine.TENSOR, Engine.SCALAR, Engine.VECTOR, Engine.GPSIMD, Engine.SYNC)
+from nki_mlir.machine.costs import Cost, Costs, Work
+from nki_mlir.machine.engine import Engine
 
 
 class UnknownTarget(NkiMlirError):
@@ -38,9 +19,8 @@ class UnknownTarget(NkiMlirError):
 class Machine:
     """One NeuronCore generation. Sizes are in bytes, clocks in GHz.
 
-    Sources: the architecture guides (one for each generation, which its file names), the reference of ``nki.isa``
-    (release 2.26; costs), of ``nl.tile_size`` (limits of tiles), the performance guide and the guides to DMA. What is
-    measured or assumed says so.
+    Sources: the architecture guides (one for each generation, which its file names), the reference of ``nl.tile_size``
+    (limits of tiles). What is measured or assumed says so; numbers of ``costs`` have a source each.
     """
 
     # What differs between generations.
@@ -49,8 +29,7 @@ class Machine:
     sbuf_bytes_per_partition: int           # what kernels may use: the compiler keeps 16 KiB (measured)
     sbuf_physical_bytes_per_partition: int
     clocks: dict[Engine, float]             # architecture guides, "Compute Engines"
-    vector_elements_per_cycle: float        # per lane, float32 from SBUF; more than 1 is measured
-    hbm_bytes_per_ns: float                 # one core's share: device bandwidth by its cores
+    costs: Costs
     # What all of them share.
     partitions: int = 128                   # rows of SBUF and PSUM; nl.tile_size.pmax
     psum_banks: int = 8                     # architecture guides, "PSUM"
@@ -80,20 +59,14 @@ class Machine:
     registers: int = 32                     # scalar registers of an engine, 32 bits each
     dma_engines: int = 16
     dma_sources_max: int = 16               # of a sum
-    minimum_interval_cycles: int = 64       # between instructions of one engine: MIN_II of the costs of nki.isa
-    stationary_load_cycles: int = 64        # at most, for the stationary tile of a product: nki.isa.nc_matmul, cost
-    access_cycles: int = 60                 # fixed cost of an operand access: architecture guides, "~60 cycles"
-    dynamic_copy_cycles: int = 600          # least of a copy with a run-time index: nki.isa.tensor_copy_dynamic_src
-    gpsimd_start_cycles: int = 150          # nki.isa.iota and affine_select, cost: 150 + N
-    gpsimd_root_cycles: int = 4             # per element of what takes roots and powers: performance guide, of rsqrt
-    dma_fixed_ns: float = 2000.0            # from the trigger to who waits for the data: guide to DMA, "about 2 us"
-    dma_issue_ns: float = 600.0             # of the triggering engine; measured on trn2, as the guide to DGE has it
-    core_signal_ns: float = 1000.0          # a semaphore of another core and its answer: an assumption
-    collective_hop_ns: float = 1500.0       # from a rank to the next: intra-node collectives, 1 to 2 us
 
     @property
     def psum_bytes_per_partition(self) -> int:
         return self.psum_banks * self.psum_bank_bytes
+
+    def cost(self, engine: Engine, work: Work) -> Cost:
+        """What the work costs on the engine, in ns."""
+        return self.costs.of(engine, work, self.clocks[engine])
 
     @classmethod
     def legal_start_partition(cls, start: int, count: int) -> bool:

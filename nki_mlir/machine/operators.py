@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which engines have which ALU operators."""
 
-from nki_mlir.machine.description import Engine
+from nki_mlir.machine.engine import Engine
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 VECTOR_HAS_NOT = frozenset(("power", "rsqrt"))

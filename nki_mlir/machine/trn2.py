@@ -1,7 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""trn2: NeuronCore-v3: architecture guide of Trainium2. HBM: 2.9 TB/s of a device with eight cores."""
+"""trn2: NeuronCore-v3: architecture guide of Trainium2. HBM: 2.9 TB/s of a device with eight cores.
 
-from nki_mlir.machine.description import Engine, Machine
+Measured are instructions, by others, with version 2.22 of the vendor's compiler: the entries of the calibration set.
+"""
+
+from nki_mlir.machine import documented
+from nki_mlir.machine.costs import NONE, ControlCosts, Costs, DmaCosts, EngineCosts, Given, Law
+from nki_mlir.machine.description import Machine
+from nki_mlir.machine.engine import Engine
+
+LEAST = Given(64, "reference of nki.isa: MIN_II, about 64 cycles")
+NO_LEAST = Given(0, "reference of nki.isa: 150 + N has no minimum")
+WEIGHTS = Given(4, "optimization guide, profile: 512 columns of float32 take 859 ns, four times 516 cycles")
+RESULT = Given(0.99, "measured, L022: 203 ns + 2 N cycles from issue to result, of which N are issue")
+FUNCTION = Given(103, "measured, L030 and L029: exp 293.5 ns + N, a copy 190.3 ns + N")
+
+
+def measured(value: float, entries: str, text: str) -> Given:
+    return Given(value, f"measured, {entries}: {text}")
+
+
+VECTOR = documented.VECTOR | {
+    "tensor_tensor": Law(measured(1, "L027", "two elements a cycle")),
+    "tensor_tensor.bfloat16": Law(Given(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
+    "tensor_tensor.float16": Law(Given(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
+    "tensor_scalar": Law(measured(0.5, "L028", "two elements a cycle")),
+    "tensor_scalar.psum": Law(Given(1, "assumption: as a copy from PSUM, which is measured")),
+    "tensor_scalar.bfloat16": Law(Given(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
+    "tensor_scalar.float16": Law(Given(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
+    "tensor_copy": Law(measured(0.5, "L024", "two elements a cycle")),
+    "tensor_copy.psum": Law(Given(1, "measured by others: a copy from PSUM takes 1.0424 N ns")),
+    "tensor_copy.bfloat16": Law(measured(0.685, "L025", "the architecture guide has four elements a cycle")),
+    "tensor_copy.float16": Law(measured(0.685, "L025", "of bfloat16")),
+    "scalar_tensor_tensor": Law(Given(1, "assumption: as tensor_tensor, which is measured")),
+    "scalar_tensor_tensor.bfloat16": Law(Given(0.5, "assumption: as tensor_tensor")),
+    "select": Law(Given(1, "assumption: as tensor_tensor, which is measured")),
+    "reciprocal": Law(measured(6, "L031", "6.249 ns an element")),
+    "memset": Law(measured(0.8, "L026", "0.7975 cycles an element")),
+    "memset.fast": Law(measured(0.8, "L026", "0.7975 cycles an element")),
+}
+SCALAR = documented.SCALAR | {
+    "activation": Law(documented.ONE_A_CYCLE.per_element, result_ns=FUNCTION),
+    "activation_reduce": Law(documented.ONE_A_CYCLE.per_element, fixed=documented.REDUCING, result_ns=FUNCTION),
+}
+TENSOR = {
+    "product": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS, result_per_element=RESULT),
+    "product.float32": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS,
+                           least=Given(128, "measured by others: weights of float32 load in 128 cycles a pass"),
+                           result_per_element=RESULT),
+    "transpose": Law(Given(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS,
+                     result_per_element=RESULT),
+    "transpose.float32": Law(Given(1, "architecture guide: transposes of float32 take half of a product's passes"),
+                             passes=2, fixed=WEIGHTS, result_per_element=RESULT),
+}
+
+COSTS = Costs(
+    engines={
+        Engine.TENSOR: EngineCosts(
+            LEAST, Given(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
+            result_ns=measured(203, "L022", "from issue to result, beside what grows with N"),
+            own_result_ns=Given(0, "results are added up in PSUM"), laws=TENSOR),
+        Engine.VECTOR: EngineCosts(
+            LEAST, measured(20, "L024 to L032", "158 ns beside what grows with N, of which 137 are behind the issue"),
+            measured(137, "L024 to L032", "158 ns beside what grows with N"),
+            measured(137, "L024 to L032", "chains of instructions show the whole of it"), VECTOR),
+        Engine.SCALAR: EngineCosts(
+            LEAST, measured(20, "L029", "190 ns beside what grows with N, of which 174 are behind the issue"),
+            measured(174, "L029", "190 ns beside what grows with N"),
+            measured(174, "L375 to L378", "chains of copies show the whole of it"), SCALAR, documented.ONE_A_CYCLE),
+        Engine.GPSIMD: EngineCosts(
+            NO_LEAST, NONE, Given(200, "assumption: between the other engines'"),
+            Given(150, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
+        Engine.SYNC: EngineCosts(NO_LEAST, NONE, NONE, NONE, {}, documented.ONE_A_CYCLE),
+    },
+    dma=DmaCosts(
+        issue_ns=Given(600, "guide to DGE: about 600 ns; measured by others: 599 of a load, 609 of a store"),
+        trigger_ns=measured(735, "L016", "from the trigger to the start"),
+        notify_ns=measured(300, "L017", "from the end to the consumer's start"),
+        descriptor_ns=measured(12, "L014", "a descriptor of 256 bytes; the guide's chart then is time of issue"),
+        bytes_per_ns=measured(23, "L013", "and the guide to DMA bandwidth"),
+        short_bytes=NONE,
+        short_bytes_per_ns=measured(23, "L013", "short ones are no slower"),
+        hbm_bytes_per_ns=Given(362, "architecture guide: 2.9 TB/s for eight cores")),
+    control=ControlCosts(
+        event_ns=Given(9, "performance guide, profile of trn1: EVENT_SEMAPHORE"),
+        register_ns=Given(68, "measured by others: MOVE of a number to a register"),
+        load_ns=Given(735, "assumption: as a transfer's way to memory"),
+        signal_ns=Given(50, "assumption: within the results of the other engines"),
+        core_signal_ns=Given(1000, "assumption: a semaphore of another core, and its answer"),
+        hop_ns=Given(1500, "intra-node collectives: 1 to 2 us"),
+        fetch_ns=Given(3, "assumption: a slot of 64 bytes at the rate of one DMA engine"),
+        refill_ns=Given(370, "assumption: a way to memory, half of which is hidden"),
+        table_load_ns=Given(1280, "measured by others: ACT_TABLE_LOAD 1,283 ns"),
+        launch_ns=Given(9400, "measured by others: 9,403 ns of a whole kernel beside its instructions")),
+    psum_port_shared=False,             # architecture guide: both have the full bandwidth of different banks
+    sbuf_port_shared=False,
+)
 
 MACHINE = Machine(
     name="trn2",
@@ -9,6 +103,5 @@ MACHINE = Machine(
     sbuf_bytes_per_partition=212984,
     sbuf_physical_bytes_per_partition=229376,
     clocks={Engine.TENSOR: 2.4, Engine.VECTOR: 0.96, Engine.SCALAR: 1.2, Engine.GPSIMD: 1.2, Engine.SYNC: 1.2},
-    vector_elements_per_cycle=2.0,
-    hbm_bytes_per_ns=362.0,
+    costs=COSTS,
 )

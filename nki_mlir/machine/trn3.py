@@ -1,7 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""trn3: NeuronCore-v4: architecture guide of Trainium3. HBM: 4.7 TB/s of a device with eight cores."""
+"""trn3: NeuronCore-v4: architecture guide of Trainium3. HBM: 4.7 TB/s of a device with eight cores.
 
-from nki_mlir.machine.description import Engine, Machine
+No measurement of its instructions is public: beside its clocks and rates everything is taken to be as on trn2.
+"""
+
+from dataclasses import replace
+
+from nki_mlir.machine.costs import Given, Law
+from nki_mlir.machine.description import Machine
+from nki_mlir.machine.engine import Engine
+from nki_mlir.machine.trn2 import COSTS as TRN2
+from nki_mlir.machine.trn2 import SCALAR, TENSOR
+
+TWO_OF_16_BITS = Law(Given(0.5, "architecture guide: two elements of 16 bits a lane and cycle"))
+
+COSTS = replace(
+    TRN2,
+    engines={
+        **TRN2.engines,
+        Engine.TENSOR: replace(TRN2.engines[Engine.TENSOR], laws=TENSOR | {
+            "product.mx": Law(Given(1, "guide to MX products: 4 rows a cycle, so that K of 512 takes N cycles"),
+                              fixed=TENSOR["product"].fixed, result_per_element=TENSOR["product"].result_per_element)}),
+        Engine.SCALAR: replace(TRN2.engines[Engine.SCALAR], laws=SCALAR | {
+            "tensor_copy.bfloat16": TWO_OF_16_BITS, "tensor_copy.float16": TWO_OF_16_BITS,
+            "tensor_scalar.bfloat16": TWO_OF_16_BITS, "tensor_scalar.float16": TWO_OF_16_BITS}),
+    },
+    dma=replace(TRN2.dma,
+                bytes_per_ns=Given(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
+                short_bytes_per_ns=Given(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
+                hbm_bytes_per_ns=Given(590, "architecture guide: 4.7 TB/s for eight cores")),
+)
 
 MACHINE = Machine(
     name="trn3",
@@ -9,9 +37,8 @@ MACHINE = Machine(
     sbuf_bytes_per_partition=245752,
     sbuf_physical_bytes_per_partition=262144,
     clocks={Engine.TENSOR: 2.4, Engine.VECTOR: 1.2, Engine.SCALAR: 1.2, Engine.GPSIMD: 1.2, Engine.SYNC: 1.2},
-    vector_elements_per_cycle=2.0,
-    hbm_bytes_per_ns=590.0,
     product_banks=8,
     gpsimd_sees_psum=True,
     psum_elements_max=8192,                 # bfloat16 sums in all banks
+    costs=COSTS,
 )

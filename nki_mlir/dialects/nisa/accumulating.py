@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.selection import Accumulating
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
@@ -72,8 +72,8 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
             value = s.activation(self.fn, np.asarray(value))
         return self.results(value, accumulator)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("activation", self.dst.free_elements)
 
 
 class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75,
@@ -101,9 +101,8 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
         limit = per_row(highest[0], src) if highest else np.float32(self.imm)
         return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
 
-    def cycles(self, machine: Machine) -> float:
-        # Trainium3 architecture guide, Vector Engine: four elements a cycle.
-        return max(machine.minimum_interval_cycles, self.dst.free_elements / 4)
+    def work(self) -> Work:
+        return Work("exponential", self.dst.free_elements)
 
 
 class _WithOperand(Accumulating):
@@ -148,8 +147,8 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
         made = self.results(value, accumulator)
         return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("tensor_scalar_reduce", self.dst.free_elements)
 
 
 class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
@@ -185,6 +184,6 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
         results = (made.reshape(src.shape), after)
         return (*results, after) if self.reduce_res is not None else results
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         # An assumption: as nki.isa.tensor_tensor_scan, which has one step an element, too.
-        return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)
+        return Work("scan", self.dst.free_elements)

@@ -17,7 +17,7 @@ from nki_mlir.dialects.nisa.meeting import ANY, Meeting
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, InOut, Integers, Out, Results
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
@@ -80,13 +80,11 @@ class Collective(Meeting):
     def largest_group(self) -> int:
         return 2
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]
-
     def transfer_ns(self, machine: Machine) -> float:
         """How long it is under way, beside the engines."""
         moved = max(t.partitions * t.free_elements * t.dtype.itemsize for _, t in self.operands())
-        return self.hops(self.largest_group()) * machine.collective_hop_ns + moved / machine.hbm_bytes_per_ns
+        costs = machine.costs
+        return self.hops(self.largest_group()) * costs.control.hop_ns + moved / costs.dma.hbm_bytes_per_ns
 
 
 class Grouped(Collective):
@@ -348,5 +346,5 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
             own = group[(group.index(own) - self.steps) % len(group)]
         return np.full(self.dst.shape, own, np.int32)
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("register", 0)

@@ -5,7 +5,7 @@
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine
 
 
 class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC, Engine.GPSIMD),
@@ -25,6 +25,3 @@ class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC
 
     def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu("add", lhs, rhs)
-
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]

@@ -15,7 +15,7 @@ from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
 from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
@@ -91,8 +91,8 @@ class PatternAddressed(NisaOp):
     def lower(self, b: Builder) -> None:
         b.keep(self)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.dynamic_copy_cycles, getattr(self, self.moved).free_elements)
+    def work(self) -> Work:
+        return Work("dynamic_copy", getattr(self, self.moved).free_elements)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -195,8 +195,8 @@ class ColumnsAddressed(NisaOp):
     def lower(self, b: Builder) -> None:
         b.keep(self)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.operands()[0][1].free_elements)
+    def work(self) -> Work:
+        return Work("gather", self.operands()[0][1].free_elements)
 
 
 class GatherColumnsOp(ColumnsAddressed, name="gather_columns", engines=(Engine.VECTOR,), mnemonic="GATHER_COLUMNS",

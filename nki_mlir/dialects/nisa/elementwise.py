@@ -9,8 +9,9 @@ from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.variants import of_dtype, of_tiles
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.machine.operators import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
@@ -68,12 +69,11 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
     def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu(self.op, lhs, rhs)
 
-    def cycles(self, machine: Machine) -> float:
-        n = self.dst.free_elements
+    def work(self) -> Work:
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
-        # nki.isa.tensor_tensor, cost: N of one operand in PSUM, or of bfloat16 sums and products, else 2 N.
-        fast = all(t.dtype is BFLOAT16 for _, t in self.operands()) and self.op in ("add", "multiply", "subtract")
-        return max(machine.minimum_interval_cycles, n if mixed or fast else 2 * n)
+        simple = self.op in ("add", "multiply", "subtract")
+        variant = ".psum" if mixed else of_dtype(self.dst, self.lhs, self.rhs) if simple else ""
+        return Work(f"tensor_tensor{variant}", self.dst.free_elements)
 
 
 class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD),
@@ -150,12 +150,9 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
             number_beside(self.op1, self.imm1, kind, self.reverse1))
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
-    def cycles(self, machine: Machine) -> float:
-        n = self.dst.free_elements
-        if not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1)):
-            return machine.gpsimd_start_cycles + machine.gpsimd_root_cycles * n
-        # nki.isa.tensor_scalar, cost: N; from generation 3 on two elements a cycle are measured.
-        return max(machine.minimum_interval_cycles, n / machine.vector_elements_per_cycle)
+    def work(self) -> Work:
+        rooted = not VECTOR_HAS_NOT.isdisjoint((self.op0, self.op1))
+        return Work("roots" if rooted else f"tensor_scalar{of_tiles(self.dst, self.src)}", self.dst.free_elements)
 
 
 def apply_alu(s: ScalarFunctions[V], op: str, value: V, operand: V, reverse: bool) -> V:
@@ -201,12 +198,10 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
         left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)
         return apply_alu(s, self.op1, apply_alu(s, self.op0, src, left, self.reverse0), tiles[-1], self.reverse1)
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         n = self.dst.free_elements
-        # nki.isa.scalar_tensor_tensor, cost: N of an even number of bfloat16 differences and products, else 2 N.
-        fast = (self.src.dtype is BFLOAT16 and self.rhs.dtype is BFLOAT16 and n % 2 == 0
-                and {self.op0, self.op1} <= {"subtract", "multiply"})
-        return max(machine.minimum_interval_cycles, n if fast else 2 * n)
+        fast = n % 2 == 0 and {self.op0, self.op1} <= {"subtract", "multiply"}
+        return Work(f"scalar_tensor_tensor{of_dtype(self.dst, self.src, self.rhs) if fast else ''}", n)
 
 
 class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mnemonic="ACTIVATE", opcode=0x13):
@@ -241,8 +236,8 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
             src = s.alu("multiply", src, s.constant(self.imm))
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("activation", self.dst.free_elements)
 
 
 class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mnemonic="RECIPROCAL", opcode=0x14):
@@ -258,9 +253,8 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("reciprocal", src)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.reciprocal, cost: 8 N on the vector engine.
-        return max(machine.minimum_interval_cycles, 8 * self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("reciprocal", self.dst.free_elements)
 
 
 class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated", engines=(VECTOR,),
@@ -292,11 +286,9 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     def body(self, s: ScalarFunctions[V], dst: V, src: V, predicate: V) -> V:
         return s.alu("select", predicate, dst, src) if self.reverse_pred else s.alu("select", predicate, src, dst)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.tensor_copy_predicated, cost: N where one source is in PSUM, else 2 N.
-        n = self.dst.free_elements
+    def work(self) -> Work:
         mixed = (self.src.space == PSUM) != (self.predicate.space == PSUM)
-        return max(machine.minimum_interval_cycles, n if mixed else 2 * n)
+        return Work("select.psum" if mixed else "select", self.dst.free_elements)
 
 
 class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,), mnemonic="AFFINE_SELECT",
@@ -330,9 +322,8 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
         holds = s.alu("equal" if self.equal else "greater_equal", position, s.constant(0.0))
         return s.alu("select", holds, src, s.constant(self.value))
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.affine_select, cost: 150 + N.
-        return machine.gpsimd_start_cycles + self.dst.free_elements
+    def work(self) -> Work:
+        return Work("affine_select", self.dst.free_elements)
 
 
 def per_partition(tile: Tile) -> bool:

@@ -11,7 +11,7 @@ from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.programs import program
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 
 SOURCES = tuple(f"source{k}" for k in range(6))
 
@@ -58,8 +58,8 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
         numbers: list[float] = json.loads(self.numbers)
         return program(self.library, self.function)(shaped, numbers).reshape(self.dst.shape)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(self.busy, machine.gpsimd_start_cycles)
+    def work(self) -> Work:
+        return Work("call", self.busy)
 
 
 def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:

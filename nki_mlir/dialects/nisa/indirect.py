@@ -9,7 +9,7 @@ import numpy as np
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NisaOp
 from nki_mlir.dialects.verifier import Check, OutOfBounds
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
@@ -88,9 +88,6 @@ class RowAddressed(NisaOp):
 
     def lower(self, b: Builder) -> None:
         b.keep(self)
-
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]
 
 
 class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):

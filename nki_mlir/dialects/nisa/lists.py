@@ -8,7 +8,7 @@ from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32, DType
 
 GROUP = Machine.gpsimd_group
@@ -54,9 +54,9 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
             where[start + rank % GROUP, rank // GROUP] = best
         return found.reshape(values.shape), where.reshape(places.shape)
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         # Of the sort of top-k on the GpSimd engine in the vendor's kernel library: 4 n + K cycles a partition.
-        return 4 * self.n + self.values.free_elements
+        return Work("topk", 4 * self.n + self.values.free_elements)
 
 
 class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engine.GPSIMD,),
@@ -92,6 +92,6 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
             made[row, -1] = len(places)
         return made.reshape(dst.shape)
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         # An assumption: each element is read, and written where it is counted.
-        return machine.gpsimd_start_cycles + 2 * self.src.free_elements
+        return Work("nonzero", 2 * self.src.free_elements)

@@ -7,7 +7,7 @@ from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32, TFLOAT32
 
 WIDE = (FLOAT32, TFLOAT32)
@@ -36,11 +36,8 @@ class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mn
                    f"cannot mix {FLOAT8_E4M3} and {FLOAT8_E4M3FN}", "convert one of them")
         check.bank(self.dst)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.nc_matmul, cost: max(min(64, N of stationary), N of moving), four times for float32.
-        passes = 4 if self.moving.dtype is FLOAT32 else 1
-        load = min(machine.stationary_load_cycles, self.stationary.free_elements)
-        return passes * max(load, self.moving.free_elements)
+    def work(self) -> Work:
+        return Work(f"product.{self.moving.dtype}", self.moving.free_elements)
 
 
 class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TENSOR, Engine.VECTOR),
@@ -66,9 +63,7 @@ class NcTransposeOp(NisaOp, Transposing, name="nc_transpose", engines=(Engine.TE
             return Engine(self.engine)
         return Engine.VECTOR if max(self.src.shape) <= Machine.transpose_vector_max else Engine.TENSOR
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         p, f = self.src.shape
-        # nki.isa.nc_transpose, cost: max(P, min(64, F)) on the tensor engine, F on the vector engine.
-        if self.runs_on is Engine.TENSOR:
-            return max(p, min(machine.stationary_load_cycles, f))
-        return max(machine.minimum_interval_cycles, f)
+        on_tensor = self.runs_on is Engine.TENSOR
+        return Work(f"transpose.{self.src.dtype}" if on_tensor else "transpose", p if on_tensor else f)

@@ -16,7 +16,8 @@ from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Integers, Out, Results
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import ENGINES, Engine, Machine
+from nki_mlir.machine import ENGINES, Engine, Work
+from nki_mlir.machine.costs import CORE_SIGNAL
 
 ANY = (Engine.GPSIMD, *(e for e in ENGINES if e is not Engine.GPSIMD))
 
@@ -92,8 +93,8 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def made(self, own: int, members: Sequence[int], values: Sequence[None]) -> None:
         return None
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.core_signal_ns * machine.clocks[self.runs_on]
+    def work(self) -> Work:
+        return CORE_SIGNAL
 
 
 class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_SENDRECV", opcode=0x81,
@@ -134,6 +135,3 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
         if to != own:
             raise WrongPartner(own=own, partner=self.receive_from, to=to)
         return value
-
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]

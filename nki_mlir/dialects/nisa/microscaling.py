@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, UINT8, DType
 
 FORMATS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
@@ -106,8 +106,8 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         scale_bits(made)[[scale_row(g) for g in range(p // GROUP)]] = byte
         return packed(small, self.element), made.reshape(dst_scale.shape)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("elements", self.dst.free_elements)
 
 
 class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,), mnemonic="MATMUL_MX", opcode=0x79,
@@ -156,5 +156,5 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         product = np.einsum("kmq,knq->mn", left, right, optimize=True).astype(np.float32)
         return dst[0].astype(np.float32) + product if dst else product
 
-    def cycles(self, machine: Machine) -> float:
-        return max(min(machine.stationary_load_cycles, self.stationary.free_elements), self.moving.free_elements)
+    def work(self) -> Work:
+        return Work("product.mx", self.moving.free_elements)

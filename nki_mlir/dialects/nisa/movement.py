@@ -6,8 +6,9 @@ from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
 from nki_mlir.dialects.op import In, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC
@@ -35,8 +36,8 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
     def compute(self) -> DType | None:
         return FLOAT32 if self.runs_on is SCALAR else None
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work(f"tensor_copy{of_tiles(self.dst, self.src)}", self.dst.free_elements)
 
 
 class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemonic="MEMSET", opcode=0x41):
@@ -47,18 +48,16 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
         if self.runs_on is GPSIMD:
             check.spaces("dst", "sbuf")
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.memset, cost: N / 2 of zeros or of 16 bits, else N.
-        n = self.dst.free_elements
-        return max(machine.minimum_interval_cycles, n / 2 if self.value == 0 or self.dst.dtype.bits == 16 else n)
+    def work(self) -> Work:
+        fast = self.value == 0 or self.dst.dtype.bits == 16
+        return Work("memset.fast" if fast else "memset", self.dst.free_elements)
 
 
 class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):
     """dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.iota, cost: 150 + N.
-        return machine.gpsimd_start_cycles + self.dst.free_elements
+    def work(self) -> Work:
+        return Work("iota", self.dst.free_elements)
 
 
 class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD), mnemonic="DMA", opcode=0x43):
@@ -72,7 +71,3 @@ class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD)
         check.spaces("dst", "hbm", "sbuf")
         check.spaces("src", "hbm", "sbuf")
         check.same_shape("dst", "src")
-
-    def cycles(self, machine: Machine) -> float:
-        # What the triggering engine spends; the transfer itself is the DMA model's.
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]

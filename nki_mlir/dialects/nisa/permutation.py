@@ -7,7 +7,7 @@ import numpy as np
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.op import Builder, In, Iteration, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
@@ -52,5 +52,5 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     def lower(self, b: Builder) -> None:
         b.keep(self)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(min(machine.stationary_load_cycles, self.stationary.free_elements), self.moving.free_elements)
+    def work(self) -> Work:
+        return Work(f"product.{self.moving.dtype}", self.moving.free_elements)

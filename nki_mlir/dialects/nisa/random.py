@@ -12,7 +12,7 @@ from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Op, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 
 
@@ -47,8 +47,8 @@ class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), 
         value = int(seed.reshape(-1)[0]) & 0xFFFFFFFF
         return np.array([[value, 0]], np.uint32)
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("random", 0)
 
 
 class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opcode=0x69):
@@ -68,8 +68,8 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return draw(state, self.dst.shape)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("random", self.dst.free_elements)
 
 
 class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
@@ -103,5 +103,5 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
         limit = (prob[0].astype(np.float32).reshape(-1, *(1,) * (src.ndim - 1)) if prob else np.float32(self.imm))
         return np.where(uniform < limit, np.zeros((), src.dtype), src), after
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("random", self.dst.free_elements)

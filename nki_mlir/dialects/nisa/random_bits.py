@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.random import check_state
 from nki_mlir.dialects.op import InOut, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import BOOL, DType
 
 
@@ -45,5 +45,5 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
             return (bits & 1).astype(np.bool_), after
         return bits.astype(f"u{size}").view(self.dst.dtype.numpy), after
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("random", self.dst.free_elements)

@@ -10,10 +10,11 @@ from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
 from nki_mlir.dialects.op import ArrayScalars, Builder, In, Iteration, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.variants import of_dtype
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.nisa.selection import Accumulating
@@ -40,11 +41,9 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
     def lower(self, b: Builder) -> None:
         b.reduction(self, self.op, negate=self.negate)
 
-    def cycles(self, machine: Machine) -> float:
-        n = self.src.free_elements
-        # nki.isa.tensor_reduce, cost: N / 2 of bfloat16 sums and maxima, else N.
-        fast = self.src.dtype is BFLOAT16 and self.dst.dtype is BFLOAT16 and self.op in ("add", "maximum")
-        return max(machine.minimum_interval_cycles, n / 2 if fast else n)
+    def work(self) -> Work:
+        fast = self.op in ("add", "maximum")
+        return Work(f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}", self.src.free_elements)
 
 
 class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(GPSIMD,),
@@ -75,9 +74,8 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
     def lower(self, b: Builder) -> None:
         b.reduction(self, self.op)
 
-    def cycles(self, machine: Machine) -> float:
-        # An assumption: partitions are folded one after the other; the reference only says that it is slow.
-        return machine.gpsimd_start_cycles + self.src.partitions * self.src.free_elements
+    def work(self) -> Work:
+        return Work("across_partitions", self.src.partitions * self.src.free_elements)
 
 
 class WithRowReduction(NisaOp):
@@ -143,9 +141,8 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
 
     body = ActivationOp.body
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.activation_reduce, cost: max(MIN_II, N) + MIN_II.
-        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("activation_reduce", self.dst.free_elements)
 
 
 class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engines=(VECTOR,),
@@ -178,6 +175,5 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
     body = TensorScalarOp.body
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.tensor_scalar, cost with a reduction: max(MIN_II, N) + MIN_II.
-        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("tensor_scalar_reduce", self.dst.free_elements)

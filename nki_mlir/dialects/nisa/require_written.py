@@ -11,7 +11,8 @@ from nki_mlir.dialects.nisa.meeting import ANY
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Machine
+from nki_mlir.machine import Work
+from nki_mlir.machine.costs import NOTHING
 from nki_mlir.scalar.dtypes import INT32
 
 
@@ -47,5 +48,5 @@ class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="RE
         if not flag.any():
             raise OutputNotWritten(what=f"the output {self.output} is never written: {self.reason}")
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return NOTHING

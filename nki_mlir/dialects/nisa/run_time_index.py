@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
 from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
 
@@ -132,8 +132,8 @@ class OnChip(RunTimeIndexed):
         super().verify(check)
         check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")        # type: ignore[attr-defined]
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.dynamic_copy_cycles, getattr(self, self.piece).free_elements)
+    def work(self) -> Work:
+        return Work("dynamic_copy", getattr(self, self.piece).free_elements)
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,
@@ -180,9 +180,6 @@ class Transfer(RunTimeIndexed):
         check.spaces("dst", "sbuf", "hbm")
         check.spaces("src", "sbuf", "hbm")
         super().verify(check)
-
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]
 
 
 class DmaDynamicReadOp(Transfer, name="dma_dynamic_read", engines=(Engine.GPSIMD,), mnemonic="DMA_DYNAMIC_READ",

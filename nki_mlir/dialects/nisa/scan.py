@@ -8,7 +8,7 @@ from nki_mlir.dialects.nisa.elementwise import not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.alu import ALU
 
 
@@ -52,6 +52,5 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
             made[:, i] = carry
         return made.reshape(data0.shape)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.tensor_tensor_scan, cost: 2 N.
-        return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("scan", self.dst.free_elements)

@@ -7,7 +7,7 @@ import numpy as np
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Op, Out, Results
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import UINT16, UINT32
 
 EIGHT, LONGEST = 8, Machine.search_max
@@ -34,8 +34,8 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
         flat = src.reshape(src.shape[0], -1)
         return -np.sort(-flat, axis=1)[:, :EIGHT]
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.src.free_elements)
+    def work(self) -> Work:
+        return Work("search", self.src.free_elements)
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -72,8 +72,8 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
     def reference(self, data: np.ndarray, vals: np.ndarray) -> np.ndarray:
         return find_each(data, vals).astype(self.dst.dtype.numpy)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.data.free_elements)
+    def work(self) -> Work:
+        return Work("search", self.data.free_elements)
 
 
 class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.VECTOR,), mnemonic="MATCH_REPLACE8",
@@ -105,5 +105,5 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(
             -1, *self.dst_idx.shape[1:])
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.data.free_elements)
+    def work(self) -> Work:
+        return Work("search", self.data.free_elements)

@@ -16,7 +16,7 @@ from nki_mlir.dialects.nki.reduction import sums_integers
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
 from nki_mlir.scalar.integer_sums import reduced
@@ -85,8 +85,8 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
         value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
         return self.results(value, accumulator)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements) + machine.minimum_interval_cycles
+    def work(self) -> Work:
+        return Work("activation_reduce", self.dst.free_elements)
 
 
 class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,), mnemonic="SELECT_REDUCE",
@@ -123,9 +123,8 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         chosen = (predicate != 0) != self.reverse_pred
         return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.select_reduce, cost: 2 N where both sources are in SBUF.
-        return max(machine.minimum_interval_cycles, 2 * self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("select", self.dst.free_elements)
 
 
 class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C,
@@ -175,8 +174,8 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         value = np.where(inside.reshape(src.shape), src, np.float32(self.fill))
         return self.results(value, accumulator)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("range_select", self.dst.free_elements)
 
 
 class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GPSIMD,), mnemonic="SEQUENCE_BOUNDS",
@@ -205,5 +204,5 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
                 start[a:b], end[a:b] = a, b
         return np.stack([start, end])[None]
 
-    def cycles(self, machine: Machine) -> float:
-        return machine.gpsimd_start_cycles + self.segment_ids.free_elements
+    def work(self) -> Work:
+        return Work("sequence_bounds", self.segment_ids.free_elements)

@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
 
 QUADRANT, GROUP, INDICES = Machine.quadrant, Machine.gpsimd_group, Machine.gpsimd_indices_max
@@ -51,8 +51,8 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                     made[start + i] = src[at]
         return made
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.dst.free_elements)
+    def work(self) -> Work:
+        return Work("shuffle", self.dst.free_elements)
 
 
 class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",
@@ -97,12 +97,12 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
             made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
         return made.reshape(p, *self.dst.shape[1:])
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         e = self.elements
         # nki.isa.local_gather, cost.
         rate = ((28 + 4 * e) / (4 * e)) / min(4 / self.src.dtype.itemsize, e)
         count = self.valid if self.valid >= 0 else self.index.free_elements * GROUP
-        return machine.gpsimd_start_cycles + count * e / rate
+        return Work("gather", count * e / rate)
 
 
 class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.GPSIMD,), mnemonic="GATHER_FLAT",
@@ -139,9 +139,9 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
             raise GatherOutOfBounds(index=int(wrong[0]), size=flat.shape[1])
         return np.take_along_axis(flat, places, 1).reshape(index.shape)
 
-    def cycles(self, machine: Machine) -> float:
+    def work(self) -> Work:
         # An assumption: an index and an element for each result.
-        return machine.gpsimd_start_cycles + 2 * self.dst.free_elements
+        return Work("gather", 2 * self.dst.free_elements)
 
 
 class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_TRANSPOSE",
@@ -175,6 +175,3 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return src
-
-    def cycles(self, machine: Machine) -> float:
-        return machine.dma_issue_ns * machine.clocks[self.runs_on]

@@ -7,7 +7,7 @@ import numpy as np
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
 
 
 class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemonic="BN_STATS", opcode=0x51):
@@ -33,8 +33,8 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
             parts += [np.full(p, n, np.float32), mean, spread]
         return np.stack(parts, 1)
 
-    def cycles(self, machine: Machine) -> float:
-        return max(machine.minimum_interval_cycles, self.src.free_elements)
+    def work(self) -> Work:
+        return Work("bn_stats", self.src.free_elements)
 
 
 class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic="BN_AGGR", opcode=0x52):
@@ -57,6 +57,5 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
         variance = (spreads.sum(1) + (counts * (means - mean[:, None]) ** 2).sum(1)) / total
         return np.stack([mean, variance], 1).astype(np.float32)
 
-    def cycles(self, machine: Machine) -> float:
-        # nki.isa.bn_aggr, cost: 13 N / 3.
-        return max(machine.minimum_interval_cycles, 13 * self.src.free_elements / 3)
+    def work(self) -> Work:
+        return Work("bn_aggr", self.src.free_elements)

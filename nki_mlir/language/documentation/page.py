@@ -3,6 +3,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -11,12 +12,14 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.documentation import instruction_examples, instructions, language, language_examples
 from nki_mlir.language.documentation.instructions import Page
 from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
+from nki_mlir.machine import machine_named
 from nki_mlir.scalar.activation import ACTIVATIONS
 
 if TYPE_CHECKING:
     from nki_mlir.language.signatures.binding import Function
 
 T = TypeVar("T")
+TARGETS = ("trn1", "trn2", "trn3")
 
 
 def by_name(table: dict[str, T]) -> dict[str, T]:
@@ -60,27 +63,41 @@ class Paragraph(NamedTuple):
 
 
 def cost(cls: type[Op]) -> list[str]:
-    """The formula of a class's cycles, as the simulator computes it."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls.cycles))).body[0]
+    """A class's work, as the machines have costs for it."""
+    if cls.queued:
+        return ["issue"]
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
     assert isinstance(body, ast.FunctionDef)
     statements = [s for s in body.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     text = "\n".join(ast.unparse(s) for s in statements).replace("self.", "").replace("machine.", "")
     return text.removeprefix("return ").replace("\nreturn ", "\n").splitlines()
 
 
+def laws(cls: type[Op], lines: list[str]) -> list[str]:
+    """Cycles of each element, on each engine and target, by the laws that the work's names begin with."""
+    found = []
+    for kind in dict.fromkeys(re.findall(r"Work\(f?['\"](\w+)", "\n".join(lines))):
+        for engine in cls.engines:
+            tables = {name: machine_named(name).costs.engines[engine].laws for name in TARGETS}
+            rates = ", ".join(f"{float(table[kind].per_element):g} ({name})" for name, table in tables.items()
+                              if kind in table)
+            found += [f"{kind} on {engine.value}, cycles for each element of a partition: {rates}"] if rates else []
+    return found
+
+
 def performance(page: Page) -> list[Paragraph]:
-    """Engines and cycles of the operations that the instruction becomes."""
+    """Engines and work of the operations that the instruction becomes."""
     catalogue.load()
-    engines, cycles = [], []
+    engines, work = [], []
     for name in page.ops:
         cls = REGISTRY[f"nisa.{name}"]
         since = f", from NeuronCore-v{cls.since} on" if cls.since > 2 else ""
         engines.append(" or ".join(e.value for e in cls.engines) + since + (f" ({name})" if page.ops[1:] else ""))
         lines = cost(cls)
-        lines[-1] += " cycles of the engine" + (", then the transfer in its queue" if cls.queued else "")
-        cycles += [f"{name}: {lines[0]}" if page.ops[1:] else lines[0], *lines[1:]]
-    cycles.append("Names beside the operands' are the machine's: nki_mlir.machine.Machine says what they are.")
-    return [Paragraph("Engine", engines), Paragraph("Cost", cycles)]
+        lines[-1] += " of a transfer by the engine, then the transfer in its queue" if cls.queued else ""
+        work += [f"{name}: {lines[0]}" if page.ops[1:] else lines[0], *lines[1:], *laws(cls, lines)]
+    work.append("What work costs in time is the machine's matter: nki_mlir.machine has its laws, each with its source.")
+    return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
 
 def domain(name: str) -> str:

@@ -36,20 +36,20 @@ class Estimate:
 
     @property
     def dma_ns(self) -> float:
-        return self.hbm_bytes / self.machine.hbm_bytes_per_ns
+        return self.hbm_bytes / self.machine.costs.dma.hbm_bytes_per_ns
 
     @property
     def latency_ns(self) -> float:
         """All programs that run on one core, one after the other."""
         busiest = max([self.dma_ns, *self.busy_ns.values()], default=0.0)
-        return self.programs * busiest + 2 * self.machine.dma_fixed_ns
+        return self.programs * busiest + 2 * (self.machine.costs.dma.trigger_ns + self.machine.costs.dma.notify_ns)
 
     def count(self, op: Op, times: int) -> None:
         engine = op.runs_on                                             # type: ignore[attr-defined]
         name = "dma" if engine is Engine.SYNC else engine.value
         self.instructions[name] = self.instructions.get(name, 0) + times
         if engine is not Engine.SYNC or not op.queued:
-            spent = times * op.cycles(self.machine) / self.machine.clocks[engine]
+            spent = times * self.machine.cost(engine, op.work()).busy
             self.busy_ns[name] = self.busy_ns.get(name, 0.0) + spent
         if isinstance(op, Collective):                  # one after the other, beside the engines
             self.busy_ns["collectives"] = self.busy_ns.get("collectives", 0.0) + times * op.transfer_ns(self.machine)

@@ -126,11 +126,11 @@ def test_cost_of_meetings():
     found = estimate(module)
     machine = found.machine
     assert found.programs == 1                  # cores run beside each other
-    each = 6 * machine.collective_hop_ns + x[0].nbytes / machine.hbm_bytes_per_ns
+    each = 6 * machine.costs.control.hop_ns + x[0].nbytes / machine.costs.dma.hbm_bytes_per_ns
     assert found.busy_ns["collectives"] == pytest.approx(3 * each) and found.hbm_bytes == 2 * x[0].nbytes
     spec, _ = programs_of(swapped(True), X)
     found = estimate(lowered(spec.captured)[((0, 0),)])
-    assert found.busy_ns["gpsimd"] == pytest.approx(4 * machine.core_signal_ns)
+    assert found.busy_ns["gpsimd"] == pytest.approx(4 * machine.costs.control.core_signal_ns)
     assert found.hbm_bytes == 8 * X[0].nbytes   # what the transfers move
 
 

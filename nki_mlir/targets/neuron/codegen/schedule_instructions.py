@@ -91,6 +91,7 @@ def ordered(steps: list[Step], machine: Machine, memory: int, outside: set[Buffe
 class _Node:
     engine: Engine
     busy: float                 # ns that the engine is taken
+    result: float               # ns behind that until the result is seen
     bytes: int                  # of a transfer
     buffers: list[Buffer]       # on chip, of this run alone
     users: list[int]
@@ -130,7 +131,8 @@ class _Scheduler:
         engine, machine = Engine(op.engine), self.machine
         moved = max((prod(t.shape) * t.dtype.itemsize for _, t in op.targets()), default=0) if is_dma(type(op)) else 0
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
-        return _Node(engine, op.cycles(machine) / machine.clocks[engine], moved, list(buffers), [], 0)
+        cost = machine.cost(engine, op.work())
+        return _Node(engine, cost.busy, cost.result, moved, list(buffers), [], 0)
 
     def cost(self, buffer: Buffer) -> int:
         """Bytes of SBUF, banks of PSUM."""
@@ -207,9 +209,9 @@ class _Scheduler:
 
     def latency(self, node: _Node, now: float) -> float:
         """ns until what the node writes can be used."""
-        machine = self.machine
         if not node.bytes:
-            return node.busy + machine.access_cycles / machine.clocks[node.engine]
+            return node.busy + node.result
+        dma = self.machine.costs.dma
         begin = max(now, self.dma_free)
-        self.dma_free = begin + node.bytes / machine.hbm_bytes_per_ns
-        return self.dma_free + machine.dma_fixed_ns - now
+        self.dma_free = begin + node.bytes / dma.hbm_bytes_per_ns
+        return self.dma_free + dma.trigger_ns + dma.notify_ns - now

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What work costs in time: laws for instructions, and the costs of transfers, semaphores and control. No numbers of a
+target are here; each has its own beside its geometry.
+
+A number is ``Given`` with its source, which is one of
+
+- a document and its section, or a measurement that one prints;
+- "fitted on L...": the entry of the calibration set that isolates it, where documents leave it open;
+- "assumption: ...", with the reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.machine.engine import Engine
+
+
+class Given(float):
+    """A number of the machine with where it comes from."""
+
+    source: str
+
+    def __new__(cls, value: float, source: str) -> "Given":
+        made = super().__new__(cls, value)
+        made.source = source
+        return made
+
+    def __getnewargs__(self) -> tuple[float, str]:          # type: ignore[override]
+        return float(self), self.source
+
+
+NONE = Given(0.0, "nothing to add")
+
+
+class Work(NamedTuple):
+    """What an instruction does, apart from any machine. ``law`` names the kind of work, a variant of it behind a dot.
+
+    ``elements`` are those of one partition that the engine goes through.
+    """
+
+    law: str
+    elements: float = 0.0
+
+
+ISSUE = Work("issue")                   # of a transfer, by the engine that triggers it
+CORE_SIGNAL = Work("core_signal")       # to other cores and back
+NOTHING = Work("nothing")
+
+
+class Cost(NamedTuple):
+    """ns: ``busy`` is how long the engine is taken; behind that, ``result`` until other engines see what it wrote, and
+    ``own_result`` until an instruction of its own may read it."""
+
+    busy: float
+    result: float
+    own_result: float
+
+
+@dataclass(frozen=True)
+class Law:
+    """Cycles of one kind of work: of each pass over the elements, for each of them, and fixed ones.
+
+    ``least``: of a pass, where it is not the engine's. The result comes ``result_ns`` later than is usual on the
+    engine, and ``result_per_element`` cycles for each element and pass.
+    """
+
+    per_element: Given
+    passes: int = 1
+    fixed: Given = NONE
+    least: Given | None = None
+    result_ns: Given = NONE
+    result_per_element: Given = NONE
+
+
+@dataclass(frozen=True)
+class EngineCosts:
+    """One engine. ``least_cycles`` are those of a pass however short, ``overhead_cycles`` of each instruction besides.
+
+    ``other`` is the law of all work that ``laws`` does not name; without it there is none.
+    """
+
+    least_cycles: Given
+    overhead_cycles: Given
+    result_ns: Given
+    own_result_ns: Given
+    laws: Mapping[str, Law] = field(default_factory=dict)
+    other: Law | None = None
+
+    def law(self, name: str) -> Law:
+        """The law of that name; of a variant which has none, that of its kind."""
+        found = self.laws.get(name) or self.laws.get(name.partition(".")[0]) or self.other
+        if found is None:
+            raise InternalError(f"no law for the work '{name}'")
+        return found
+
+    def cycles(self, work: Work) -> float:
+        """Cycles that the engine is taken."""
+        law = self.law(work.law)
+        least = self.least_cycles if law.least is None else law.least
+        return float(law.passes * (max(least, law.per_element * work.elements) + law.fixed) + self.overhead_cycles)
+
+    def cost(self, work: Work, clock_ghz: float) -> Cost:
+        law = self.law(work.law)
+        later = law.result_ns + law.result_per_element * law.passes * work.elements / clock_ghz
+        return Cost(self.cycles(work) / clock_ghz, self.result_ns + later, self.own_result_ns + law.result_ns)
+
+
+@dataclass(frozen=True)
+class DmaCosts:
+    """Transfers: an engine triggers one, the DMA engines move their parts of it side by side.
+
+    A descriptor is a run of bytes that is contiguous on both sides. ``bytes_per_ns`` and ``short_bytes_per_ns`` (of
+    descriptors under ``short_bytes``) are those of one DMA engine, ``hbm_bytes_per_ns`` those of a core's share of HBM.
+    """
+
+    issue_ns: Given                     # the triggering engine is taken
+    trigger_ns: Given                   # from there until the first byte moves
+    notify_ns: Given                    # from the last byte until the semaphore is seen
+    descriptor_ns: Given                # a descriptor never takes less
+    bytes_per_ns: Given
+    short_bytes: Given
+    short_bytes_per_ns: Given
+    hbm_bytes_per_ns: Given
+
+    def descriptor(self, nbytes: float) -> float:
+        """ns that one DMA engine moves a descriptor of so many bytes."""
+        rate = self.short_bytes_per_ns if nbytes < self.short_bytes else self.bytes_per_ns
+        return max(float(self.descriptor_ns), nbytes / rate)
+
+
+@dataclass(frozen=True)
+class ControlCosts:
+    """What is no work on data. ns."""
+
+    event_ns: Given                     # an EVENT_SEMAPHORE
+    register_ns: Given                  # an instruction on registers
+    load_ns: Given                      # a register from memory
+    signal_ns: Given                    # from a control instruction's end until its semaphore is seen
+    core_signal_ns: Given               # a semaphore of another core, and its answer
+    hop_ns: Given                       # of a collective, from a rank to the next
+    fetch_ns: Given                     # between two instructions that are fetched one after the other
+    refill_ns: Given                    # from a branch that is taken to the first instruction behind it
+    table_load_ns: Given                # a set of functions of the scalar engine
+    launch_ns: Given                    # of a kernel, outside of its first and last instruction
+
+
+@dataclass(frozen=True)
+class Costs:
+    """All costs of one target. ``psum_port_shared``: the vector and the scalar engine exclude each other on PSUM;
+    ``sbuf_port_shared``: the vector and the GpSimd engine on SBUF."""
+
+    engines: Mapping[Engine, EngineCosts]
+    dma: DmaCosts
+    control: ControlCosts
+    psum_port_shared: bool
+    sbuf_port_shared: bool
+
+    def of(self, engine: Engine, work: Work, clock_ghz: float) -> Cost:
+        """What the work costs on an engine, in ns."""
+        match work.law:
+            case ISSUE.law:
+                return Cost(float(self.dma.issue_ns), 0.0, 0.0)
+            case CORE_SIGNAL.law:
+                return Cost(float(self.control.core_signal_ns), float(self.control.signal_ns), 0.0)
+            case "register":
+                return Cost(float(self.control.register_ns), 0.0, 0.0)
+            case NOTHING.law:
+                return Cost(0.0, 0.0, 0.0)
+        return self.engines[engine].cost(work, clock_ghz)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Costs of the machines: every number has a source, laws give documented and measured times."""
+
+import dataclasses
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.machine import ENGINES, Engine, Work, machine_named
+from nki_mlir.machine.costs import ISSUE, NOTHING, Given
+
+TARGETS = ("trn1", "trn2", "trn3")
+SOURCES = re.compile(r"(fitted on L\d{3}|.*fitted on L\d{3}|measured(, L\d{3}| by others)|assumption: |nki\.isa\.|"
+                     r"reference of |architecture guide|performance guide|guide to |optimization guide|mamba tutorial|"
+                     r"profile of |intra-node collectives|nothing to add|results are|the operator's emulation)")
+
+
+def numbers(value: object, at: str = "") -> Iterator[tuple[str, object]]:
+    """Every number in a record of costs, with where it is."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from numbers(getattr(value, field.name), f"{at}.{field.name}")
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from numbers(inner, f"{at}[{key}]")
+    elif isinstance(value, float):
+        yield at, value
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_cost_has_a_source(target: str) -> None:
+    found = list(numbers(machine_named(target).costs))
+    assert len(found) > 60
+    for at, number in found:
+        assert isinstance(number, Given), at
+        assert SOURCES.match(number.source), (at, number.source)
+        assert number >= 0
+
+
+def test_a_number_keeps_its_source() -> None:
+    number = Given(2.5, "assumption: an example")
+    assert number == 2.5 and pickle.loads(pickle.dumps(number)).source == number.source
+
+
+@pytest.mark.parametrize("target, engine, work, busy, result", [
+    ("trn1", Engine.TENSOR, Work("product.bfloat16", 512), (512 + 84) / 2.8, 142),
+    ("trn1", Engine.TENSOR, Work("product.float32", 512), 4 * (512 + 84) / 2.8, 142),
+    ("trn1", Engine.TENSOR, Work("product.bfloat16", 1), (64 + 84) / 2.8, 142),
+    ("trn1", Engine.VECTOR, Work("tensor_tensor", 8192), (2 * 8192 + 18) / 1.12, 340),
+    ("trn1", Engine.VECTOR, Work("tensor_tensor.psum", 512), (512 + 18) / 1.12, 340),
+    ("trn1", Engine.VECTOR, Work("tensor_tensor.float16", 512), (1024 + 18) / 1.12, 340),    # bfloat16 alone is faster
+    ("trn1", Engine.SCALAR, Work("activation_reduce", 512), (512 + 64 + 18) / 1.4, 100),
+    ("trn1", Engine.SCALAR, Work("whatever", 1), (64 + 18) / 1.4, 100),
+    ("trn1", Engine.GPSIMD, Work("iota", 512), (150 + 512) / 1.4, 200),
+    ("trn2", Engine.VECTOR, Work("tensor_tensor", 512), (512 + 20) / 0.96, 137),
+    ("trn2", Engine.VECTOR, Work("tensor_scalar.bfloat16", 4096), (1024 + 20) / 0.96, 137),
+    ("trn2", Engine.SCALAR, Work("activation", 512), (512 + 20) / 1.2, 174 + 103),
+    ("trn2", Engine.TENSOR, Work("product.float32", 64), 4 * (128 + 4) / 2.4, 203 + 0.99 * 4 * 64 / 2.4),
+    ("trn2", Engine.SYNC, ISSUE, 600, 0),
+    ("trn2", Engine.VECTOR, NOTHING, 0, 0),
+])
+def test_what_work_costs(target: str, engine: Engine, work: Work, busy: float, result: float) -> None:
+    cost = machine_named(target).cost(engine, work)
+    assert cost.busy == pytest.approx(busy)
+    assert cost.result == pytest.approx(result)
+
+
+def test_a_descriptor_costs_by_its_length() -> None:
+    trn1, trn2 = (machine_named(name).costs.dma for name in ("trn1", "trn2"))
+    assert trn1.descriptor(1024) == pytest.approx(1024 / 6.5)
+    assert trn1.descriptor(4096) == pytest.approx(4096 / 18.36)
+    assert trn2.descriptor(8192) == pytest.approx(8192 / 23)
+    assert trn2.descriptor(4) == 12
+
+
+def test_work_that_an_engine_has_no_law_for_is_a_defect() -> None:
+    with pytest.raises(InternalError, match="no law for the work 'cross_product'"):
+        machine_named("trn2").cost(Engine.VECTOR, Work("cross_product", 1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_engines_have_clocks_and_costs(target: str) -> None:
+    machine = machine_named(target)
+    assert set(machine.clocks) == set(machine.costs.engines) == set(ENGINES)
