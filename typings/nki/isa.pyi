@@ -20,7 +20,7 @@ class VirtualRegister:
 
 
 def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=False, reverse1=False, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, name=None) -> Any:
-    """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
+    """op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -271,7 +271,7 @@ class engine(Enum):
 
 
 def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_init=0.0, name=None) -> Any:
-    """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``.
+    """exp(src - max_value); the registers add it up and are read into ``reduce_res``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -461,7 +461,7 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
 
 
 def nc_n_gather(dst, data, indices, name=None) -> Any:
-    """dst[p, j] = data[p], flattened, at indices[p, j].
+    """data[p], flattened, at indices[p, j].
 
     Arguments:
         dst: a tile; [P, I] in SBUF, of data's dtype
@@ -586,7 +586,7 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 
 
 def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.reset_reduce, reduce_res=None, reduce_op=nl.maximum, range_start=0, on_false_value=-3.4028235e+38, name=None) -> Any:
-    """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum.
+    """on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -689,7 +689,7 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
 
 
 def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd=reduce_cmd.idle, reduce_op=nl.maximum, reverse_pred=False, name=None) -> Any:
-    """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum.
+    """dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -871,7 +871,7 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
 
 
 def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=reduce_cmd.reset_reduce, name=None) -> Any:
-    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis.
+    """r, with r[i] = op1(op0(src[i], imm0), r[i-1]) along the free axis.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
@@ -893,7 +893,7 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
 
 
 def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, reverse0=False, reduce_cmd=reduce_cmd.reset_reduce, reduce_init=None, reduce_res_negate=False, name=None) -> Any:
-    """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``.
+    """data op0 operand0; the registers reduce it and are read into ``reduce_res``.
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written

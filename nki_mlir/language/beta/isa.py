@@ -12,7 +12,7 @@ from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.beta.enums import nc_version
 from nki_mlir.language.beta.isa_special import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
-from nki_mlir.language.instructions import operand
+from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
 from nki_mlir.language.signatures.table import published
 from nki_mlir.language.special import dropout
 from nki_mlir.language.tiles import fp32 as fp32
@@ -27,31 +27,43 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def _computing(cls: type[Op], entry: regular.Regular) -> Any:
-    """A new tile, which an instruction makes of its tiles."""
-    (source, place), *others = entry.tiles.items()
+def _computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
+    """What an instruction makes of its tiles: a new tile, or ``dst`` where it has that."""
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
+    accumulates = any(field.name == "accumulator" for field in cls.tiles)
 
     def compute(given: dict[str, Any], attributes: dict[str, Any]) -> Any:
-        first, dtype = as_operand(given[source]), given["dtype"]
-        shape, kind, views = first.shape, first.dtype, {place: first}
-        for parameter, tile in others:
-            views[tile] = other = as_operand(given[parameter])
-            if not entry.rows:
-                kind = promote(kind, other.dtype)
-                if not cls.broadcasts:
-                    views[tile] = other.broadcast_to(shape)
+        dst, mask, asked = given.get("dst"), given.get("mask"), given.get("dtype")
+        tiles = {tile: as_operand(given[p]) for p, tile in entry.tiles.items()}
+        first = next(iter(tiles.values()))
+        if entry.places and (entry.places == "dst" or given[entry.places] is not None):
+            require_from_first(name, mask, first.shape, *range(1, first.ndim))
+        shape, kind = first.shape, entry.dtype or first.dtype
+        if dst is not None:
+            check_destination(name, dst, asked)
+        elif entry.shape is not None:
+            shape = entry.shape([t.shape for t in tiles.values()], attributes)
+        else:
+            for tile, view in tiles.items():
+                kind = promote(kind, view.dtype) if view is not first else kind
+                tiles[tile] = view if cls.broadcasts else view.broadcast_to(shape)
+        views = tiles | {tile: given[p] for p, tile in entry.rows.items()}
         for parameter, tile, number in scalars:
             views[tile], attributes[number] = operand(given[parameter])
-        return ops.compute(cls, (shape[0], entry.rows) if entry.rows else shape, dtype or kind, views, given["mask"],
-                           explicit_dtype=dtype is not None, **attributes)
+        if accumulates:
+            views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": given["reduce_res"]}
+        explicit = asked is not None or entry.dtype is not None or "dtype" not in given
+        return ops.compute(cls, shape, asked or kind, views, mask, destination=dst, explicit_dtype=explicit,
+                           **attributes)
     return compute
 
 
+TEXTS: dict[str, regular.Convert] = {"operator": lambda token, *_: alu_token(token).name,
+                                     "reduce_cmd": lambda command, *_: command_name(command)}
 BETA.values.enumerations |= {e: getattr(enums, e) for e in ("engine", "reduce_cmd", "dge_mode", "oob_mode")}
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
 globals().update(published("nki.isa", BETA.name, enums, isa_compute, isa_special))
-globals().update(regular.functions(BETA, lambda token, what: alu_token(token).name, _computing, globals()))
+globals().update(regular.functions(BETA, TEXTS, _computing, globals()))
 bind_module(globals(), "nki.isa")
 __getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

@@ -127,13 +127,6 @@ def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> Any:
     return ops.drop_axes(result, axes, keepdims)
 
 
-def tensor_partition_reduce(op, data, *, mask, dtype) -> Any:
-    """data reduced over its partitions: [1, F...]."""
-    source = creation.as_operand(data)
-    return ops.compute(reduction.TensorPartitionReduceOp, (1, *source.shape[1:]), dtype or data.dtype, {"src": source},
-                       mask, explicit_dtype=dtype is not None, op=alu_token(op).name)
-
-
 def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) -> Any:
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)

@@ -4,6 +4,7 @@
 import os
 from typing import NoReturn
 
+from nki_mlir.language import regular
 from nki_mlir.language.current import (
     enums,
     errors,
@@ -18,11 +19,11 @@ from nki_mlir.language.current import (
     isa_regular,
     register,
 )
-from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.calls import CURRENT, reported
 from nki_mlir.language.current.enums import nc_version
 from nki_mlir.language.current.isa_elementwise import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
 from nki_mlir.language.current.regions import machine
-from nki_mlir.language.signatures.table import CURRENT, names_of, published
+from nki_mlir.language.signatures.table import names_of, published
 
 
 @reported
@@ -37,8 +38,10 @@ def get_nc_sub_version() -> int:
     return int(os.environ.get("NKI_NC_SUB_VERSION", "0"))
 
 
-globals().update(published("nki.isa", CURRENT, enums, errors, instruction, register, isa_accumulate, isa_cores, isa_dma,
-                           isa_elementwise, isa_gpsimd, isa_matmul, isa_register), **isa_regular.functions)
+globals().update(published("nki.isa", CURRENT.name, enums, errors, instruction, register, isa_accumulate, isa_cores,
+                           isa_dma, isa_elementwise, isa_gpsimd, isa_matmul, isa_register))
+globals().update({name: instruction.instruction(function) for name, function in regular.functions(
+    CURRENT, isa_regular.TEXTS, isa_regular.writing, globals(), not_given="name").items()})
 __all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
 
 

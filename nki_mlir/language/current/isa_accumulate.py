@@ -3,22 +3,22 @@
 
 from typing import Any
 
-from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction
-from nki_mlir.dialects.nisa.selection import RangeSelectOp, SelectReduceOp
+from nki_mlir.dialects.nisa import elementwise, movement, reduction
+from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
+from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, older, require, warn
+from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
-from nki_mlir.language.current.isa_elementwise import unary_operand
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import INT32, TFLOAT32, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32
 
-FP32_MIN = -3.4028235e38
 COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
     ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
     ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
@@ -84,13 +84,12 @@ def command_of(op: str, value: Any) -> Any:
     return command
 
 
-def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
-    """The command's name; ``load_reduce`` puts its value into the registers first and then is a reduce."""
-    command = command_of(op, value)
-    if command is not e.reduce_cmd.load_reduce:
+def loaded(op: str, command: str, init: Any, partitions: int) -> str:
+    """The command; ``load_reduce`` puts its value into the registers first and then is a reduce."""
+    if command != "load_reduce":
         require(init is None or (not isinstance(init, NkiTensor) and init == 0),
-                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command.name}")
-        return command.name
+                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}")
+        return command
     held = core.registers("vector", partitions)
     with free_order():                  # registers are each iteration's own
         if isinstance(init, NkiTensor):
@@ -102,113 +101,65 @@ def loaded(op: str, value: Any, init: Any, partitions: int) -> str:
     return "reduce"
 
 
-@instruction
-def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res, reverse0, reduce_cmd, reduce_init,
-                         reduce_res_negate) -> None:
-    """dst = data op0 operand0; the registers reduce it and are read into ``reduce_res``."""
-    op = "tensor_scalar_reduce"
-    first, second = alu(op0, f"{op} op0"), alu(reduce_op, f"{op} reduce_op")
-    operand0 = unary_operand(op, first, operand0, "operand0")
-    require(second in ("add", "multiply", "maximum", "minimum"),
-            f"{op} reduce_op {second} is not add, multiply, max or min")
-    with low.writing(dst, op, scratch=True) as out:
-        target, source = low.paired(op, dst=out, data=data)
-        command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
-        tile, number = low.number_and_tile(op, "operand0", operand0, source)
-        accumulated(op, accumulating.TensorScalarAccumulateOp, target, {"src": source, "operand0": tile}, "vector",
-                    reduce_res, command, op0=first, imm0=number, reverse0=bool(reverse0), reduce_op=second,
-                    negate=bool(reduce_res_negate))
+# -- activations -------------------------------------------------------------------------------------------------------
+def activation_operands(op: str, fn: str, bias: Any, scale: Any, beside: View) -> tuple[dict[str, Any], ...]:
+    """An activation's bias, made a float tile where it is none, and scale as operands; its attributes."""
+    scale = low.scalar(op, "scale", scale, beside)
+    if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
+        bias = None
+    if bias is not None and not isinstance(bias, NkiTensor):
+        core.needs(3, f"{op} with a bias that is a number", "give it as a tile")
+        made = low.allocate((beside.shape[0], 1), FLOAT32)
+        creation.memset(low.core_view(made), float(bias))
+        bias = made
+    if bias is not None:
+        require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32")
+        if not bias.dtype.is_float or bias.itemsize == 1:
+            made = low.allocate((bias.shape[0], 1), FLOAT32)
+            assignment.copy_on_chip(made, bias)
+            bias = made
+        bias = low.scalar(op, "bias", bias, beside)
+    bias, tile, number = core.activation_operands(fn, bias, scale, beside.shape[0])
+    return {"bias": core.over_row(bias, beside.shape), "scale": core.over_row(tile, beside.shape)}, {
+        "fn": fn, "imm": number}
 
 
 @instruction
-def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1, reduce_cmd) -> None:
-    """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis."""
-    op = "tensor_scalar_cumulative"
-    first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
-    for label, t in (("dst", dst), ("src", src)):
-        kind = low.is_tensor(t, op, label).dtype
-        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}")
-    with low.writing(dst, op) as out:
-        target, source = low.paired(op, dst=out, src=src)
-        command = loaded(op, reduce_cmd, imm1, source.shape[0])
-        tile, number = low.number_and_tile(op, "imm0", imm0, source)
-        accumulated(op, accumulating.TensorScalarCumulativeOp, target, {"src": source, "operand0": tile}, "vector",
-                    None,
-                    command, op0=first, op1=second, imm0=number)
+def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) -> None:
+    """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
+    fn = activation_name(op, "activation op")
+    require(fn != "prelu", "activation op prelu is for nisa.activate2")
+    command = command_of("activation", reduce_cmd)
+    plain = command is e.reduce_cmd.idle and reduce_res is None
+    with low.writing(dst, "activation", scratch=not plain) as out:
+        target, source = low.paired("activation", dst=out, data=data)
+        tiles, attributes = activation_operands("activation", fn, bias, scale, source)
+        if plain:
+            emit(elementwise.ActivationOp, {"dst": target, "src": source, **tiles}, **attributes)
+            return
+        check_sum("activation", reduce_op)
+        accumulated("activation", ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
+                    command.name, reduce_op="add", **attributes)
+
+
+def check_sum(op: str, reduce_op: Any) -> None:
+    require(reduce_op is None or alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduces by nl.add only")
 
 
 @instruction
-def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param, reverse0, reverse1, reduce_op, reduce_res, reduce_cmd
-            ) -> None:
-    """dst = op((data op0 imm0) op1 imm1); the Scalar engine's registers follow ``reduce_cmd``."""
-    kind = "activate2"
-    command = command_of(kind, reduce_cmd)
-    for label, value, token in (("imm0", imm0, op0), ("imm1", imm1, op1)):
-        require(value is not None or alu(token, f"{kind} operator") == "bypass", f"{kind} {label} is missing")
-    with low.writing(dst, kind, scratch=reduce_res is not None) as out:
+def activation_reduce(dst, op, data, reduce_op, reduce_res, bias, scale) -> None:
+    """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
+    kind = "activation_reduce"
+    fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
+    with low.writing(dst, kind, scratch=True) as out:
         target, source = low.paired(kind, dst=out, data=data)
-        tile0, number0 = low.number_and_tile(kind, "imm0", 0.0 if imm0 is None else imm0, source)
-        tile1, number1 = low.number_and_tile(kind, "imm1", 0.0 if imm1 is None else imm1, source)
-        slope, alpha = low.number_and_tile(kind, "relu_param", relu_param, source)
-        accumulated(kind, accumulating.Activate2Op, target,
-                    {"src": source, "operand0": tile0, "operand1": tile1, "slope": slope}, "scalar", reduce_res,
-                    command.name, fn=activation_name(op, "activate2 op"), op0=alu(op0, "activate2 op0"),
-                    op1=alu(op1, "activate2 op1"), imm0=number0, imm1=number1, alpha=alpha, reverse0=bool(reverse0),
-                    reverse1=bool(reverse1),
-                    reduce_op="add" if reduce_op is None else alu(reduce_op, "activate2 reduce_op"))
-
-
-@instruction
-def exponential(dst, src, max_value, reduce_res, reduce_cmd, reduce_init) -> None:
-    """dst = exp(src - max_value); the registers add it up and are read into ``reduce_res``."""
-    op = "exponential"
-    with low.writing(dst, op, scratch=reduce_res is not None) as out:
-        target, source = low.paired(op, dst=out, src=src)
-        command = loaded(op, reduce_cmd, reduce_init, source.shape[0])
-        tile, number = low.number_and_tile(op, "max_value", max_value, source)
-        accumulated(op, accumulating.ExponentialOp, target, {"src": source, "highest": tile}, "vector", reduce_res,
-                    command, imm=number)
-
-
-@instruction
-def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd, reduce_res, reduce_op, range_start,
-                 on_false_value) -> None:
-    """dst = on_true_tile where its free index is in the range of the bounds, else the lowest float32; row maximum."""
-    op = "range_select"
-    if on_false_value != FP32_MIN:
-        warn(f"range_select on_false_value is always {FP32_MIN}; {on_false_value} has no effect")
-    require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
-    kind = low.is_tensor(on_true_tile, op, "on_true_tile").dtype
-    require(kind.is_float, f"{op} on_true_tile must be a float type, it is {kind}")
-    last = range_start + on_true_tile.size // on_true_tile.shape[0]
-    require(abs(range_start) < 2**24 and last < 2**24, f"{op} counts from {range_start} to {last}, beyond 2**24")
-    command = command_of(op, reduce_cmd)
-    if command is e.reduce_cmd.idle and reduce_res is not None:         # the first release's default, which it replaced
-        older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
-        command = e.reduce_cmd.reset_reduce
-    with low.writing(dst, op) as out:
-        target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
-        views = {"src": source, "bound0": low.flat_tile(op, "bound0", bound0),
-                 "bound1": low.flat_tile(op, "bound1", bound1)}
-        accumulated(op, RangeSelectOp, target, views, "vector", reduce_res, command.name,
-                    comp0=alu(comp_op0, f"{op} comp_op0"), comp1=alu(comp_op1,
-                                                                     f"{op} comp_op1"), base=float(range_start),
-                    fill=FP32_MIN)
-
-
-@instruction
-def select_reduce(dst, predicate, on_true, on_false, reduce_res, reduce_cmd, reduce_op, reverse_pred) -> None:
-    """dst = on_true where the predicate is not 0, else on_false; the registers keep the row maximum."""
-    op = "select_reduce"
-    require(alu(reduce_op, f"{op} reduce_op") == "maximum", f"{op} reduce_op is maximum")
-    require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
-            f"{op} predicate must be an integer of 8 or 16 bits")
-    kind = low.is_tensor(on_true, op, "on_true").dtype
-    require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
-    command = command_of(op, reduce_cmd)
-    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
-    with low.writing(dst, op, scratch=reduce_res is not None) as out:
-        target, chosen, source = low.paired(op, dst=out, predicate=predicate, on_true=on_true)
-        tile, number = low.number_and_tile(op, "on_false", on_false, source)
-        accumulated(op, SelectReduceOp, target, {"predicate": chosen, "on_true": source, "on_false": tile}, "vector",
-                    reduce_res, command.name, imm=number, reverse_pred=bool(reverse_pred))
+        tiles, attributes = activation_operands(kind, fn, bias, scale, source)
+        if reduce_res is None:
+            check_sum("activation", reduce_op)
+            accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", None, "reset_reduce",
+                        reduce_op="add", **attributes)
+            return
+        with low.writing(reduce_res, kind, "reduce_res") as rows:
+            result = core.rows_like(low.scalar(kind, "reduce_res", rows, source), source)
+            emit(reduction.ActivationReduceOp, {"dst": target, "reduce_res": result, "src": source, **tiles},
+                 reduce_op=token, **attributes)

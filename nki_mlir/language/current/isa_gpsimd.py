@@ -199,19 +199,6 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices) ->
 
 
 @instruction
-def nc_n_gather(dst, data, indices) -> None:
-    """dst[p, j] = data[p], flattened, at indices[p, j]."""
-    op = "nc_n_gather"
-    low.in_sbuf(op, dst=dst, data=data, indices=indices)
-    with low.writing(dst, op) as out:
-        require(low.is_tensor(indices, op, "indices").dtype is UINT32, f"{op} indices must be uint32")
-        require(low.is_tensor(data, op, "data").dtype is out.dtype,
-                f"{op} dst is {out.dtype}, data is {data.dtype}; they must be equal")
-        target, places = low.paired(op, dst=out, indices=indices)
-        emit(shuffle.GatherFlattenedOp, {"dst": target, "src": low.flat_tile(op, "data", data), "index": places})
-
-
-@instruction
 def sequence_bounds(dst, segment_ids) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"

@@ -8,6 +8,8 @@ import numpy as np
 
 BETA: Any
 
+TEXTS: Any
+
 
 def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, mask=None, dtype=None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so.
@@ -271,7 +273,7 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
 
 
 def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
-    """[P, 8]: where each of 8 values occurs in data, flattened.
+    """[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.
 
     Arguments:
         data: a tile; [P, F] of 8 to 16384 elements a partition
@@ -385,7 +387,7 @@ class oob_mode(Enum):
 
 
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
-    """on_true_tile where its free index is in the range of the bounds, else on_false_value; its maximum accumulates.
+    """on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.
 
     on_true_tile: a tile
     bound0: a tile
