@@ -14,7 +14,6 @@ import pytest
 from scipy import special
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.language.documentation.page import EXAMPLES, ISA, LANGUAGE, PAGES, example
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT
@@ -24,7 +23,7 @@ from ..conversion.nisa_level import instructions, lower
 PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
 TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
 VALUE = re.compile(r"((\w+)(?:\[.*?\])?) == (.*)")
-NICKNAMES = {ISA: "nisa", LANGUAGE: "nl"}
+HOMES = {"nisa": ISA, "nl": LANGUAGE}
 FUNCTIONS = {"erf": special.erf, "expit": special.expit, "ndtr": special.ndtr}
 
 
@@ -37,15 +36,6 @@ def public(module, generation):
 CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
          if example(module, name, generation)]
 
-# Functions that have a sentence and their parameters' kinds only; all others have every part.
-SHORT = {
-    (ISA, BETA): {"get_nc_version", "range_select", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"},
-    (LANGUAGE, CURRENT): {"par_dim"},
-    (ISA, CURRENT): {
-              "core_barrier", "get_nc_sub_version", "get_nc_version", "nc_matmul_mx",
-              "quantize_mx", "rand2", "rand_get_state", "rand_set_state", "register_alloc", "register_load",
-              "register_move", "register_store", "rng", "sendrecv", "set_rng_seed", "tensor_copy_dynamic_dst",
-              "tensor_copy_dynamic_src", "topk"}}
 # What pages call errors, on tiles x, y [128, 64] and z [64, 32] in SBUF, p in PSUM, i of integers, r [128, 1].
 VIOLATIONS = {
     "nisa.activation(dst=y, op=nl.add, data=x)": "is not an activation function",
@@ -72,6 +62,18 @@ VIOLATIONS = {
     "nisa.nc_n_gather(dst=y, data=x, indices=i)": "indices must be uint32",
     "nisa.exponential(dst=y, src=x, reduce_init=1.0)": "an initial value only with reduce_cmd load_reduce",
     "nisa.dma_compute(dst=y, srcs=[x, x], reduce_op=nl.maximum)": "reduce_op",
+    "nisa.core_barrier(data=o, cores=(0, 1))": "the launch has 1",
+    "nisa.sendrecv(src=x, dst=z, send_to_rank=0, recv_from_rank=0, pipe_id=0)": "must be equal",
+    "nisa.sendrecv(src=x, dst=y, send_to_rank=1, recv_from_rank=1, pipe_id=0)": "needs a launch of 2 cores",
+    "nisa.quantize_mx(dst=x, src=x, dst_scale=i)": "must be a packed type",
+    "nisa.nc_matmul_mx(dst=p, stationary=x, moving=x, stationary_scale=i, moving_scale=i)": "must be a packed type",
+    "nisa.topk(val_dst=x, idx_dst=i, src=x, n=64)": "must be bfloat16",
+    "nisa.rng(dst=y)": "must be an integer type", "nisa.rand2(dst=y, min=1.0, max=0.0)": "min < max",
+    "nisa.set_rng_seed(src_seeds=x)": "a tensor of one element",
+    "nisa.rand_get_state(dst=i)": "6 words", "nisa.rand_set_state(src_seeds=i)": "6 words",
+    "nisa.register_alloc(x)": "must be one element", "nisa.register_move(3, 4)": "expecting 'register'",
+    "nisa.register_load(nisa.register_alloc(), x)": "must be one element",
+    "nisa.register_store(r[0:1, 0:1], 3)": "expecting 'register'",
 }
 
 # The same of the language, of the beta and of the current generation; "": no error.
@@ -133,10 +135,9 @@ def test_help__has_every_part(generation, module, name):
 
 
 @pytest.mark.parametrize("module, generation", EXAMPLES)
-def test_help__is_whole_but_for_these(module, generation):
+def test_help__is_whole_for_every_function(module, generation):
     whole = {n for g, m, n in CASES if (m, g) == (module, generation)}
-    assert public(module, generation).keys() - whole == SHORT.get((module, generation), set())
-    assert whole <= PAGES[module, generation].keys()
+    assert public(module, generation).keys() == whole <= PAGES[module, generation].keys()
 
 
 def parts(text):
@@ -208,31 +209,32 @@ def drawn(random, dtype, shape, positive):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_example__computes_what_it_says(generation, module, name, tmp_path):
     tiles, code, values, grid = parts(example(module, name, generation))
-    assert any(f"{NICKNAMES[module]}.{name}(" in line for line in code) and values
+    assert values and re.search(rf"\b({'|'.join(HOMES)})\.{name}\(", "\n".join(code))
     results = list(dict.fromkeys(label for _, label, _ in values))
     made, given = kernel(generation, tiles, code, results, tmp_path)
     random = np.random.default_rng(1)
     held = {t: drawn(random, dtype, shape, positive) for t, (dtype, shape, _, positive) in tiles.items()}
-    ops = PAGES[module, generation][name].ops
-    late = any(REGISTRY[f"nisa.{op}"].since > 3 for op in ops) or name in ("abs_max", "abs_min")
+    ops, said = PAGES[module, generation][name].ops, inspect.getdoc(public(module, generation)[name])
+    late = re.search("(from|before) NeuronCore-v4", said.partition("Result:")[2])
     target = "trn3" if late else "trn2"
     options = {"platform_target": target} if generation == CURRENT else {}
     jitted = made.nki.jit(made.example, mode="simulation", **options)
     got = (jitted[grid] if grid else jitted)(*(held[t] for t in given))
     got = {t: np.asarray(v) for t, v in zip(results, got if isinstance(got, (tuple, list)) else [got])}
     for left, _, expression in values:
-        value, expected = eval(left, {}, got), eval(expression, {"np": np, **FUNCTIONS, **held})
+        value, expected = eval(left, held, got), eval(expression, {"np": np, **FUNCTIONS, **held})
         assert np.shape(value) == np.shape(expected)
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
-    if module == LANGUAGE and ops:
+    if ops:
         record = made.nki.jit(made.example, **options)
         record = record[grid] if grid else record
         spec = record.specialize(record.bind(tuple(held[t] for t in given), {}, is_array, describe_array))
         found = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
-        around = {op for n in re.findall(r"nl\.(\w+)\(", "\n".join(code)) if n in PAGES[module, generation]
-                  for op in PAGES[module, generation][n].ops}
-        assert found <= {*ops, *around, "dma_copy", "tensor_copy", "memset"}
-        assert set(ops) - found <= {"tensor_scalar"}                # which a pair becomes where one is a number
+        called = re.findall(r"\b(nl|nisa)\.(\w+)\(", "\n".join(code))
+        around = {op for m, n in called for page in [PAGES[HOMES[m], generation].get(n)] if page for op in page.ops}
+        assert found <= {*around, "dma_copy", "tensor_copy", "memset"} and found & set(ops)
+        if module == LANGUAGE:                                      # whose pages list no alternatives but this
+            assert set(ops) - found <= {"tensor_scalar"}            # of a pair where one is a number
 
 
 def violated(generation, call, path):

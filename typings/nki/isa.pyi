@@ -153,9 +153,18 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
 
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
 
-        data: a tile
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-        name: a string
+    Arguments:
+        data: a tile; in nl.shared_hbm; with any other tensor all that the cores share is meant
+        cores: the numbers of the cores that wait for each other: (0, 1); one alone does not wait
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. What the cores wrote to data before is seen by all of them after.
+
+    Errors:
+        A core that the launch does not have is an error; cores that never meet are one when the program runs.
+        They point at the line of the call.
     """
 
 
@@ -292,11 +301,33 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
 
 
 def get_nc_sub_version() -> Any:
-    """The revision of the kernel's target, 0 where ``NKI_NC_SUB_VERSION`` says nothing else."""
+    """The revision of the kernel's target, 0 where ``NKI_NC_SUB_VERSION`` says nothing else.
+
+    Arguments:
+        none
+
+    Result:
+        The revision of the machine: known when the kernel is captured, so that it may decide an if.
+
+    Errors:
+        A call outside of a kernel is none.
+        They point at the line of the call.
+    """
 
 
 def get_nc_version() -> Any:
-    """The generation of the kernel's target."""
+    """The generation of the kernel's target.
+
+    Arguments:
+        none
+
+    Result:
+        The generation of the machine: known when the kernel is captured, so that it may decide an if.
+
+    Errors:
+        A call outside of a kernel is none.
+        They point at the line of the call.
+    """
 
 gpsimd_engine: Any
 
@@ -448,15 +479,23 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
 def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position=None, tile_size=None, accumulate=None, name=None) -> Any:
     """dst = the product of two microscaled matrices in PSUM.
 
-    dst: a tile
-    stationary: a tile
-    moving: a tile
-    stationary_scale: a tile
-    moving_scale: a tile
-    tile_position: a tuple of integers
-    tile_size: a tuple of integers
-    accumulate: True or False
-    name: a string
+    Arguments:
+        dst: a tile; [M, N] of float32 or bfloat16 in PSUM
+        stationary: a tile; [K, M] of a packed type (..._x4) in SBUF
+        moving: a tile; [K, N] of a packed type in SBUF
+        stationary_scale: a tile; scales of stationary, as of quantize_mx
+        moving_scale: a tile; scales of moving, as of quantize_mx
+        tile_position: a tuple of integers; (row, 0) where the array is used from
+        tile_size: a tuple of integers; (rows, 128) that are used
+        accumulate: True or False; True adds to dst, False overwrites it, None adds to what a product has written
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        [M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.
+
+    Errors:
+        Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors.
+        They point at the line of the call.
     """
 
 
@@ -551,37 +590,70 @@ class oob_mode(Enum):
 def quantize_mx(dst, src, dst_scale, name=None) -> Any:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale.
 
-    dst: a tile
-    src: a tile
-    dst_scale: a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF
+        src: a tile; [P, F] of bfloat16 or float16 in SBUF, P a multiple of 32, F of 4
+        dst_scale: a tile; [P / 8, F / 4] of uint8 or float8_e8m0fnu; from 64 partitions on [P, F / 4], four rows in 32
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst holds src / scale, rounded to nearest even, dst_scale e + 127.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
     """
 
 
 def rand2(dst, min, max, name=None) -> Any:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles.
 
-    dst: a tile
-    min: a number or a tile
-    max: a number or a tile
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        min: a number or a tile; a tile is [P, 1]
+        max: a number or a tile; above min; a tile is [P, 1]
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        Uniform numbers from min to max, converted to dst's dtype.
+
+    Errors:
+        A max that is not above min, and a machine before NeuronCore-v4, are errors.
+        They point at the line of the call.
     """
 
 
 def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
     """dst = the generator's state.
 
-    dst: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        The state of the engine's generator, for rand_set_state.
+
+    Errors:
+        Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        They point at the line of the call.
     """
 
 
 def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words.
 
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        src_seeds: [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. The engine's numbers go on as after the state was got.
+
+    Errors:
+        Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
+        They point at the line of the call.
     """
 
 
@@ -639,27 +711,82 @@ class reduce_cmd(Enum):
 
 
 def register_alloc(x=None) -> Any:
-    """A new register, with a value where one is given."""
+    """A new register, with a value where one is given.
+
+    Arguments:
+        x: an integer, a register or a tensor of one element; None: not set
+
+    Result:
+        A register of 32 bits: a value of the run time for offsets, bounds and conditions.
+
+    Errors:
+        A tensor of several elements is an error.
+        They point at the line of the call.
+    """
 
 
 def register_load(dst, src) -> Any:
-    """dst = the element of a tensor of one element."""
+    """dst = the element of a tensor of one element.
+
+    Arguments:
+        dst: a register
+        src: one element of up to 32 bits
+
+    Result:
+        None. dst holds the element; a float is converted, with a warning.
+
+    Errors:
+        A tensor of several elements is an error.
+        They point at the line of the call.
+    """
 
 
 def register_move(dst, src) -> Any:
-    """dst = a number or another register."""
+    """dst = a number or another register.
+
+    Arguments:
+        dst: a register
+        src: an integer or a register
+
+    Result:
+        None. dst holds src.
+
+    Errors:
+        A dst that is no register, or a loop's own, is an error.
+        They point at the line of the call.
+    """
 
 
 def register_store(dst, src) -> Any:
-    """The one element of a tensor = a register."""
+    """The one element of a tensor = a register.
+
+    Arguments:
+        dst: one element of up to 32 bits
+        src: a register
+
+    Result:
+        None. The element is the register's value.
+
+    Errors:
+        A src that is no register is an error.
+        They point at the line of the call.
+    """
 
 
 def rng(dst, engine=engine.vector, name=None) -> Any:
     """dst = random bits, of an integer type.
 
-    dst: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] of integers in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        Random bits in every element.
+
+    Errors:
+        A tile of floats is an error.
+        They point at the line of the call.
     """
 
 scalar_engine: Any
@@ -714,13 +841,21 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
 def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_engine.dma, name=None) -> Any:
     """Send src to a core and receive dst from one.
 
-    src: a tile
-    dst: a tile
-    send_to_rank: an integer
-    recv_from_rank: an integer
-    pipe_id: an integer
-    dma_engine: one of nisa.dma_engine.dma, nisa.dma_engine.gpsimd_dma
-    name: a string
+    Arguments:
+        src: a tile; [P, F...] in SBUF
+        dst: a tile; [P, F...] in SBUF, of src's shape and dtype
+        send_to_rank: an integer; the core that gets src: 0 or 1
+        recv_from_rank: an integer; the core that dst comes from: 0 or 1
+        pipe_id: an integer; exchanges of one pipe match in their order
+        dma_engine: one of nisa.dma_engine.dma, nisa.dma_engine.gpsimd_dma; gpsimd_dma moves at most 256 elements a partition
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. dst holds what the other core sent.
+
+    Errors:
+        Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors.
+        They point at the line of the call.
     """
 
 
@@ -744,7 +879,16 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
 def set_rng_seed(src_seeds, name=None) -> Any:
     """Seed the Vector engine's generator with a [1, 1] tile.
 
-    name: a string
+    Arguments:
+        src_seeds: [1, 1] of 32 bits in SBUF or PSUM
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. The Vector engine's numbers that follow are the same each time.
+
+    Errors:
+        A tile of several elements, or of other than 32 bits, is an error.
+        They point at the line of the call.
     """
 
 
@@ -769,20 +913,36 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
 def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``.
 
-    dst: a tile
-    src: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
+        src: a tile; [P, F] in SBUF or PSUM
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. The elements from the offset on are src's.
+
+    Errors:
+        An offset beyond the tensor is an error when the program runs.
+        They point at the line of the call.
     """
 
 
 def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``.
 
-    dst: a tile
-    src: a tile
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
-    name: a string
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
+        src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        The elements from the offset on.
+
+    Errors:
+        An offset beyond the tensor is an error when the program runs.
+        They point at the line of the call.
     """
 
 
@@ -963,9 +1123,19 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
 def topk(val_dst, idx_dst, src, n, name=None) -> Any:
     """The largest values of lists that 16 partitions hold, ascending, and their places.
 
-    src: a tile
-    n: an integer
-    name: a string
+    Arguments:
+        val_dst: [P, K] of bfloat16 in SBUF
+        idx_dst: [P, K] of uint32 in SBUF
+        src: a tile; [P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]
+        n: an integer; the length of the lists, 8 to 16 * F
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.
+
+    Errors:
+        A tile of another shape than these, or in another memory, is an error.
+        They point at the line of the call.
     """
 
 unknown_engine: Any

@@ -146,10 +146,10 @@ def abs_max(x, y, dtype=None) -> Any:
         dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
 
     Result:
-        np.where(np.abs(x) > np.abs(y), x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.where(np.abs(x) > np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
         They point at the line of the call.
     """
 
@@ -163,10 +163,10 @@ def abs_min(x, y, dtype=None) -> Any:
         dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
 
     Result:
-        np.where(np.abs(x) < np.abs(y), x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
+        np.where(np.abs(x) < np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
-        Unlike shapes and tiles in HBM are errors.
+        A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
         They point at the line of the call.
     """
 
@@ -1280,7 +1280,18 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
 
 
 def par_dim(x) -> Any:
-    """The number itself: dimension 0 is the partition."""
+    """The number itself: dimension 0 is the partition.
+
+    Arguments:
+        x: an extent
+
+    Result:
+        x itself: dimension 0 is the partition.
+
+    Errors:
+        None.
+        They point at the line of the call.
+    """
 
 
 def power(x, y, dtype=None) -> Any:

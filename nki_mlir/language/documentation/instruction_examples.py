@@ -3,6 +3,7 @@
 
 The first lines declare tiles, in SBUF where nothing else is said. They hold numbers before the instruction runs; a tile
 in PSUM does not. A line ``y == ...`` says in NumPy, of what the tiles held before, what y holds after.
+Those of the beta generation replace the ones of their names.
 """
 
 EXAMPLES = {
@@ -213,6 +214,103 @@ EXAMPLES = {
         y: int32[16, 9]
         nisa.nonzero_with_count(dst=y, src=x)
         y[0, 8] == np.count_nonzero(x[0])""",
+    "core_barrier": """
+        grid: 2
+        x: float32[128, 64] in hbm
+        y: float32[128, 64] in hbm
+        held = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm, name="held")
+        mine, other = 64 * nl.program_id(0), 64 * (1 - nl.program_id(0))
+        nl.store(held[mine:mine + 64, :], nl.load(x[mine:mine + 64, :]))
+        nisa.core_barrier(data=held, cores=(0, 1))
+        nl.store(y[mine:mine + 64, :], nl.load(held[other:other + 64, :]))
+        y == np.roll(x, 64, axis=0)""",
+    "sendrecv": """
+        grid: 2
+        x: float32[128, 64] in hbm
+        y: float32[128, 64] in hbm
+        i = nl.program_id(0)
+        mine = nl.load(x[64 * i:64 * i + 64, :])
+        theirs = nl.ndarray((64, 64), dtype=nl.float32)
+        nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - i, recv_from_rank=1 - i, pipe_id=0)
+        nl.store(y[64 * i:64 * i + 64, :], theirs)
+        y == np.roll(x, 64, axis=0)""",
+    "quantize_mx": """
+        x: bfloat16[32, 64]
+        words: uint32[32, 16]
+        scale: uint8[4, 16]
+        nisa.quantize_mx(dst=words.view(nl.float8_e4m3fn_x4), src=x, dst_scale=scale)
+        scale == 120 + np.floor(np.log2(np.max(np.float32(x).reshape(4, 8, 16, 4), axis=(1, 3))))""",
+    "nc_matmul_mx": """
+        x: bfloat16[32, 64]
+        words: uint32[32, 16]
+        scale: uint8[4, 16]
+        y: float32[16, 16] in psum
+        packed = words.view(nl.float8_e4m3fn_x4)
+        nisa.quantize_mx(dst=packed, src=x, dst_scale=scale)
+        nisa.nc_matmul_mx(dst=y, stationary=packed, moving=packed, stationary_scale=scale, moving_scale=scale)
+        y == sum(np.float32(x[:, k::4]).T @ np.float32(x[:, k::4]) for k in range(4))""",
+    "topk": """
+        x: bfloat16[16, 4]
+        y: bfloat16[16, 16]
+        places: uint32[16, 16]
+        nisa.topk(val_dst=y, idx_dst=places, src=x, n=64)
+        y[:, 0] == np.sort(np.float32(x), axis=None)[-16:]""",
+    "rng set_rng_seed": """
+        seed: int32[1, 1]
+        first: uint32[128, 64]
+        y: uint32[128, 64]
+        nisa.set_rng_seed(src_seeds=seed)
+        nisa.rng(dst=first)
+        nisa.set_rng_seed(src_seeds=seed)
+        nisa.rng(dst=y)
+        nisa.tensor_tensor(dst=y, data1=y, data2=first, op=nl.bitwise_xor)
+        y == np.zeros((128, 64))""",
+    "rand_get_state rand_set_state": """
+        state: uint32[128, 6]
+        first: uint32[128, 64]
+        y: uint32[128, 64]
+        nisa.rand_get_state(dst=state)
+        nisa.rng(dst=first, engine=nisa.engine.gpsimd)
+        nisa.rand_set_state(src_seeds=state)
+        nisa.rng(dst=y, engine=nisa.engine.gpsimd)
+        nisa.tensor_tensor(dst=y, data1=y, data2=first, op=nl.bitwise_xor)
+        y == np.zeros((128, 64))""",
+    "rand2": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        nisa.rand2(dst=x, min=2.0, max=3.0)
+        y = nl.floor(x)
+        y == np.full((128, 64), 2.0)""",
+    "register_alloc register_load register_move register_store": """
+        n: int32[1, 1]
+        y: int32[1, 1]
+        first, second = nisa.register_alloc(5), nisa.register_alloc()
+        nisa.register_load(first, n)
+        nisa.register_move(second, first)
+        nisa.register_store(y, second)
+        y == n""",
+    "get_nc_version": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nl.exp(x) if nisa.get_nc_version() >= nisa.nc_version.gen3 else nl.copy(x)
+        y == np.exp(x)""",
+    "get_nc_sub_version": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        y = nl.exp(x) if nisa.get_nc_sub_version() == 0 else nl.copy(x)
+        y == np.exp(x)""",
+    "tensor_copy_dynamic_src": """
+        x: float32[128, 64]
+        at: int32[1, 1]
+        y: float32[128, 16]
+        nisa.tensor_copy_dynamic_src(dst=y, src=x.ap([[64, 128], [1, 16]], scalar_offset=at, indirect_dim=1))
+        y == x[:, at[0, 0]:at[0, 0] + 16]""",
+    "tensor_copy_dynamic_dst": """
+        x: float32[128, 16]
+        at: int32[1, 1]
+        y: float32[128, 64]
+        nisa.tensor_copy_dynamic_dst(dst=y.ap([[64, 128], [1, 16]], scalar_offset=at, indirect_dim=1), src=x)
+        y[:, at[0, 0]:at[0, 0] + 16] == x""",
 }
 
 BETA_EXAMPLES = {
@@ -267,12 +365,6 @@ BETA_EXAMPLES = {
         y: float32[128, 64]
         y = nisa.tensor_copy(x)
         y == x""",
-    "tensor_copy_predicated": """
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_copy_predicated(src=x, dst=y, predicate=flags)
-        y == np.where(flags != 0, x, y)""",
     "memset": """
         y: float32[128, 64]
         y = nisa.memset((128, 64), 3.0, nl.float32)
@@ -309,11 +401,6 @@ BETA_EXAMPLES = {
         y: float32[128, 64]
         y = nisa.nc_match_replace8(data=x, vals=nisa.max8(src=x), imm=0.0)
         y == np.where(x >= np.sort(x, axis=1)[:, -8:-7], 0, x)""",
-    "nc_stream_shuffle": """
-        x: float32[32, 64]
-        y: float32[32, 64]
-        nisa.nc_stream_shuffle(src=x, dst=y, shuffle_mask=[31 - i for i in range(32)])
-        y == x[::-1]""",
     "nc_matmul": """
         a: float32[64, 128]
         b: float32[64, 256]
@@ -340,11 +427,6 @@ BETA_EXAMPLES = {
         y: float32[16, 2, 16, 1]
         y = nisa.local_gather(src_buffer=x, index=places)
         y == x[:, places.flatten(order='F')].reshape(16, 2, 16, 1)""",
-    "dma_copy": """
-        x: float32[128, 64] in hbm
-        y: float32[128, 64]
-        nisa.dma_copy(dst=y, src=x)
-        y == x""",
     "dma_transpose": """
         x: float32[64, 128]
         y: float32[128, 64]
@@ -357,17 +439,6 @@ BETA_EXAMPLES = {
         y = nisa.tensor_scalar_reduce(data=x, op0=nl.multiply, operand0=2.0, reduce_op=nl.add, reduce_res=total)
         y == 2 * x
         total == np.sum(2 * x, axis=1, keepdims=True)""",
-    "tensor_scalar_cumulative": """
-        x: float32[128, 64]
-        y: float32[128, 64]
-        nisa.tensor_scalar_cumulative(dst=y, src=x, op0=nl.multiply, op1=nl.add, imm0=2.0)
-        y == np.add.accumulate(2 * x, axis=1)""",
-    "select_reduce": """
-        x: float32[128, 64]
-        flags: uint8[128, 64]
-        y: float32[128, 64]
-        nisa.select_reduce(dst=y, predicate=flags, on_true=x, on_false=-1.0)
-        y == np.where(flags != 0, x, -1)""",
     "dropout": """
         x: float32[128, 64]
         y: float32[128, 64]
@@ -378,4 +449,23 @@ BETA_EXAMPLES = {
         ids = nisa.memset((1, 4), 7, nl.int32)
         y = nisa.sequence_bounds(segment_ids=ids)
         y == np.array([[[0, 0, 0, 0], [4, 4, 4, 4]]])""",
+    "range_select": """
+        x: float32[128, 64]
+        y: float32[128, 64]
+        low, high = nisa.memset((128, 1), 8.0, nl.float32), nisa.memset((128, 1), 40.0, nl.float32)
+        y = nisa.range_select(on_true_tile=x, comp_op0=nl.greater_equal, comp_op1=nl.less, bound0=low, bound1=high,
+                              on_false_value=0.0)
+        y == np.where((np.arange(64) >= 8) & (np.arange(64) < 40), x, 0)""",
+    "tensor_copy_dynamic_src": """
+        x: float32[128, 64]
+        at: int32[1, 1]
+        y: float32[128, 16]
+        y = nisa.tensor_copy_dynamic_src(x[nl.arange(128)[:, None], at[0, 0] + nl.arange(16)[None, :]])
+        y == x[:, at[0, 0]:at[0, 0] + 16]""",
+    "tensor_copy_dynamic_dst": """
+        x: float32[128, 16]
+        at: int32[1, 1]
+        y: float32[128, 64]
+        nisa.tensor_copy_dynamic_dst(dst=y[nl.arange(128)[:, None], at[0, 0] + nl.arange(16)[None, :]], src=x)
+        y[:, at[0, 0]:at[0, 0] + 16] == x""",
 }

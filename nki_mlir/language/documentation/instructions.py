@@ -38,6 +38,8 @@ COMMON = {
     "dge_mode": "who makes the descriptors; unknown leaves the choice",
     "priority": "0 (first) to 3, from NeuronCore-v4 on",
 }
+MACHINE = "The number of the machine: known when the kernel is captured, so that it may decide an if."
+STATES = "Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
 SAME = "A tile of another shape than the rest, and operands that are all in PSUM, are errors."
 SHAPES = "A tile of another shape than these, or in another memory, is an error."
 
@@ -188,4 +190,74 @@ INSTRUCTIONS = {
         "index_offset": "what is added to each place", "padding_val": "what follows the places"},
         "In partitions 0, 16, ...: the places of what is not 0, then padding_val, the count at the end; others stay.",
         SHAPES),
+    "core_barrier": Page(("core_barrier",), {
+        "data": "in nl.shared_hbm; with any other tensor all that the cores share is meant",
+        "cores": "the numbers of the cores that wait for each other: (0, 1); one alone does not wait"},
+        "None. What the cores wrote to data before is seen by all of them after.",
+        "A core that the launch does not have is an error; cores that never meet are one when the program runs."),
+    "sendrecv": Page(("sendrecv",), {
+        "src": "[P, F...] in SBUF", "dst": "[P, F...] in SBUF, of src's shape and dtype",
+        "send_to_rank": "the core that gets src: 0 or 1", "recv_from_rank": "the core that dst comes from: 0 or 1",
+        "pipe_id": "exchanges of one pipe match in their order",
+        "dma_engine": "gpsimd_dma moves at most 256 elements a partition"},
+        "None. dst holds what the other core sent.",
+        "Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors."),
+    "quantize_mx": Page(("quantize_mx",), {
+        "dst": "[P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF",
+        "src": "[P, F] of bfloat16 or float16 in SBUF, P a multiple of 32, F of 4",
+        "dst_scale": "[P / 8, F / 4] of uint8 or float8_e8m0fnu; from 64 partitions on [P, F / 4], four rows in 32"},
+        "8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst "
+        "holds src / scale, rounded to nearest even, dst_scale e + 127.", SHAPES),
+    "nc_matmul_mx": Page(("nc_matmul_mx",), {
+        "dst": "[M, N] of float32 or bfloat16 in PSUM", "stationary": "[K, M] of a packed type (..._x4) in SBUF",
+        "moving": "[K, N] of a packed type in SBUF", "stationary_scale": "scales of stationary, as of quantize_mx",
+        "moving_scale": "scales of moving, as of quantize_mx", "tile_position": "(row, 0) where the array is used from",
+        "tile_size": "(rows, 128) that are used", "accumulate": "True adds to dst, False overwrites it, None adds to "
+        "what a product has written"},
+        "[M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.",
+        "Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors."),
+    "topk": Page(("topk",), {
+        "val_dst": "[P, K] of bfloat16 in SBUF", "idx_dst": "[P, K] of uint32 in SBUF",
+        "src": "[P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]",
+        "n": "the length of the lists, 8 to 16 * F"},
+        "val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.",
+        SHAPES),
+    "rng": Page(("rng",), {"dst": "[P, F] of integers in SBUF or PSUM"}, "Random bits in every element.",
+                "A tile of floats is an error."),
+    "rand2": Page(("rand", "tensor_scalar"), {"min": "a tile is [P, 1]", "max": "above min; a tile is [P, 1]"},
+                  "Uniform numbers from min to max, converted to dst's dtype.",
+                  "A max that is not above min, and a machine before NeuronCore-v4, are errors."),
+    "set_rng_seed": Page(("random_seed",), {"src_seeds": "[1, 1] of 32 bits in SBUF or PSUM"},
+                         "None. The Vector engine's numbers that follow are the same each time.",
+                         "A tile of several elements, or of other than 32 bits, is an error."),
+    "rand_get_state": Page(("tensor_copy",), {"dst": "[P, 6] of uint32 in SBUF; [P, 24] of the Vector engine"},
+                           "The state of the engine's generator, for rand_set_state.", STATES),
+    "rand_set_state": Page(("tensor_copy",), {"src_seeds": "[P, 6] of uint32 in SBUF; [P, 24] of the Vector engine"},
+                           "None. The engine's numbers go on as after the state was got.", STATES),
+    "register_alloc": Page((), {"x": "an integer, a register or a tensor of one element; None: not set"},
+                           "A register of 32 bits: a value of the run time for offsets, bounds and conditions.",
+                           "A tensor of several elements is an error."),
+    "register_move": Page(("tensor_copy",), {"dst": "a register", "src": "an integer or a register"},
+                          "None. dst holds src.", "A dst that is no register, or a loop's own, is an error."),
+    "register_load": Page(("dma_copy", "tensor_copy"), {"dst": "a register", "src": "one element of up to 32 bits"},
+                          "None. dst holds the element; a float is converted, with a warning.",
+                          "A tensor of several elements is an error."),
+    "register_store": Page(("dma_copy", "tensor_copy"), {"dst": "one element of up to 32 bits", "src": "a register"},
+                           "None. The element is the register's value.", "A src that is no register is an error."),
+    "get_nc_version": Page((), {}, MACHINE.replace("number", "generation"), "A call outside of a kernel is none."),
+    "get_nc_sub_version": Page((), {}, MACHINE.replace("number", "revision"), "A call outside of a kernel is none."),
+    "tensor_copy_dynamic_src": Page(("dynamic_read",), {
+        "src": "[P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds"},
+        "The elements from the offset on.", "An offset beyond the tensor is an error when the program runs."),
+    "tensor_copy_dynamic_dst": Page(("dynamic_write",), {
+        "dst": "[P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds"},
+        "None. The elements from the offset on are src's.",
+        "An offset beyond the tensor is an error when the program runs."),
+}
+BETA_INSTRUCTIONS = {
+    "range_select": INSTRUCTIONS["range_select"]._replace(
+        takes=INSTRUCTIONS["range_select"].takes | {"on_false_value": "what the other elements get"},
+        result="on_true_tile where both comparisons of the free index hold, else on_false_value; its row maximum.",
+        errors="Another reduce_op, and a tile of integers, are errors."),
+    **{n: INSTRUCTIONS[n]._replace(ops=(n,)) for n in ("tensor_copy_dynamic_src", "tensor_copy_dynamic_dst")},
 }

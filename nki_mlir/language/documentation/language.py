@@ -40,9 +40,11 @@ LIKE = {"x": "a tensor in any memory", "dtype": "of the elements; without it the
 GRID = "An axis that the launch does not have is an error. | A call outside of a kernel is an error."
 ELEMENTWISE = ("tensor_tensor", "tensor_scalar")
 PAGES: dict[str, Page] = {
-    "add subtract multiply divide maximum minimum power mod fmod abs_max abs_min": Page(
+    "add subtract multiply divide maximum minimum power mod fmod": Page(
         ELEMENTWISE, PAIR, "{formula} of each element, in float32 and rounded once; add, subtract and multiply of two "
         "32-bit integers wrap around.", UNLIKE),
+    "abs_max abs_min": Page(ELEMENTWISE, PAIR, "{formula} of each element, from NeuronCore-v4 on.",
+                            "A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors."),
     "bitwise_and bitwise_or bitwise_xor left_shift right_shift": Page(
         ELEMENTWISE, PAIR, "{formula} of each element's bits; right_shift fills with zeros.",
         "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")),
@@ -153,6 +155,7 @@ PAGES: dict[str, Page] = {
     "num_programs": Page((), {"axes": "of the launch, one or several; without it all | of the launch"},
                          "How many programs run along the axes.", GRID),
     "program_ndim": Page((), {}, "How many axes the launch has. | 1 for a launch in brackets, else 0.", "None."),
+    "par_dim": Page((), {"x": "an extent"}, "x itself: dimension 0 is the partition.", "None."),
     "device_print": Page((), {"prefix": "what is printed in front", "print_prefix": "what is printed in front",
                               "tensor": "a tensor in SBUF or HBM"}, "None. The simulator prints the tensor.",
                          "A prefix that is no string is an error."),

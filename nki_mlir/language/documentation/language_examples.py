@@ -116,6 +116,10 @@ EXAMPLES = {
         y[:, 0:32] = x[:, 32:64]
         y[:, 32:64] = x[:, 0:32]
         y == np.roll(x, 32, axis=1)""",
+    "par_dim": """
+        y: float32[128, 64]
+        y = nl.zeros((nl.par_dim(128), 64), dtype=nl.float32)
+        y == np.zeros((128, 64))""",
     "zeros ones": """
         y: float32[128, 64]
         y = nl.{name}((128, 64), dtype=nl.float32)

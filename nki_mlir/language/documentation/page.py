@@ -29,13 +29,12 @@ def by_name(table: dict[str, T]) -> dict[str, T]:
 
 ISA, LANGUAGE = "nki.isa", "nki.language"
 PAGES = {
-    (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS,
+    (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS | instructions.BETA_INSTRUCTIONS,
     (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES}
 COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON}
-EXAMPLES = {
-    (ISA, CURRENT): instruction_examples.EXAMPLES, (ISA, BETA): instruction_examples.BETA_EXAMPLES,
-    (LANGUAGE, CURRENT): by_name(language_examples.EXAMPLES),
-    (LANGUAGE, BETA): by_name(language_examples.EXAMPLES) | language_examples.BETA_EXAMPLES}
+EXAMPLES = {(module, generation): by_name(data.EXAMPLES) | (data.BETA_EXAMPLES if generation == BETA else {})
+            for module, data in ((ISA, instruction_examples), (LANGUAGE, language_examples))
+            for generation in (CURRENT, BETA)}
 
 
 def example(module: str, name: str, generation: str) -> str:
@@ -70,6 +69,7 @@ def cost(cls: type[Op]) -> list[str]:
     assert isinstance(body, ast.FunctionDef)
     statements = [s for s in body.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     text = "\n".join(ast.unparse(s) for s in statements).replace("self.", "").replace("machine.", "")
+    text = re.sub(r"getattr\(self, (\w+)\)", lambda found: str(getattr(cls, found[1])), text)
     return text.removeprefix("return ").replace("\nreturn ", "\n").splitlines()
 
 

@@ -195,7 +195,18 @@ class fp32:
 
 
 def get_nc_version() -> Any:
-    """The generation of the kernel's target."""
+    """The generation of the kernel's target.
+
+    Arguments:
+        none
+
+    Result:
+        The generation of the machine: known when the kernel is captured, so that it may decide an if.
+
+    Errors:
+        A call outside of a kernel is none.
+        They point at the line of the call.
+    """
 
 gpsimd_engine: Any
 
@@ -389,14 +400,26 @@ class oob_mode(Enum):
 def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd=reduce_cmd.idle, reduce_res=None, reduce_op=np.amax, range_start=0, on_false_value=fp32.min, mask=None, dtype=None) -> Any:
     """on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.
 
-    on_true_tile: a tile
-    bound0: a tile
-    bound1: a tile
-    reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce
-    reduce_res: a tile
-    range_start: a number
-    on_false_value: a number
-    dtype: a dtype
+    Arguments:
+        on_true_tile: a tile; [P, F] of floats
+        comp_op0: compares the index with bound0, such as nl.greater_equal
+        comp_op1: compares the index with bound1, such as nl.less
+        bound0: a tile; [P, 1] float32
+        bound1: a tile; [P, 1] float32
+        reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
+        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_op: nl.maximum
+        range_start: a number; the index of the first element
+        on_false_value: a number; what the other elements get
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+
+    Result:
+        on_true_tile where both comparisons of the free index hold, else on_false_value; its row maximum.
+
+    Errors:
+        Another reduce_op, and a tile of integers, are errors.
+        They point at the line of the call.
     """
 
 
@@ -513,19 +536,37 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.unknown) -> Any:
     """A copy to a free offset that a [1, 1] tile holds.
 
-    dst: a tile
-    src: a tile
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
+        src: a tile; [P, F] in SBUF or PSUM
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        None. The elements from the offset on are src's.
+
+    Errors:
+        An offset beyond the tensor is an error when the program runs.
+        They point at the line of the call.
     """
 
 
 def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
     """A copy from a free offset that a [1, 1] tile holds.
 
-    src: a tile
-    dtype: a dtype
-    engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync
+    Arguments:
+        src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
+        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; of the result; without it the one of the operands
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+
+    Result:
+        The elements from the offset on.
+
+    Errors:
+        An offset beyond the tensor is an error when the program runs.
+        They point at the line of the call.
     """
 
 
