@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.target_rules import Finding, TargetRule
@@ -187,24 +189,7 @@ class OnChipMemory:
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
         tiles = [held for held in self.tiles if held.kind.space == space and held.first]
-        begin: dict[int, list[Held]] = {}
-        end: dict[int, list[Held]] = {}
-        for held in tiles:
-            begin.setdefault(held.first, []).append(held)
-            end.setdefault(held.last + 1, []).append(held)
-        placed: dict[Held, None] = {}
-        most = total = where = taken = 0
-        for step in sorted({*begin, *end}):
-            starting, ending = begin.get(step, []), end.get(step, [])
-            total += sum(held.kind.bytes for held in starting if not held.blocks)
-            total -= sum(held.kind.bytes for held in ending if not held.blocks)
-            if any(held.blocks for held in (*starting, *ending)):
-                for held in ending:
-                    placed.pop(held, None)
-                placed.update((held, None) for held in starting if held.blocks)
-                taken = union(placed)
-            if total + taken > most:
-                most, where = total + taken, step
+        most, where = most_held(tiles)
         if most <= self.usable(space):
             return
         held_there = [held for held in tiles if held.first <= where <= held.last]
@@ -227,6 +212,38 @@ class OnChipMemory:
                     first, second = sorted((a, b), key=lambda held: (held.first, held.made))
                     error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
                     yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.place
+
+
+def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
+    """The most bytes of a partition that tiles take at once, and the first operation at which they do."""
+    first = np.array([held.first for held in tiles], np.int64)
+    last = np.array([held.last for held in tiles], np.int64)
+    # What has an address takes no bytes of its own, so that tiles in one place are counted together.
+    free = np.array([0 if held.blocks else held.kind.bytes for held in tiles], np.int64)
+    steps, at = np.unique(np.concatenate([first, last + 1]), return_inverse=True)
+    change = np.zeros(len(steps), np.int64)
+    np.add.at(change, at, np.concatenate([free, -free]))
+    total = np.cumsum(change)
+    if placed := [held for held in tiles if held.blocks]:
+        since, taken = zip(*taken_by(placed))
+        total += np.array([0, *taken])[np.searchsorted(since, steps, "right")]
+    return int(total.max()), int(steps[total.argmax()])
+
+
+def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
+    """From which operation on tiles with addresses take how many bytes of a partition."""
+    changes: dict[int, list[Held]] = {}
+    for held in placed:
+        changes.setdefault(held.first, []).append(held)
+        changes.setdefault(held.last + 1, []).append(held)
+    there: dict[Held, None] = {}
+    for step in sorted(changes):
+        for held in changes[step]:
+            if held.first == step:
+                there[held] = None
+            else:
+                there.pop(held)
+        yield step, union(there)
 
 
 def union(placed: Iterable[Held]) -> int:
