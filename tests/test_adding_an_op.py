@@ -14,7 +14,7 @@ STEP = re.compile(r"(New file|Appended to|First entry of) `([\w/.]+)`:\n\n```pyt
 # The list or dictionary that an entry goes into.
 COLLECTION = {"samples.py": "_GIVEN = [\n", "formulas.py": "FORMULAS: dict[str, Callable[[Any, dict], Any]] = {\n",
               "test_rules.py": "OWN: list[tuple[str, dict[str, Any], str]] = [\n", "regular.py": "REGULAR = {\n",
-              "of_isa.py": "[nki.isa]\n"}
+              "isa.txt": "[nki.isa]\n"}
 
 
 def steps() -> list[tuple[str, str, str]]:

@@ -18,7 +18,7 @@ SPDX = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 PACKAGE = sorted((ROOT / "nki_mlir").rglob("*.py"))
 PYTHON = sorted(f for folder in ("nki_mlir", "tests", "tools", "bench", "examples", "lit_tests")
                 for f in (ROOT / folder).rglob("*.py"))
-NATIVE = sorted(f for suffix in ("*.h", "*.hpp", "*.cpp", "*.mlir") for f in (ROOT / "nki_mlir").rglob(suffix))
+NATIVE = sorted(f for suffix in ("*.h", "*.hpp", "*.cpp", "*.mlir", "*.txt") for f in (ROOT / "nki_mlir").rglob(suffix))
 TEXTS = sorted({*PYTHON, *NATIVE, *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("dialects/*"),
                 *(ROOT / "lit_tests").rglob("*.mlir"), *(ROOT / "examples").rglob("*.mlir"), ROOT / "Makefile",
                 ROOT / "pyproject.toml", ROOT / ".ci" / "run"})

@@ -20,7 +20,7 @@ SAME: dict[str, tuple[tuple[str, ...], ...]] = {
     "nki.language.NkiTensor.reshape": (("shape", "new_shape"),),
 }
 
-# Function -> signatures, as ``of_*.py`` write them, that calls in use follow.
+# Function -> signatures, as the table writes them, that calls in use follow.
 FOLLOWED: dict[str, tuple[tuple[str, str], ...]] = {
     "nki.isa.sendrecv": (
         ("2.27", "(src, dst, send_to_rank, recv_from_rank, pipe_id, use_gpsimd_dma=False, name=None)"),),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The history of public names, read from the texts of ``of_*.py``.
+"""The history of public names, read from the texts beside this file.
 
 A text has modules in brackets, lines of names that share a history, and an entry for each release that changed them::
 
@@ -19,11 +19,11 @@ the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta gene
 
 import re
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from nki_mlir.language.signatures import of_isa, of_language, of_others
-
+TEXTS = ("language.txt", "isa.txt", "others.txt")
 RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2.27", "2.28", "2.29", "2.29.1", "2.30",
             "2.31", "2.31.1", "2.32")
 FIRST_OF_CURRENT = RELEASES.index("2.27")
@@ -67,10 +67,10 @@ def generation_of(release: str) -> str:
 def texts() -> dict[str, tuple[tuple[str, str], ...]]:
     """``nki.language.add`` -> the lines of its entry, each with its first word apart."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
-    for text in (of_language.HISTORY, of_isa.HISTORY, of_others.HISTORY):
-        joined = re.sub(r"\n {12}", " ", text)
+    for file in TEXTS:
+        joined = re.sub(r"\n {12}", " ", Path(__file__).with_name(file).read_text("utf-8"))
         module, names, entries = "", [], []     # type: ignore[var-annotated]
-        for line in [*joined.splitlines(), "[]"]:
+        for line in [*(line for line in joined.splitlines() if line[:1] != "#"), "[]"]:
             entry = ENTRY.match(line)
             if entry:
                 entries.append((entry[1], entry[2]))
