@@ -5,11 +5,12 @@ import ast
 import inspect
 import re
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.language.documentation import instruction_examples, instructions, language, language_examples
+from nki_mlir.language.documentation import instructions, language
 from nki_mlir.language.documentation.instructions import Page
 from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
 from nki_mlir.machine import machine_named
@@ -32,15 +33,31 @@ PAGES = {
     (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS | instructions.BETA_INSTRUCTIONS,
     (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES}
 COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON}
-EXAMPLES = {(module, generation): by_name(data.EXAMPLES) | (data.BETA_EXAMPLES if generation == BETA else {})
-            for module, data in ((ISA, instruction_examples), (LANGUAGE, language_examples))
-            for generation in (CURRENT, BETA)}
+
+
+def texts(file: str) -> dict[str, dict[str, str]]:
+    """The texts of a file by section, in brackets, and name: each stands indented below the names that share it."""
+    sections: dict[str, dict[str, str]] = {}
+    names, section = list[str](), dict[str, str]()
+    for line in Path(__file__).with_name(file).read_text("utf-8").splitlines():
+        if line.startswith("    "):
+            section |= {name: section.get(name, "") + f"{line[4:]}\n" for name in names}
+        elif line.startswith("["):
+            section, names = sections.setdefault(line.strip("[]"), {}), []
+        elif line and not line.startswith("#"):
+            names = [*(n for n in names if n not in section), *line.split()]
+    return sections
+
+
+_examples = texts("examples.txt")
+EXAMPLES = {(module, generation): _examples[module] | (_examples[f"{module} beta"] if generation == BETA else {})
+            for module in (ISA, LANGUAGE) for generation in (CURRENT, BETA)}
 
 
 def example(module: str, name: str, generation: str) -> str:
     """A function's example; "" without one."""
     text = EXAMPLES.get((module, generation), {}).get(name, "")
-    return textwrap.dedent(filled(text, name)).strip()
+    return filled(text, name).strip()
 
 
 def filled(text: str, name: str) -> str:
