@@ -41,6 +41,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
+from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 
 T = TypeVar("T")
@@ -48,13 +49,6 @@ T = TypeVar("T")
 POISON = 0xFF
 OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
 Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
-
-
-class Deadlock(NkiMlirError):
-    code = "NKI-DEADLOCK"
-    message = "no engine can go on: {waiting}"
-    why = "each waits for a semaphore that nothing left in the program counts up far enough"
-    fix = "compare the waits with the updates in the assembly text"
 
 
 class SemaphoreRange(NkiMlirError):
@@ -260,13 +254,13 @@ class Core:
         lines = [waiting_text(meeting.exchange, meeting.what, location) for meeting, location in self.absent()]
         if lines:
             return " and ".join(lines)
-        for engine, stream in self.streams.items():
-            if (at := self.pc[engine]) < len(stream):
-                unmet = [f"S[{w.semaphore}] ({self.program.semaphores[w.semaphore].name})>={w.value}, which is "
-                         f"{self.semaphores[w.semaphore]}" for w in stream[at].waits
-                         if self.semaphores[w.semaphore] < w.value]
-                lines.append(f"{engine.asm} waits at {at:04d} for {' and '.join(unmet)}")
-        return "; ".join(lines)
+        return "; ".join(described(w, self.program) for w in self.waiters())
+
+    def waiters(self) -> list[Waiter]:
+        """The engines that stand at an instruction whose semaphores show too little, with the first that does."""
+        return [Waiter(self.number, engine, at, w.semaphore, w.value, self.semaphores[w.semaphore])
+                for engine, stream in self.streams.items() if (at := self.pc[engine]) < len(stream)
+                for w in [w for w in stream[at].waits if self.semaphores[w.semaphore] < w.value][:1]]
 
     def absent(self) -> list[tuple[Waits, Location | None]]:
         """The instructions that wait for other cores."""
@@ -373,5 +367,5 @@ def stuck(cores: Sequence[Core]) -> NkiMlirError:
     """The error where no core can go on."""
     absent = [found for core in cores for found in core.absent()]
     if not absent:
-        return Deadlock(waiting="; ".join(filter(None, (core.waiting() for core in cores))))
+        return deadlock([w for core in cores for w in core.waiters()], [core.program for core in cores])
     return no_meeting(PROGRAMS, ["has ended" if core.ended else core.waiting() for core in cores], absent[0][1])

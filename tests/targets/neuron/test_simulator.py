@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.format.parser import parse_program
-from nki_mlir.targets.neuron.simulator import Deadlock, SemaphoreRange, StepLimit, WrongArrays, simulate
+from nki_mlir.targets.neuron.simulator import SemaphoreRange, StepLimit, WrongArrays, simulate
 
 HEADER = """\
 .nki_isa 1
@@ -46,8 +47,10 @@ def test_error__deadlock_names_who_waits_for_what():
             "dve 0001: S[1] (Scalar)>=1 EVENT_SEMAPHORE S[0] (Vector)++@complete\n")
     with pytest.raises(Deadlock) as caught:
         run(text)
-    assert caught.value.headline == ("no engine can go on: act waits at 0000 for S[0] (Vector)>=2, which is 1; "
-                                     "dve waits at 0001 for S[1] (Scalar)>=1, which is 0")
+    assert caught.value.headline == (
+        "no engine can go on: act waits at 0000 EVENT_SEMAPHORE for S[0] (Vector)>=2, which is 1, which dve would "
+        "count up behind that; dve waits at 0001 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
+        "count up behind that")
 
 
 def test_error__semaphore_below_zero():

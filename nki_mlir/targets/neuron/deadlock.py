@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Streams that stand still: who waits for whom, as a cycle where there is one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.machine import Engine
+
+
+class Deadlock(NkiMlirError):
+    code = "NKI-DEADLOCK"
+    message = "no engine can go on: {waiting}"
+    why = "each waits for a semaphore that nothing which can still run counts up far enough"
+    fix = "compare the waits with the updates in the assembly text"
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """An engine of a core that stands at an instruction because a semaphore shows too little."""
+
+    core: int
+    engine: Engine
+    place: int
+    semaphore: int
+    value: int
+    shown: int
+
+
+def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock:
+    """The error: a cycle of waits if there is one, else all of them."""
+    after = {w: [other for other in waiters if other.core == w.core and signals(other, w.semaphore, programs)]
+             for w in waiters}
+    cycle = first_cycle(after)
+    lines = {w: (f"core {w.core}: " if len(programs) > 1 else "") + described(w, programs[w.core]) for w in waiters}
+    if cycle:
+        text = "; ".join(f"{lines[w]}, which {after[w][0].engine.asm} would count up behind that" for w in cycle)
+    else:
+        text = "; ".join(lines.values())
+    error = Deadlock(waiting=text)
+    first = (cycle or list(waiters))[0]
+    error.located(programs[first.core].streams[first.engine][first.place].location)
+    return error
+
+
+def signals(waiter: Waiter, semaphore: int, programs: Sequence[Program]) -> bool:
+    """Whether what is left of a stream counts the semaphore up."""
+    left = programs[waiter.core].streams[waiter.engine][waiter.place:]
+    return any(i.update is not None and i.update.semaphore == semaphore and i.update.amount > 0 for i in left)
+
+
+def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
+    """Waiters of which each waits for the next, and the last for the first; none where there is no cycle."""
+    for start in after:
+        path, seen = [start], {start}
+        while after[path[-1]]:
+            following = after[path[-1]][0]
+            if following in seen:
+                return path[path.index(following):]
+            path.append(following)
+            seen.add(following)
+    return []
+
+
+def described(waiter: Waiter, program: Program) -> str:
+    """An engine, its instruction with its source line, and what it waits for."""
+    instruction = program.streams[waiter.engine][waiter.place]
+    where = f" ({instruction.location.file}:{instruction.location.line})" if instruction.location else ""
+    if waiter.semaphore < 0:
+        wanted = "other cores"
+    else:
+        name = program.semaphores[waiter.semaphore].name
+        wanted = f"S[{waiter.semaphore}] ({name})>={waiter.value}, which is {waiter.shown}"
+    return f"{waiter.engine.asm} waits at {waiter.place:04d} {instruction.op.mnemonic}{where} for {wanted}"

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The timed machine: streams in order, semaphores, ports, transfers and meetings, event by event, without values.
+
+What an engine does by itself it does at once; before it looks at something that others change (a semaphore, a port,
+the DMA engines) every other engine has to have come as far. Registers are computed, so that loops run as often as they
+do. A number that is loaded from memory is not known, unless it is given; a branch that needs one is not taken the first
+time that an engine comes to it, taken the next time, and so on in turn: a loop of the run time has one iteration.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.instruction import (
+    ARITHMETIC,
+    COMPARISONS,
+    REGISTERS,
+    Alu,
+    CompareBranch,
+    Move,
+    RangeClear,
+    Register,
+    Scalar,
+    TensorLoad,
+)
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.machine import Engine, Machine, machine_named
+from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
+from nki_mlir.targets.neuron.timing.columns import (
+    CONTROL,
+    PSUM_PORT,
+    SBUF_PORT,
+    TRANSFER,
+    WORK,
+    Columns,
+    Occasion,
+    Stream,
+    columns_of,
+)
+from nki_mlir.targets.neuron.timing.columns import MEETING as MEETING_KIND
+from nki_mlir.targets.neuron.timing.record import BEGIN, MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE, Movement, Record
+from nki_mlir.targets.neuron.timing.semaphores import Semaphore
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Moved, Transfer
+
+EVENT_LIMIT = 50_000_000
+Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a core loads into registers, in order
+
+
+class CoreState:
+    """What the engines of a core share."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.semaphores = [Semaphore() for _ in range(columns.semaphores)]
+        self.dma = DmaEngines(columns.machine)
+        self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # free from when on, after which event
+        self.hbm_bytes = 0
+
+
+class Agent:
+    """One engine: how far it is. ``free``: when it can start the next instruction, as far as it is its own matter."""
+
+    __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
+                 "number", "registers", "stream", "waits_for", "why")
+
+    def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None) -> None:
+        self.number, self.core, self.stream = number, core, stream
+        self.at = 0
+        self.free = self.last = self.due = 0.0
+        self.event = self.last_event = -1
+        self.registers: list[int | None] = [0] * REGISTERS
+        self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
+        self.branched: dict[int, int] = {}          # how often an undecided branch was met, by place
+        self.waits_for: Semaphore | None = None
+        self.met = False                            # the meeting that it is at is complete
+        self.why, self.cause = BEGIN, -1            # of the wait that it is in
+
+    def value(self, scalar: Scalar) -> int | None:
+        return self.registers[scalar.number] if isinstance(scalar, Register) else scalar
+
+
+class Gathering:
+    """The cores that have come to a meeting."""
+
+    def __init__(self) -> None:
+        self.engines: list[Agent] = []
+        self.transfers: list[tuple[Agent, int, Transfer, int]] = []         # agent, place, what, event
+
+
+class EventLimit(NkiMlirError):
+    code = "NKI-EVENT-LIMIT"
+    message = "the program has not ended after {limit} instructions"
+    fix = "check the branches"
+
+
+class TimedMachine:
+    """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share."""
+
+    def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None) -> None:
+        self.machine: Machine = machine_named(programs[0].target)
+        self.record = Record()
+        self.cores = [CoreState(columns_of(p, self.machine, k, len(programs))) for k, p in enumerate(programs)]
+        self.agents: list[Agent] = []
+        for number, core in enumerate(self.cores):
+            for stream in core.columns.streams:
+                given = loaded.get((number, stream.engine)) if loaded else None
+                self.agents.append(Agent(len(self.agents), core, stream, given))
+        self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
+        self.gatherings: dict[object, Gathering] = {}
+        self.counts: dict[object, int] = {}
+        dma = self.machine.costs.dma
+        self.trigger, self.notify = float(dma.trigger_ns), float(dma.notify_ns)
+
+    def run(self) -> Record:
+        """Let all engines come to their ends. Raises ``Deadlock`` where some cannot."""
+        heap, agents = self.heap, self.agents
+        while heap:
+            now, number = heappop(heap)
+            agent = agents[number]
+            if agent.due == now:
+                self.advance(agent, now)
+        if any(agent.at < len(agent.stream.entries) for agent in agents):
+            raise self.deadlock()
+        return self.record
+
+    @property
+    def end(self) -> float:
+        """When everything is complete."""
+        return max(self.record.complete, default=0.0)
+
+    # -- one engine ----------------------------------------------------------------------------------------------------
+    def advance(self, agent: Agent, now: float) -> None:
+        """Let an engine go on at ``now``, until another one has to come first, or it has to wait."""
+        entries, heap, add = agent.stream.entries, self.heap, self.record.add
+        semaphores, number, record = agent.core.semaphores, agent.number, self.record
+        at, free = agent.at, agent.free
+        count = len(entries)
+        if agent.waits_for is not None:
+            del agent.waits_for.sleepers[number]
+            agent.waits_for = None
+        while at < count:
+            kind, busy, result, _, after, port, waits, counted, amount = entries[at]
+            start, why, cause = free, ORDER, agent.event
+            if after:
+                source = cause
+                for _ in range(after - 1):
+                    source = record.previous[source]
+                ready = record.end[source] + entries[record.place[source]][3]
+                if ready > start:
+                    start, why, cause = ready, OWN_RESULT, source
+            if waits or port or kind:
+                if start > now:
+                    if heap and heap[0][0] < start:         # another engine comes first
+                        agent.at, agent.free, agent.due = at, free, start
+                        heappush(heap, (start, number))
+                        return
+                    now = start
+                elif start < now:
+                    start, why, cause = now, agent.why, agent.cause
+                for semaphore_number, value in waits:
+                    semaphore = semaphores[semaphore_number]
+                    if (semaphore.settle(now) if semaphore.coming else semaphore.value) < value:
+                        agent.at, agent.free = at, free
+                        self.sleep(agent, semaphore, value, now)
+                        return
+                if port:
+                    granted, holder = max(agent.core.ports[port & PSUM_PORT], agent.core.ports[port & SBUF_PORT])
+                    if granted > start:
+                        agent.at, agent.free, agent.due = at, free, granted
+                        agent.why, agent.cause = PORT, holder
+                        heappush(heap, (granted, number))
+                        return
+                if kind == MEETING_KIND and not agent.met and not self.arrive(agent, at, now):
+                    agent.at, agent.free, agent.due = at, free, inf
+                    return
+            free = start + busy
+            complete = free + result
+            held = complete < agent.last
+            if held:
+                complete = agent.last
+            event = add(number, at, start, free, complete, why if cause >= 0 else BEGIN, cause, agent.event)
+            if held:
+                record.held[event] = agent.last_event
+            else:
+                agent.last, agent.last_event = complete, event
+            if port:
+                self.hold(agent.core, port, free, event)
+            agent.event = event
+            if kind == WORK:
+                if counted >= 0:
+                    self.signal(semaphores[counted], complete, amount, event)
+                at += 1
+                continue
+            agent.met = False
+            if kind == TRANSFER:
+                self.transfer(agent, at, event, start)
+                at += 1
+                continue
+            if counted >= 0:                            # what an engine counts down it sees itself at once
+                self.signal(semaphores[counted], complete if amount > 0 else free, amount, event)
+            at += 1
+            if kind == CONTROL:
+                agent.at, agent.free = at, free
+                self.control(agent, at - 1, now)
+                at, free = agent.at, agent.free
+        agent.at, agent.free, agent.due = at, free, inf
+
+    def sleep(self, agent: Agent, semaphore: Semaphore, value: int, now: float) -> None:
+        """Wait for a semaphore, until the change that is known to come, or until one becomes known."""
+        semaphore.sleepers[agent.number] = value
+        agent.due, agent.waits_for = inf, semaphore
+        self.wake(agent, semaphore, value)
+
+    def wake(self, agent: Agent, semaphore: Semaphore, value: int) -> None:
+        """Let a sleeper look again when the semaphore reaches its value, as far as that is known."""
+        change = semaphore.reached(value)
+        if change is not None and change[0] < agent.due:
+            agent.due, agent.why, agent.cause = change[0], SEMAPHORE, change[2]
+            heappush(self.heap, (change[0], agent.number))
+
+    def signal(self, semaphore: Semaphore, when: float, amount: int, event: int) -> None:
+        semaphore.change(when, amount, event)
+        if semaphore.sleepers:
+            for number, value in semaphore.sleepers.items():
+                self.wake(self.agents[number], semaphore, value)
+
+    @staticmethod
+    def hold(core: CoreState, port: int, until: float, event: int) -> None:
+        for bit in (PSUM_PORT, SBUF_PORT):
+            if port & bit:
+                core.ports[bit] = until, event
+
+    # -- registers and branches ----------------------------------------------------------------------------------------
+    def control(self, agent: Agent, place: int, now: float) -> None:
+        """What a control instruction does besides signalling; the engine's place is already behind it."""
+        match agent.stream.details.get(place):
+            case Move() as op:
+                agent.registers[op.dst.number] = agent.value(op.value)
+            case Alu() as op:
+                lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
+                known = lhs is not None and rhs is not None
+                agent.registers[op.dst.number] = signed(ARITHMETIC[op.op](lhs, rhs)) if known else None   # type: ignore[arg-type]
+            case TensorLoad() as op:
+                agent.registers[op.dst.number] = next(agent.loaded, None) if agent.loaded is not None else None
+            case CompareBranch() as op if self.taken(agent, place, op):
+                agent.at = int(op.target)
+                agent.free += self.machine.costs.control.refill_ns
+            case RangeClear() as op:
+                for semaphore in agent.core.semaphores[op.first:op.last + 1]:
+                    semaphore.settle(now)
+                    semaphore.clear()
+        if len(self.record) > EVENT_LIMIT:
+            raise EventLimit(limit=EVENT_LIMIT)
+
+    @staticmethod
+    def taken(agent: Agent, place: int, op: CompareBranch) -> bool:
+        """Whether a branch is taken: as its sides say, else in turn."""
+        lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
+        if lhs is not None and rhs is not None:
+            return COMPARISONS[op.op](lhs, rhs)
+        met = agent.branched.get(place, 0)
+        agent.branched[place] = met + 1
+        return met % 2 == 1
+
+    # -- transfers -----------------------------------------------------------------------------------------------------
+    def transfer(self, agent: Agent, place: int, event: int, start: float) -> None:
+        """Trigger a transfer; one that meets others begins when the last of them is triggered."""
+        what = agent.stream.details[place]
+        assert isinstance(what, Transfer)
+        occasion = agent.stream.meetings.get(place)
+        if occasion is None:
+            self.carry_out(agent, place, what, event, start, -1)
+            return
+        gathering = self.gathering(agent, occasion)
+        gathering.transfers.append((agent, place, what, event))
+        if len(gathering.transfers) == len(occasion.members):
+            for other, at, moved, number in gathering.transfers:
+                self.carry_out(other, at, moved, number, start, event)
+
+    def carry_out(self, agent: Agent, place: int, what: Transfer, event: int, start: float, met: int) -> None:
+        core, first = agent.core, start + self.trigger
+        core.hbm_bytes += what.hbm_bytes
+        if what.under_way:
+            end = first + what.under_way
+            moved = Moved(first, end, [(end, core.dma.count)], -1)
+        else:
+            moved = core.dma.move(what, first, event)
+        self.record.movements[event] = Movement(first, moved.begin, moved.end, moved.behind, met)
+        self.record.complete[event] = moved.end + self.notify
+        counted, amount = agent.stream.entries[place][7:9]
+        if counted < 0:
+            return
+        semaphore = core.semaphores[counted]
+        if amount != core.dma.count:                # not one for each engine: when all are done
+            self.signal(semaphore, moved.end + self.notify, amount, event)
+            return
+        for when, engines in moved.finished:
+            self.signal(semaphore, when + self.notify, engines, event)
+
+    # -- meetings of cores ---------------------------------------------------------------------------------------------
+    def gathering(self, agent: Agent, occasion: Occasion) -> Gathering:
+        """Those who come to the next meeting of this kind that the agent's core has not been at."""
+        core = self.cores.index(agent.core)
+        met = self.counts[core, occasion] = self.counts.get((core, occasion), 0) + 1
+        return self.gatherings.setdefault((occasion, met), Gathering())
+
+    def arrive(self, agent: Agent, place: int, now: float) -> bool:
+        """Come to a meeting of engines; whether it is complete. Those who wait then go on."""
+        occasion = agent.stream.details[place]
+        assert isinstance(occasion, Occasion)
+        gathering = self.gathering(agent, occasion)
+        if len(gathering.engines) + 1 < len(occasion.members):
+            gathering.engines.append(agent)
+            return False
+        for other in gathering.engines:
+            other.met, other.due, other.why, other.cause = True, now, MEETING, len(self.record)
+            heappush(self.heap, (now, other.number))
+        return True
+
+    # -- standstill ----------------------------------------------------------------------------------------------------
+    def deadlock(self) -> Deadlock:
+        """The error where engines wait for each other for ever."""
+        waiters = []
+        for core in self.cores:
+            for agent in self.agents:
+                if agent.core is core and agent.at < len(agent.stream.entries):
+                    waiters.append(self.waiter(agent))
+        return deadlock(waiters, [core.columns.program for core in self.cores])
+
+    def waiter(self, agent: Agent) -> Waiter:
+        number, value, shown = -1, 0, 0
+        for number, value in agent.stream.entries[agent.at][6]:
+            shown = agent.core.semaphores[number].value
+            if shown < value:
+                break
+        return Waiter(self.cores.index(agent.core), agent.stream.engine, agent.at, number, value, shown)
+
+
+def signed(value: int) -> int:
+    """A register's 32 bits as a signed number."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

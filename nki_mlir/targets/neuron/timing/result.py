@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a run of the timed machine says: one record, which everything that reports times is made from.
+
+docs/timing.md has its JSON form, which has a version.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.machine import ENGINES, Engine
+from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
+from nki_mlir.targets.neuron.timing.machine import Agent, TimedMachine
+from nki_mlir.targets.neuron.timing.path import Piece, critical_path
+from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE, Record
+
+VERSION = 1
+LAUNCH, CONTROL, END, CORES = "launch", "control", "end", "other cores"
+OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
+
+
+class Share(TypedDict):
+    """A part of the critical path: what one source line's instruction had of it."""
+
+    ns: float
+    engine: str
+    instruction: str
+    what: str
+    location: str
+
+
+class CoreFigures(TypedDict):
+    """One core. ns by engine: ``busy`` with work and with triggering transfers, ``stall`` by cause."""
+
+    busy_ns: dict[str, float]
+    stall_ns: dict[str, dict[str, float]]
+    dma_ns: float
+    hbm_bytes: int
+
+
+class Figures(TypedDict):
+    """The JSON form."""
+
+    version: int
+    kernel: str
+    target: str
+    mode: str
+    total_ns: float
+    launch_ns: float
+    busy_ns: dict[str, float]
+    stall_ns: dict[str, dict[str, float]]
+    dma_ns: float
+    hbm_bytes: int
+    instructions: int
+    instructions_per_engine: dict[str, int]
+    critical_path: list[Share]
+    cores: list[CoreFigures]
+
+
+@dataclass(frozen=True)
+class CoreTiming:
+    """What ran on one core, in ns. ``dma_ns``: the mean of what its DMA engines moved data."""
+
+    busy_ns: dict[Engine, float]
+    stall_ns: dict[Engine, dict[str, float]]
+    dma_ns: float
+    hbm_bytes: int
+    instructions: dict[Engine, int]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The time of a kernel. ``total_ns`` is the makespan: the launch, and what the streams take.
+
+    Busy and stall times of each engine add up to it, and so do the pieces of the critical path.
+    """
+
+    kernel: str
+    target: str
+    total_ns: float
+    launch_ns: float
+    cores: list[CoreTiming]
+    path: list[Share] = field(default_factory=list)
+    mode: str = "optimized"
+
+    @property
+    def slowest(self) -> CoreTiming:
+        """The core whose engines are busy longest."""
+        return max(self.cores, key=lambda core: max(core.busy_ns.values(), default=0.0))
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes that all cores move to and from HBM."""
+        return sum(core.hbm_bytes for core in self.cores)
+
+    @property
+    def instructions(self) -> int:
+        """How many were executed, on all cores."""
+        return sum(n for core in self.cores for n in core.instructions.values())
+
+    def figures(self) -> Figures:
+        """The JSON form. Of several cores, engines' figures at the top are those of the slowest."""
+        cores = [_figures(core) for core in self.cores]
+        top = cores[self.cores.index(self.slowest)]
+        counted = {e.value: sum(core.instructions.get(e, 0) for core in self.cores) for e in ENGINES}
+        return Figures(version=VERSION, kernel=self.kernel, target=self.target, mode=self.mode,
+                       total_ns=self.total_ns, launch_ns=self.launch_ns, busy_ns=top["busy_ns"],
+                       stall_ns=top["stall_ns"], dma_ns=top["dma_ns"], hbm_bytes=self.hbm_bytes,
+                       instructions=self.instructions, instructions_per_engine=counted, critical_path=self.path,
+                       cores=cores)
+
+
+def _figures(core: CoreTiming) -> CoreFigures:
+    return CoreFigures(busy_ns={e.value: ns for e, ns in core.busy_ns.items()},
+                       stall_ns={e.value: causes for e, causes in core.stall_ns.items()},
+                       dma_ns=core.dma_ns, hbm_bytes=core.hbm_bytes)
+
+
+# -- from a run --------------------------------------------------------------------------------------------------------
+def timing_of(run: TimedMachine, mode: str = "optimized") -> Timing:
+    """The figures of a run that has come to its end."""
+    launch = float(run.machine.costs.control.launch_ns)
+    total = launch + run.end
+    sums = {agent.number: _Sums() for agent in run.agents}
+    _add_up(run, sums)
+    cores = []
+    for core in run.cores:
+        own = [agent for agent in run.agents if agent.core is core]
+        for agent in own:
+            sums[agent.number].stall(LAUNCH, launch)
+            sums[agent.number].stall(END, run.end - sums[agent.number].end)
+        cores.append(CoreTiming({a.stream.engine: sums[a.number].busy for a in own},
+                                {a.stream.engine: sums[a.number].stalls for a in own},
+                                core.dma.busy, core.hbm_bytes, {a.stream.engine: sums[a.number].count for a in own}))
+    program = run.cores[0].columns.program
+    path = _shares(run, critical_path(run.record))
+    path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
+    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), mode)
+
+
+class _Sums:
+    """What one engine's time went to."""
+
+    def __init__(self) -> None:
+        self.busy = self.end = 0.0
+        self.count = 0
+        self.stalls: dict[str, float] = {}
+
+    def stall(self, cause: str, ns: float) -> None:
+        if ns > 0.0:
+            self.stalls[cause] = self.stalls.get(cause, 0.0) + ns
+
+
+def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
+    record, agents = run.record, run.agents
+    is_control = _controls(agents)
+    for event, (number, place, start, end) in enumerate(zip(record.agent, record.place, record.start, record.end)):
+        own = sums[number]
+        own.count += 1
+        if start > own.end:
+            own.stall(_cause(record, event, agents, is_control), start - own.end)
+        if is_control[number][place]:
+            own.stall(CONTROL, end - start)
+        else:
+            own.busy += end - start
+        own.end = end
+
+
+def _controls(agents: Sequence[Agent]) -> list[list[bool]]:
+    return [[entry[0] == KIND for entry in agent.stream.entries] for agent in agents]
+
+
+def _cause(record: Record, event: int, agents: Sequence[Agent], is_control: list[list[bool]]) -> str:
+    """What an event waited for, in a word: an engine's name, transfers, the cores' barrier ..."""
+    why, cause = record.why[event], record.cause[event]
+    if why == SEMAPHORE:
+        if cause in record.movements:
+            return TRANSFERS
+        number = record.agent[cause]
+        return BARRIER if is_control[number][record.place[cause]] else agents[number].stream.engine.value
+    return {OWN_RESULT: OWN, PORT: PORTS, MEETING: CORES, ORDER: CONTROL}.get(why, CONTROL)
+
+
+def _shares(run: TimedMachine, pieces: Sequence[Piece]) -> list[Share]:
+    """Pieces of one instruction of one source line as one."""
+    found: dict[tuple[str, str, str, str], float] = {}
+    for piece in pieces:
+        agent = run.agents[run.record.agent[piece.event]]
+        instruction = agent.stream.instructions[run.record.place[piece.event]]
+        key = (agent.stream.engine.value, instruction.op.mnemonic, piece.what, _place(instruction.location))
+        found[key] = found.get(key, 0.0) + piece.end - piece.begin
+    return [Share(ns=ns, engine=engine, instruction=mnemonic, what=what, location=where)
+            for (engine, mnemonic, what, where), ns in found.items()]
+
+
+def _place(location: Location | None) -> str:
+    return f"{location.file}:{location.line}" if location is not None else ""
