@@ -36,7 +36,9 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy nki_mlir
 
+# The peers that only benchmarks need are installed here; a peer that is missing is left out of the table.
 bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' || true
 	$(BIN)/python bench/run.py
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all

@@ -1,101 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Benchmarks: every case of ``bench/cases`` on the JIT, beside NumPy, JAX and PyTorch in the same run.
+"""Benchmarks: every workload on the JIT beside NumPy, PyTorch, JAX and IREE, and what the toolchain itself costs.
 
-    python bench/run.py [--cases softmax,giou] [--output results.json]
+    python bench/run.py [--cases softmax_4096,giou_8732] [--output results.json]
 
-Each case runs in a fresh process, where rounds of all contestants are interleaved; a figure is the median over the
-rounds of the best call in a slice of time, because machines are noisy. The table has ratios to the best peer; the JSON
-has all.
+Each contestant is a process of its own; rounds of all are interleaved, because machines are noisy, and a figure is the
+median over the rounds of the best call in a slice of time. The table has the ratio to the best peer and the fraction
+of the machine's limit, which is measured in the same run; the JSON has all.
 """
 
 import argparse
+import importlib
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "bench")]
+ROUNDS, SLICE_SECONDS = 7, 0.1
 
 
-def best_seconds(call: Any, slice_seconds: float) -> float:
-    best, until = float("inf"), time.perf_counter() + slice_seconds
-    while True:
-        started = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - started)
-        if time.perf_counter() > until:
-            return best
+class Contestant:
+    """A process that runs one library's form of a case. ``ready`` is what it took, or why there is none."""
+
+    def __init__(self, case: str, name: str) -> None:
+        # Threads of others that wait for work spin after a call; between rounds they must sleep.
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"}
+        self.process = subprocess.Popen([sys.executable, str(ROOT / "bench/worker.py"), case, name], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=environment)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.ready: dict[str, Any] = json.loads(line) if line else {"failed": self.process.communicate()[1][-400:]}
+
+    def seconds(self) -> float:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(SLICE_SECONDS, file=self.process.stdin, flush=True)
+        return float(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.communicate()
 
 
-def measure(name: str, rounds: int = 5, slice_seconds: float = 0.1) -> dict[str, Any]:
-    """Run one case here: first-result time, then interleaved rounds of all contestants."""
-    import importlib
-    started = time.perf_counter()
-    case = importlib.import_module(f"cases.{name}")
-    if hasattr(case, "measure"):
-        return case.measure()
-    contestants = {"nki_mlir": case.kernel, **{n: f for n, f in case.peers().items() if f is not None}}
-    first = time.perf_counter()
-    contestants["nki_mlir"]()
-    record: dict[str, Any] = {"import_s": first - started, "first_call_s": time.perf_counter() - first,
-                              "error": case.error()}
-    for call in contestants.values():
-        call()
-    times: dict[str, list[float]] = {n: [] for n in contestants}
+def race(case: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
+    """All contestants of a case: medians of interleaved rounds, first calls, who is missing."""
+    contestants = {name: Contestant(case, name) for name in names}
+    running = {name: c for name, c in contestants.items() if "first_call_s" in c.ready}
+    times: dict[str, list[float]] = {name: [] for name in running}
     for _ in range(rounds):
-        for n, call in contestants.items():
-            times[n].append(best_seconds(call, slice_seconds))
-    record["seconds"] = {n: statistics.median(t) for n, t in times.items()}
-    return record
+        for name, contestant in running.items():
+            times[name].append(contestant.seconds())
+    for contestant in running.values():
+        contestant.close()
+    return {"ready": {name: c.ready for name, c in contestants.items()},
+            "seconds": {name: statistics.median(t) for name, t in times.items()}, "rounds": times}
 
 
-def all_cases() -> list[str]:
-    return sorted(p.stem for p in (ROOT / "bench/cases").glob("*.py") if p.stem != "contestants")
+def machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", default=",".join(all_cases()), help="names, separated by commas (default: all)")
-    parser.add_argument("--output", default=str(ROOT / "bench/results.json"), help="the JSON file with all figures")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    unknown = {*options.cases.split(",")} - {*all_cases()}
-    if unknown:
-        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(all_cases())}")
-    if options.one:
-        print(json.dumps(measure(options.one)))
-        return 0
+    import cases  # noqa: F401
+    from case import CASES
+    from contestants import CONTESTANTS
+    from limits import measured
     from rich.console import Console
     from rich.progress import track
     from rich.table import Table
+    costs = sorted(p.stem for p in (ROOT / "bench/costs").glob("*.py"))
+    every = [*CASES, *costs]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", default=",".join(every), help="names, separated by commas (default: all)")
+    parser.add_argument("--output", default=str(ROOT / "bench/results.json"), help="the JSON file with all figures")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    names = options.cases.split(",")
+    if unknown := {*names} - {*every}:
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    if options.one:
+        print(json.dumps(importlib.import_module(f"costs.{options.one}").measure()))
+        return 0
+    limits = measured()
     results: dict[str, Any] = {}
-    for name in track(options.cases.split(","), description="measuring"):
-        done = subprocess.run([sys.executable, __file__, "--one", name], capture_output=True, text=True,
-                              env=os.environ | {"JAX_PLATFORMS": "cpu"})
-        results[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": done.stderr}
-    Path(options.output).write_text(json.dumps({"machine": platform.processor() or platform.machine(),
-                                                "python": platform.python_version(), "cases": results}, indent=1))
-    console = Console(width=140)
-    table = Table("case", "first call", "nki_mlir", "peers", "of the best peer", "error")
+    for name in track(names, description="measuring"):
+        if name in CASES:
+            case = CASES[name]()
+            results[name] = race(name, [*CONTESTANTS, *case.more]) | {"limit": case.limit, "amount": case.amount}
+            del case
+        else:
+            done = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
+                                  text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+            results[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {
+                "failed": done.stderr[-400:]}
+    Path(options.output).write_text(json.dumps({"machine": machine(), "python": platform.python_version(),
+                                                "limits": limits, "cases": results}, indent=1))
+    console = Console(width=170)
+    table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer", "error")
+    failed = 0
     for name, record in results.items():
         if "seconds" not in record:
-            for line in record.get("lines", [record.get("failed", "")[-300:]]):
+            failed += "failed" in record
+            for line in record.get("lines", [record.get("failed", "")]):
                 console.print(f"{name}: {line}")
             continue
-        ours = record["seconds"].pop("nki_mlir")
-        peers = record["seconds"]
-        ratio = f"{ours / min(peers.values()):.2f}x the time" if peers else "-"
-        table.add_row(name, f"{record['first_call_s'] * 1e3:.0f} ms", f"{ours * 1e6:.0f} us",
-                      ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()), ratio, f"{record['error']:.0e}")
+        ready, seconds = record["ready"], record["seconds"]
+        for contestant, state in ready.items():
+            if "failed" in state:
+                failed += contestant == "nki_mlir"
+                console.print(f"{name}, {contestant}: failed: {state['failed'].strip().splitlines()[-1]}")
+        if "nki_mlir" not in seconds:
+            continue
+        ours, peers = seconds["nki_mlir"], {n: t for n, t in seconds.items() if n != "nki_mlir"}
+        limit = limits.get(record["limit"])
+        table.add_row(name, f"{ready['nki_mlir']['first_call_s'] * 1e3:.0f} ms", f"{ours * 1e6:.0f} us",
+                      f"{record['amount'] / ours / limit:.0%} of {record['limit']}" if limit else "-",
+                      ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()),
+                      f"{ours / min(peers.values()):.2f}x the time" if peers else "-",
+                      f"{ready['nki_mlir']['error']:.0e}")
     console.print(table)
+    if limits:
+        console.print(f"limits: copy {limits['copy'] / 1e9:.1f} GB/s, read {limits['read'] / 1e9:.1f} GB/s, "
+                      f"{limits['fma'] / 1e9:.0f} GF/s with {limits['threads']} threads; {machine()}")
     console.print(f"all figures: {options.output}")
-    return 1 if any("failed" in r for r in results.values()) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

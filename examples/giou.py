@@ -13,26 +13,29 @@ SMALL = 1e-5
 
 @nki.trace
 def giou(first, second, out):
-    """first, second [N, 4 M] hold M boxes (left, top, right, bottom) a row; out [N, M] gets one value a pair."""
+    """first, second [N, 4 M] hold M boxes (left, top, right, bottom) a row; out [N, M] gets one value a pair.
+
+    N is at most 128 or a multiple of it.
+    """
     rows, fields = first.shape
-    boxes = fields // 4
-    p = nl.arange(128)[:, None]
+    boxes, height = fields // 4, min(rows, 128)
+    p = nl.arange(height)[:, None]
     f = nl.arange(boxes)[None, :]
-    for i in nl.affine_range(rows // 128):
-        a = nl.load(first[i * 128:(i + 1) * 128, :])
-        b = nl.load(second[i * 128:(i + 1) * 128, :])
+    for i in nl.affine_range(rows // height):
+        a = nl.load(first[i * height:(i + 1) * height, :])
+        b = nl.load(second[i * height:(i + 1) * height, :])
         left_a, top_a, right_a, bottom_a = (a[p, 4 * f + k] for k in range(4))
         left_b, top_b, right_b, bottom_b = (b[p, 4 * f + k] for k in range(4))
         area = (right_a - left_a) * (bottom_a - top_a) + (right_b - left_b) * (bottom_b - top_b)
         width = nl.maximum(nl.minimum(right_a, right_b) - nl.maximum(left_a, left_b), 0)
-        height = nl.maximum(nl.minimum(bottom_a, bottom_b) - nl.maximum(top_a, top_b), 0)
-        common = width * height
+        depth = nl.maximum(nl.minimum(bottom_a, bottom_b) - nl.maximum(top_a, top_b), 0)
+        common = width * depth
         union = area - common
         around_width = nl.maximum(right_a, right_b) - nl.minimum(left_a, left_b)
         around_height = nl.maximum(bottom_a, bottom_b) - nl.minimum(top_a, top_b)
         around = around_width * around_height
         value = common / nl.maximum(union, SMALL) - (around - union) / nl.maximum(around, SMALL)
-        nl.store(out[i * 128:(i + 1) * 128, :], value)
+        nl.store(out[i * height:(i + 1) * height, :], value)
 
 
 def reference(first, second):

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Average pool 2x2 of 128 x 256 x 256, in blocks of rows that fit a partition."""
 
-import nki_mlir.compat
+from typing import Any
 
-nki_mlir.compat.install()
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+from average_pool2d import reference
+from case import Case, case, random
 
-import average_pool2d as example  # noqa: E402
-import neuronxcc.nki as nki  # noqa: E402
-import neuronxcc.nki.language as nl  # noqa: E402
-import numpy as np  # noqa: E402
-from cases.contestants import kernel_call, largest_error, numpy_jax_torch  # noqa: E402
-
-image = np.random.default_rng(0).standard_normal((128, 256, 256)).astype(np.float32)
 ROWS = 64
 
 
 @nki.jit
 def average_pool2d(image, window):
+    """image [C, H, W] to [C, H / window, W / window]; H a multiple of 64."""
     channels, height, width = image.shape
     pooled = nl.ndarray((channels, height // window, width // window), dtype=image.dtype, buffer=nl.shared_hbm)
     c, i, di, j, dj = nl.mgrid[0:channels, 0:ROWS // window, 0:window, 0:width // window, 0:window]
@@ -27,15 +24,13 @@ def average_pool2d(image, window):
     return pooled
 
 
-kernel = kernel_call(average_pool2d, (image, 2))
+def torch_formula(x: Any) -> Any:
+    import torch
+    return torch.nn.functional.avg_pool2d(x, 2)
 
 
-def peers():
-    def torch_formula(x):
-        import torch
-        return torch.nn.functional.avg_pool2d(x, 2)
-    return numpy_jax_torch(lambda xp, x: x.reshape(128, 128, 2, 128, 2).mean((2, 4)), torch_formula, (image,))
-
-
-def error():
-    return largest_error(kernel(), example.reference(image.astype(np.float64), 2))
+@case("average_pool")
+def average_pool() -> Case:
+    image = random(128, 256, 256)
+    return Case((image,), lambda x: average_pool2d(x, 2), lambda xp, x: x.reshape(128, 128, 2, 128, 2).mean((2, 4)),
+                torch_formula, "copy", image.nbytes * 5 / 4, lambda: reference(image.astype("float64"), 2))

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Sums of two matrices over a grid of programs: one that stays in the cache, one that does not."""
+
+import tensor_add as example
+from case import Case, case, random
+
+
+def addition(n: int) -> Case:
+    a, b = random(n, n), random(n, n, seed=1)
+    return Case((a, b), example.launch, lambda xp, a, b: a + b, lambda a, b: a + b, "copy", 3 * a.nbytes,
+                lambda: a.astype("float64") + b)
+
+
+@case("add_1024")
+def small() -> Case:
+    return addition(1024)
+
+
+@case("add_8192")
+def large() -> Case:
+    return addition(8192)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention: one head whose rows of scores fit the chip, and flash attention of four heads in both directions."""
+
+from typing import Any
+
+import attention as example
+import flash_attention as flash
+import numpy as np
+from case import Case, case, random
+
+
+@case("attention_2048x128")
+def attention() -> Case:
+    s, d = 2048, 128
+    scale = d ** -0.5
+
+    def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
+        scores = q_t.T @ k_t * scale
+        powers = xp.exp(scores - scores.max(1, keepdims=True))
+        return powers @ v / powers.sum(1, keepdims=True)
+
+    def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
+        import torch
+        return torch.nn.functional.scaled_dot_product_attention(q_t.T[None], k_t.T[None], v[None])[0]
+    arrays = random(d, s), random(d, s, seed=1), random(s, d, seed=2)
+    return Case(arrays, lambda *a: example.attention_forward(*a, scale), formula, torch_formula, "fma", 4 * s * s * d,
+                lambda: formula(np, *(a.astype("float64") for a in arrays)))
+
+
+HEADS, STEPS, WIDTH = 4, 2048, 64
+SCALE = WIDTH ** -0.5
+
+
+def in_wide(function: Any, *arrays: np.ndarray) -> Any:
+    return function(*(a.astype("float64") for a in arrays), SCALE)
+
+
+@case("flash_forward_4x2048x64")
+def flash_forward() -> Case:
+    def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
+        scores = xp.einsum("hdq,hdk->hqk", q_t, k_t) * SCALE
+        highest = scores.max(2, keepdims=True)
+        powers = xp.exp(scores - highest)
+        total = powers.sum(2, keepdims=True)
+        return powers @ v / total, highest + xp.log(total)
+
+    def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
+        import torch
+        return torch.nn.functional.scaled_dot_product_attention(q_t.mT[None], k_t.mT[None], v[None])
+    q, k, v = (random(HEADS, STEPS, WIDTH, seed=n) for n in range(3))
+    return Case((flash.turned(q), flash.turned(k), v), lambda *a: flash.flash_forward[HEADS](*a, SCALE), formula,
+                torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v))
+
+
+@case("flash_backward_4x2048x64")
+def flash_backward() -> Case:
+    def formula(xp: Any, q: Any, k: Any, v: Any, g: Any, out: Any, sums: Any) -> Any:
+        weights = xp.exp(q @ k.swapaxes(1, 2) * SCALE - sums)
+        scores = weights * (g @ v.swapaxes(1, 2) - (g * out).sum(2, keepdims=True)) * SCALE
+        return scores @ k, scores.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ g
+
+    def torch_formula(q: Any, k: Any, v: Any, g: Any, out: Any, sums: Any) -> Any:
+        weights = (q @ k.mT * SCALE - sums).exp()
+        scores = weights * (g @ v.mT - (g * out).sum(2, keepdim=True)) * SCALE
+        return scores @ k, scores.mT @ q, weights.mT @ g
+    arrays = tuple(random(HEADS, STEPS, WIDTH, seed=n) for n in range(4))
+    saved = tuple(a.astype("float32") for a in in_wide(flash.forward, *arrays[:3]))
+    return Case((*arrays, *saved), lambda *a: flash.flash_backward[HEADS](*a, SCALE), formula, torch_formula, "fma",
+                10 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.backward, *arrays))

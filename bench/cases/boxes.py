@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Generalised intersection over union of pairs of boxes, whose fields lie beside each other."""
+
+from typing import Any
+
+import giou as example
+import numpy as np
+from case import Case, case
+
+
+def formula(xp: Any, a: Any, b: Any) -> Any:
+    a, b = a.reshape(len(a), -1, 4), b.reshape(len(b), -1, 4)
+    common = xp.clip(xp.minimum(a[..., 2:], b[..., 2:]) - xp.maximum(a[..., :2], b[..., :2]), 0, None).prod(-1)
+    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - common
+    around = (xp.maximum(a[..., 2:], b[..., 2:]) - xp.minimum(a[..., :2], b[..., :2])).prod(-1)
+    return common / xp.maximum(union, 1e-5) - (around - union) / xp.maximum(around, 1e-5)
+
+
+def torch_formula(a: Any, b: Any) -> Any:
+    """The loss of torchvision, without its mean."""
+    import torch
+    a, b = a.reshape(len(a), -1, 4), b.reshape(len(b), -1, 4)
+    areas = [(x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1]) for x in (a, b)]
+    size = (torch.min(a[..., 2:], b[..., 2:]) - torch.max(a[..., :2], b[..., :2])).clamp(min=0)
+    common = size[..., 0] * size[..., 1]
+    union = areas[0] + areas[1] - common
+    size = (torch.max(a[..., 2:], b[..., 2:]) - torch.min(a[..., :2], b[..., :2])).clamp(min=0)
+    around = (size[..., 0] * size[..., 1]).clamp(1e-5)
+    return common / union.clamp(1e-5) - (around - union) / around
+
+
+def pairs(rows: int, boxes: int) -> Case:
+    first, second = example.random_boxes(rows, boxes, 0), example.random_boxes(rows, boxes, 1)
+    out = np.empty((rows, boxes), np.float32)
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        example.giou(a, b, out)
+        return out
+    return Case((first, second), kernel, formula, torch_formula, "copy", 9 * out.nbytes,
+                lambda: example.reference(first, second))
+
+
+@case("giou_8732")
+def few() -> Case:
+    return pairs(118, 74)
+
+
+@case("giou_1024x256")
+def many() -> Case:
+    return pairs(1024, 256)

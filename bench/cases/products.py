@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Matrix products: with K tiles kept in blocks, as the tutorial ends, and tile by tile, as it begins."""
+
+from collections.abc import Callable
+from typing import Any
+
+import matmul as example
+import ml_dtypes
+from case import Case, case, random
+
+
+def product(n: int, dtype: Any = "float32", kernel: Callable[..., Any] = example.matmul_blocked) -> Case:
+    a, b = random(n, n).astype(dtype), random(n, n, seed=1).astype(dtype)
+    # Each product of bfloat16 numbers is exact, the result is rounded to eight bits.
+    tolerance = 1e-3 if dtype == "float32" else 2e-2
+    return Case((a, b), kernel, lambda xp, a, b: xp.matmul(a.T, b), lambda a, b: a.T @ b, "fma", 2 * n ** 3,
+                lambda: a.astype("float64").T @ b.astype("float64"), tolerance)
+
+
+for n in (512, 1024, 4096):
+    case(f"matmul_{n}")(lambda n=n: product(n))
+
+
+@case("matmul_1024_tiled")
+def tiled() -> Case:
+    return product(1024, kernel=example.matmul_tiled)
+
+
+@case("matmul_4096_bf16")
+def narrow() -> Case:
+    return product(4096, ml_dtypes.bfloat16)

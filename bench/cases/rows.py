@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of whole rows: a reduction, and an elementwise pass over the row with its result."""
+
+import math
+from typing import Any
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import normalisation
+import numpy as np
+import softmax as softmaxes
+from case import Case, case, random
+
+
+@case("softmax_4096")
+def softmax() -> Case:
+    def formula(xp: Any, x: Any) -> Any:
+        powers = xp.exp(x - x.max(1, keepdims=True))
+        return powers / powers.sum(1, keepdims=True)
+    x = random(4096, 4096)
+    return Case((x,), softmaxes.softmax_fused, formula, lambda x: x.softmax(1), "copy", 2 * x.nbytes,
+                lambda: softmaxes.reference(x))
+
+
+@case("rmsnorm_4096")
+def rmsnorm() -> Case:
+    def formula(xp: Any, x: Any, g: Any) -> Any:
+        return x / xp.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g
+
+    def torch_formula(x: Any, g: Any) -> Any:
+        import torch
+        return torch.nn.functional.rms_norm(x, (x.shape[1],), g[0], 1e-6)
+    x, g = random(4096, 4096), random(1, 4096, seed=1)
+    return Case((x, g), normalisation.rmsnorm, formula, torch_formula, "copy", 2 * x.nbytes,
+                lambda: formula(np, x.astype("float64"), g.astype("float64")))
+
+
+@nki.jit
+def layernorm_gelu(x, g, b, epsilon=1e-5):
+    """gelu((x - mean) / sqrt(variance) * g + b) over rows of x [N, M]; N a multiple of 128, M of 512."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    weight, shift = nl.load(g), nl.load(b)
+    pieces = columns // nl.tile_size.bn_stats_fmax
+    width = columns // pieces
+    for i in nl.affine_range(rows // 128):
+        tile = nl.load(x[nl.ds(i * 128, 128), :])
+        stats = nl.ndarray((128, 6 * pieces), dtype=nl.float32, buffer=nl.sbuf)
+        for k in nl.affine_range(pieces):
+            stats[:, nl.ds(6 * k, 6)] = nisa.bn_stats(tile[:, nl.ds(k * width, width)])
+        moments = nisa.bn_aggr(stats)
+        scale = nl.rsqrt(moments[:, 1] + epsilon)
+        normal = nisa.tensor_scalar(tile, np.subtract, moments[:, 0], op1=np.multiply, operand1=scale)
+        nl.store(out[nl.ds(i * 128, 128), :], nl.gelu(nl.add(nl.multiply(normal, weight), shift)))
+    return out
+
+
+@case("layernorm_gelu")
+def layernorm() -> Case:
+    def formula(xp: Any, x: Any, g: Any, b: Any) -> Any:
+        from scipy.special import erf
+        if xp is not np:
+            from jax.scipy.special import erf
+        centred = x - x.mean(1, keepdims=True)
+        normal = centred / xp.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5) * g + b
+        return normal * (1 + erf(normal * math.sqrt(0.5))) * 0.5
+
+    def torch_formula(x: Any, g: Any, b: Any) -> Any:
+        import torch
+        return torch.nn.functional.gelu(torch.nn.functional.layer_norm(x, (x.shape[1],), g[0], b[0], 1e-5))
+    x, g, b = random(4096, 1024), random(1, 1024, seed=1), random(1, 1024, seed=2)
+    return Case((x, g, b), layernorm_gelu, formula, torch_formula, "copy", 2 * x.nbytes,
+                lambda: formula(np, *(a.astype("float64") for a in (x, g, b))))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One contestant on one case, in a process of its own: it answers each number of seconds with its best call in them.
+
+    python bench/worker.py CASE CONTESTANT
+
+Lines of JSON on standard output: first what it took to be ready, then an answer for each line on standard input.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "bench")]
+
+
+def best_seconds(call: Any, slice_seconds: float) -> float:
+    best, until = float("inf"), time.perf_counter() + slice_seconds
+    while True:
+        started = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        best = min(best, now - started)
+        if now > until:
+            return best
+
+
+def main() -> int:
+    name, contestant = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)                                       # what libraries print is no answer
+    import cases  # noqa: F401
+    from case import CASES, largest_error
+    from contestants import CONTESTANTS
+    case = CASES[name]()
+    try:
+        started = time.perf_counter()
+        call = case.more[contestant]() if contestant in case.more else CONTESTANTS[contestant](case)
+        made = call()
+    except ImportError as missing:
+        print(json.dumps({"missing": str(missing)}), file=answers)
+        return 0
+    record = {"first_call_s": time.perf_counter() - started}
+    if contestant == "nki_mlir":
+        record["error"] = largest_error(made, case.answer())
+    del made
+    print(json.dumps(record), file=answers)
+    for line in sys.stdin:
+        print(json.dumps(best_seconds(call, float(line))), file=answers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
