@@ -51,9 +51,14 @@ def own_parameters(value: Any) -> list[str]:
     return made
 
 
+def documentation(value: Any) -> str:
+    """What ``help()`` shows, without cost and example."""
+    return textwrap.indent(re.split(r"\n\n(?=Engine:|Example:)", inspect.getdoc(value) or "")[0], "    ").strip()
+
+
 def function(name: str, value: Any, shown: list[str]) -> list[str]:
     """A function with its documentation."""
-    said = textwrap.indent(re.split(r"\n\n(?=Engine:|Example:)", inspect.getdoc(value) or "")[0], "    ").strip()
+    said = documentation(value)
     return ["", "", f"def {name}({', '.join(shown)}) -> Any:",
             f'    """{said}\n    """' if "\n" in said else f'    """{said}"""']
 
@@ -61,7 +66,7 @@ def function(name: str, value: Any, shown: list[str]) -> list[str]:
 def of_class(name: str, value: type) -> list[str]:
     """An enumeration with its members, or a class with the methods that the table has."""
     base = "(Enum)" if issubclass(value, enum.Enum) else ""
-    lines = ["", "", f"class {name}{base}:", f'    """{inspect.getdoc(value) or name}"""']
+    lines = ["", "", f"class {name}{base}:", f'    """{documentation(value) or name}"""']
     if base:
         return [*lines, "", *(f"    {m.name} = {m.value!r}" for m in value)]
     for method, held in vars(value).items():

@@ -108,9 +108,22 @@ def lazy_names(module: str) -> Callable[[str], Any]:
 
 
 def install(torch_xla: bool = False, override: bool = False) -> None:
-    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and ``torch_xla`` on request.
+    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable.
 
-    Installing twice changes nothing. With ``override`` the names are ours even where the real packages are installed.
+    Arguments:
+        torch_xla: ``torch_xla``, too
+        override: the names are ours even where the real packages are installed
+
+    Result:
+        None; installing twice changes nothing.
+
+    Errors:
+        None.
+
+    Example:
+        install()
+        import nki.language
+        assert nki.language.add.__name__ == "add"
     """
     names = NAMES | (TORCH_XLA if torch_xla else {})
     finder = next((f for f in sys.meta_path if isinstance(f, Finder)), None)
@@ -126,7 +139,22 @@ def install(torch_xla: bool = False, override: bool = False) -> None:
 
 
 def uninstall() -> None:
-    """Take the names back; modules that were imported stay with those who hold them."""
+    """Take the names back; modules that were imported stay with those who hold them.
+
+    Arguments:
+        none
+
+    Result:
+        None.
+
+    Errors:
+        None.
+
+    Example:
+        install()
+        uninstall()
+        assert importlib.util.find_spec("nki") is None
+    """
     for finder in [f for f in sys.meta_path if isinstance(f, Finder)]:
         sys.meta_path.remove(finder)
         for name in finder.names:
@@ -135,3 +163,6 @@ def uninstall() -> None:
                 del sys.modules[name]
     for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is vendor_only.LOADER]:
         del sys.modules[name]
+
+
+__all__ = ["install", "uninstall"]

@@ -29,10 +29,28 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
          build_directory: str | Path | None = None, multicore: bool = False, verbose: bool = False,
          extra_cflags: Sequence[str] = (), extra_include_paths: Sequence[str | Path] = (),
          checked: bool | None = None) -> Library:
-    """Build ``lib<name>.so`` in a directory, the current one by default, and load it.
+    """Build ``lib<name>.so`` with the host's C++ compiler, and load it.
 
-    With ``multicore`` a kernel runs on all 8 cores, else on one. The checked build finds what kernels do wrong, the
-    fast one does not look; ``checked`` is true unless the environment has ``NKI_MLIR_CUSTOMOP=fast``.
+    Arguments:
+        name: of the file
+        compute_srcs: C++ sources of the kernels
+        shape_srcs: C++ sources of the shape functions, with the library's ``NEURON_LIBRARY`` block
+        build_directory: where the file goes; without it the current directory
+        multicore: a kernel runs on all 8 cores, else on one
+        verbose: print the compiler's commands, and how long it took
+        extra_cflags: for the compiler
+        extra_include_paths: for the compiler
+        checked: find what kernels do wrong, else be fast; without it true, unless ``NKI_MLIR_CUSTOMOP=fast``
+
+    Result:
+        A Library: its operators are its attributes.
+
+    Errors:
+        What the compiler finds, a library without the block, and an operator without its kernel are errors.
+
+    Example:
+        library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])
+        assert np.array_equal(library.relu_forward(np.arange(-2, 2, dtype=np.float32)[None]), [[0, 0, 0, 1]])
     """
     if checked is None:
         checked = os.environ.get("NKI_MLIR_CUSTOMOP", "") != "fast"
@@ -46,5 +64,19 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
 
 
 def load_library(path: str | os.PathLike[Any]) -> Library:
-    """Load a library that was built before, by any process."""
+    """Load a library that was built before, by any process.
+
+    Arguments:
+        path: of the file
+
+    Result:
+        A Library.
+
+    Errors:
+        What is no such library, or was built for another version of the engine, is an error.
+
+    Example:
+        load("relu", ["relu.cpp"], ["relu_shape.cpp"])
+        assert "relu_forward" in load_library("librelu.so").operators
+    """
     return open_library(path)

@@ -99,7 +99,15 @@ def cores_text(mask: int, of: int) -> str:
 
 
 class Fault(FoundError, RuntimeError):
-    """A kernel did what is not defined. ``others`` are further findings of the same call."""
+    """A kernel did what is not defined. ``others`` are further findings of the same call.
+
+    Example:
+        elements = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_elements     # its accessor has two dimensions
+        try:
+            elements(np.ones(8, np.float32))
+        except Fault as fault:
+            assert isinstance(fault, faults.AccessorRank) and "relu.cpp" in str(fault)
+    """
 
     others: tuple[FoundError, ...] = ()
 
@@ -108,7 +116,14 @@ class Fault(FoundError, RuntimeError):
 
 
 class KernelWarning(FoundError, UserWarning):
-    """A kernel did what the device lets pass."""
+    """A kernel did what the device lets pass.
+
+    Example:
+        relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", KernelWarning)           # a finding is an error, and there is none
+            relu(np.ones((1, 8), np.float32))
+    """
 
     raised = False
 

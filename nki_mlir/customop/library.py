@@ -36,7 +36,19 @@ SPELLINGS = {"torch::Tensor": "T", "c10::Scalar": "S", "double": "d", "long": "i
 
 
 class Library:
-    """A library of custom operators. Operators are attributes: ``library.giou(a, b)``."""
+    """A library of custom operators. Operators are attributes: ``library.giou(a, b)``.
+
+    Arguments:
+        path: of the file; ``load`` and ``load_library`` give libraries
+
+    Errors:
+        As of load_library.
+
+    Example:
+        library = load("relu", ["relu.cpp"], ["relu_shape.cpp"])
+        assert sorted(library.operators) == ["relu_backward", "relu_elements", "relu_forward"]
+        assert library.name == "relu_ops" and not library.multicore and library.checked
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,6 +65,7 @@ class Library:
         self.find_kernels()
 
     def count(self) -> int:
+        """How many operators the library says it has, each with a name of its own."""
         count = self.dll.gpsimd_count()
         if count > OPERATORS_MAX:
             raise TooManyOperators(library=self.name, count=count, limit=OPERATORS_MAX)
@@ -63,6 +76,7 @@ class Library:
         return count
 
     def operator(self, number: int) -> Operator:
+        """The operator in a place of the library."""
         name, kernel, parameters = (entry(number).decode() for entry in (
             self.dll.gpsimd_name, self.dll.gpsimd_kernel, self.dll.gpsimd_parameters))
         return Operator(self, number, name, kernel, parameters)
@@ -98,6 +112,7 @@ class Library:
             self.dll.gpsimd_bind(op.number, self.addresses[op.name])
 
     def demangled(self, symbol: str) -> str:
+        """A symbol as C++ writes it."""
         text = ctypes.create_string_buffer(4096)
         self.dll.gpsimd_demangle(symbol.encode(), text, len(text))
         return text.value.decode(errors="replace")

@@ -38,6 +38,16 @@ class Operator:
     """A custom operator, callable on NumPy arrays, JAX arrays and tracers, PyTorch tensors, and tensors of NKI kernels.
 
     ``parameters`` has a letter for each: T a tensor, S a Scalar, d a double, i an int64_t.
+
+    Errors:
+        Another count of arguments, another kind than the parameter's, a dtype that the engine does not have, what the
+        shape function refuses, and what the kernel does wrong (a Fault) are errors of calls.
+
+    Example:
+        relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward
+        x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+        assert np.array_equal(relu(x), np.maximum(x, 0)) and relu.shape(x) == ((1, 8), np.float32)
+        assert relu.microseconds(x) > 0 and len(relu.counters(x)) == 1
     """
 
     library: "Library"
@@ -91,6 +101,7 @@ class Operator:
 
     # -- arguments -----------------------------------------------------------------------------------------------------
     def check_arity(self, arguments: Sequence[object]) -> None:
+        """The error of another count of arguments."""
         if len(arguments) != len(self.parameters):
             raise WrongArity(signature=self.signature, given=len(arguments), wanted=len(self.parameters))
 
@@ -114,9 +125,11 @@ class Operator:
         return values
 
     def refuse(self, place: int, argument: object, wanted: str) -> None:
+        """The error of an argument that is not what its parameter takes."""
         raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
 
     def refuse_dtype(self, place: int, dtype: Any) -> None:
+        """The error of a dtype that the engine does not have."""
         raise WrongDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
                          known=DTYPE_NAMES)
 

@@ -79,14 +79,45 @@ def _set(made: Engine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def engine(threads: bool) -> Iterator[None]:
-    """Calls inside run the cores on threads, or one after the other: core 0 first, on the calling thread."""
+    """Calls inside a ``with`` run the cores on threads, or one after the other: core 0 first, on the calling thread.
+
+    Arguments:
+        threads: which of the two
+
+    Result:
+        A context manager.
+
+    Errors:
+        None.
+
+    Example:
+        relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"], multicore=True).relu_forward
+        with engine(threads=False):
+            assert np.array_equal(relu(np.ones((1, 8), np.float32)), np.ones((1, 8)))
+    """
     with _set(replace(current_engine(), threads=threads)):
         yield
 
 
 @contextlib.contextmanager
 def captured_printf(size_bytes: int = PRINTF_MAX) -> Iterator[io.StringIO]:
-    """Collect what kernels print inside; ``size_bytes`` is the size of each call's buffer, which keeps the newest."""
+    """Collect what kernels print inside a ``with``.
+
+    Arguments:
+        size_bytes: of each call's buffer, a power of two up to 131072; it keeps the newest
+
+    Result:
+        A context manager, which gives a text stream.
+
+    Errors:
+        Another size is an error of the calls.
+
+    Example:
+        relu = load("relu", ["relu.cpp"], ["relu_shape.cpp"]).relu_forward
+        with captured_printf() as printed:
+            relu(np.ones((1, 8), np.float32))
+        assert printed.getvalue() == ""
+    """
     output = io.StringIO()
     with _set(replace(current_engine(), printf_bytes=size_bytes, output=output)):
         yield output

@@ -31,6 +31,16 @@ class DumpedConfig(tuple):
     ``return_types`` are (dtype, shape) of each result, ``operand_output_aliases`` maps operands that are updated in
     place to their result; both count tensor operands only. Constants of a kernel are in the config, so there are no
     ``constant_values``.
+
+    Arguments:
+        record: the kernel with its call form
+
+    Errors:
+        None.
+
+    Example:
+        config, inputs, outputs = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))
+        assert len(inputs) == len(outputs) == 1
     """
 
     record: KernelRecord
@@ -72,7 +82,29 @@ class DumpedConfig(tuple):
 
 
 class FrameworkKernel:
-    """A kernel as a framework calls it. Override the three methods about tensors."""
+    """A kernel as a framework calls it. Override the three methods about tensors.
+
+    Arguments:
+        func: the function or kernel
+        func_name: its name in the config; without it the function's
+        grid: extents of the launch
+        kernel_return: False: the outputs are the last parameters
+        enable_cache: no effect: captures are kept
+        experimental_flags: no effect
+        platform_target: trn1, trn2 or trn3, where the environment names none
+        show_compiler_tb: no effect
+        options: kept on the kernel
+
+    Errors:
+        Those of the kernel, when it is captured.
+
+    Example:
+        class Array(FrameworkKernel):
+            def is_framework_tensor(self, t):
+                return isinstance(t, np.ndarray)
+        dumped = Array(double).dump_config(np.ones((4, 8), np.float32))
+        assert [shape for _, shape in dumped.return_types] == [(4, 8)]
+    """
 
     def __init__(self, func: Any = None, func_name: str = "", grid: Any = (), kernel_return: bool | None = None,
                  enable_cache: bool = True, experimental_flags: str = "", platform_target: str | None = None,
@@ -126,6 +158,7 @@ class FrameworkKernel:
         yield bound
 
     def dump_config_with_boundargs(self, boundargs: inspect.BoundArguments) -> DumpedConfig:
+        """The same of arguments that are bound."""
         return self.dump_config(*boundargs.args, **boundargs.kwargs)
 
     @property
@@ -156,7 +189,21 @@ def is_mutable(spec: Specialization, kernel: Kernel, place: int) -> bool:
 
 
 def read_config(config: str | bytes) -> KernelRecord:
-    """The kernel in a config that ``dump_config`` or a lowering wrote; raises ``BadConfig``."""
+    """The kernel in a config that ``dump_config`` or a lowering wrote.
+
+    Arguments:
+        config: the text of ``backend_config``
+
+    Result:
+        The record: name, grid, operands, results and modules of the kernel.
+
+    Errors:
+        ``BadConfig`` of a text that is none, or of another version.
+
+    Example:
+        config, _, _ = FrameworkKernel(double).dump_config(np.ones((4, 8), np.float32))
+        assert read_config(config).name == "double"
+    """
     return read_record(config.decode() if isinstance(config, bytes) else config)
 
 

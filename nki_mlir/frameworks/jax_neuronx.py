@@ -31,8 +31,25 @@ def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, pla
              **kwargs: Any) -> Any:
     """Call a kernel that takes ``args`` and then one parameter for each output, which it writes.
 
-    ``out_shape`` is a ``jax.ShapeDtypeStruct`` or a tree of them; the result has its structure. Constants are given to
-    the kernel with ``functools.partial(kernel, name=value)``.
+    Arguments:
+        func: the function or kernel; constants are bound with ``functools.partial(kernel, name=value)``
+        args: JAX arrays or tracers
+        grid: extents of the launch
+        out_shape: a ``jax.ShapeDtypeStruct``, or a tree of them
+        platform_target: trn1, trn2 or trn3, where the environment names none
+        kwargs: no effect
+
+    Result:
+        Arrays, in the structure of out_shape.
+
+    Errors:
+        A call without out_shape is an error.
+
+    Example:
+        def double(x, out):
+            nl.store(out, nl.multiply(nl.load(x), 2.0))
+        x = jnp.ones((4, 8), jnp.float32)
+        assert np.array_equal(nki_call(double, x, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)), 2 * x)
     """
     while isinstance(func, partial):
         func, args, kwargs = func.func, (*func.args, *args), {**func.keywords, **kwargs}

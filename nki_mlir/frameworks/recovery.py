@@ -28,7 +28,18 @@ BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a
 
 
 class RecoveredKernel:
-    """A kernel that was read from a module. Called with NumPy arrays it returns what the kernel returned."""
+    """A kernel that was read from a module. Called with NumPy arrays it returns what the kernel returned.
+
+    Arguments:
+        callee: what ``kernels_in`` found
+
+    Errors:
+        Arrays of another count, shape or dtype are errors.
+
+    Example:
+        kernel, = kernels_in(jax.jit(nki.jit(double)).lower(jnp.ones((4, 8), jnp.float32)).as_text())
+        assert kernel.name == "double" and np.array_equal(kernel(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
     def __init__(self, callee: Callee) -> None:
         self.callee = callee
@@ -66,8 +77,19 @@ class RecoveredKernel:
 def kernels_in(module: str | bytes) -> list[RecoveredKernel]:
     """The kernels that a module calls, each once, in the order in which they are met.
 
-    ``module`` is StableHLO (text, MLIR bytecode, or a portable artifact, as ``jax.export`` serialises) or HLO (text, or
-    an ``HloModuleProto``). Raises ``BadModule`` or ``BadConfig``.
+    Arguments:
+        module: StableHLO (text, MLIR bytecode, a portable artifact as ``jax.export`` serialises) or HLO (text, or an
+            ``HloModuleProto``)
+
+    Result:
+        A list of RecoveredKernel.
+
+    Errors:
+        ``BadModule`` of what cannot be read, ``BadConfig`` of a call with another config.
+
+    Example:
+        text = jax.jit(nki.jit(double)).lower(jnp.ones((4, 8), jnp.float32)).as_text()
+        assert [kernel.name for kernel in kernels_in(text)] == ["double"]
     """
     callees = [callee_from(config, default_executor()) for config in configs_in(module)]
     return [RecoveredKernel(callee) for callee in dict.fromkeys(callees)]

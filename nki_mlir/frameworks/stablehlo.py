@@ -27,7 +27,20 @@ from nki_mlir.transforms.fuse_graph import FuseGraph
 
 
 class LinkedProgram:
-    """A linked and compiled module. Call it with arrays; it returns the list of results."""
+    """A linked and compiled module. Call it with arrays; it returns the list of results.
+
+    Arguments:
+        source: as of run_linked
+        on: isa: instruction streams on the simulator; else it is compiled for the CPU
+
+    Errors:
+        As of run_linked.
+
+    Example:
+        module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
+                  "return %y : tensor<4xf32> }")
+        assert np.array_equal(LinkedProgram(module, "jit")(np.arange(4, dtype=np.float32))[0], [0, 2, 4, 6])
+    """
 
     def __init__(self, source: str | bytes, on: str = "") -> None:
         with ALONE, graph_context(), ir.Location.unknown():
@@ -54,6 +67,7 @@ class LinkedProgram:
         return results
 
     def checked(self, number: int, value: object) -> np.ndarray:
+        """An argument as an array; the error where it is not what its parameter takes."""
         array = np.asarray(value, order="C")
         shape, dtype = self.inputs[number]
         if array.shape != shape or array.dtype != dtype:
@@ -63,12 +77,44 @@ class LinkedProgram:
 
 
 def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
-    """Run a StableHLO module, text or portable artifact, on arrays; the list of its results."""
+    """Run a StableHLO module that calls kernels.
+
+    Arguments:
+        module: text, or a portable artifact such as ``jax.export`` serialises
+        arguments: an array for each parameter of its function
+
+    Result:
+        The list of its results, NumPy arrays.
+
+    Errors:
+        A module that cannot be read or linked, and arrays of another count, shape or dtype, are errors.
+
+    Example:
+        module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
+                  "return %y : tensor<4xf32> }")
+        assert np.array_equal(run_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
+    """
     return LinkedProgram(module)(*arguments)
 
 
 def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
-    """As ``run_linked``, as one program of the instruction streams on the simulator."""
+    """As ``run_linked``, as one program of the instruction streams on the simulator.
+
+    Arguments:
+        module: as of run_linked
+        arguments: as of run_linked
+
+    Result:
+        As of run_linked.
+
+    Errors:
+        As of run_linked.
+
+    Example:
+        module = ("func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { %y = stablehlo.add %x, %x : tensor<4xf32>"
+                  "return %y : tensor<4xf32> }")
+        assert np.array_equal(simulate_linked(module, [np.arange(4, dtype=np.float32)])[0], [0, 2, 4, 6])
+    """
     return LinkedProgram(module, "isa")(*arguments)
 
 
@@ -125,3 +171,5 @@ def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:
     except (ValueError, KeyError):
         raise BadModule(what=f"a parameter or result is a {kind}") from None
 
+
+__all__ = ["LinkedProgram", "run_linked", "simulate_linked"]

@@ -184,10 +184,18 @@ def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:
 
 
 class TorchKernel(FrameworkKernel):
-    """``FrameworkKernel`` for PyTorch tensors of any device, also of ``meta``: only shape and dtype are asked."""
+    """``FrameworkKernel`` for PyTorch tensors of any device, also of ``meta``: only shape and dtype are asked.
+
+    Example:
+        dumped = TorchKernel(double).dump_config(torch.ones(4, 8, device="meta"))
+        assert [shape for _, shape in dumped.return_types] == [(4, 8)]
+    """
 
     def is_framework_tensor(self, t: Any) -> bool:
         return is_tensor(t)
 
     def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
         return NKI_DTYPE.get(_dtype, _dtype)
+
+
+__all__ = ["TorchKernel"]

@@ -33,7 +33,20 @@ class NoPythonBackends(NkiMlirError, RuntimeError):
 
 
 class NeuronTensor(torch.Tensor):
-    """A tensor of the device: a CPU tensor that says it is elsewhere."""
+    """A tensor of the device: a CPU tensor that says it is elsewhere.
+
+    Arguments:
+        raw: the CPU tensor
+        requires_grad: whether it is differentiated by
+
+    Errors:
+        Operations on it and a CPU tensor are PyTorch's error for two devices.
+
+    Example:
+        install()
+        x = torch.ones(4, 8).to("neuron")
+        assert isinstance(x, NeuronTensor) and x.device.type == "neuron" and torch.equal(x.cpu(), torch.ones(4, 8))
+    """
 
     raw: torch.Tensor
 
@@ -104,13 +117,40 @@ def refuse_mixed(operation: Any, arguments: Any) -> None:
 
 
 def available() -> bool:
-    """Whether this torch can have the device."""
+    """Whether this PyTorch can have the device.
+
+    Arguments:
+        none
+
+    Result:
+        True or False.
+
+    Errors:
+        None.
+
+    Example:
+        assert available() in (True, False)
+    """
     from torch.utils import backend_registration  # an optional package
     return hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
 
 
 def install() -> None:
-    """Make the device, ``torch.neuron`` and ``torch.compile(backend="neuron")``; once in a process."""
+    """Make the device, ``torch.neuron`` and ``torch.compile(backend="neuron")``; once in a process.
+
+    Arguments:
+        none
+
+    Result:
+        None.
+
+    Errors:
+        A PyTorch that does not have what it needs is an error.
+
+    Example:
+        install()
+        assert torch.equal(nki.jit(double)(torch.ones(4, 8).to("neuron")).cpu(), torch.full((4, 8), 2.0))
+    """
     if not available():
         raise NoPythonBackends(version=torch.__version__)
     once("torch_device", _install)

@@ -9,7 +9,25 @@ from nki_mlir.language.kernel import Kernel, unwrap
 
 
 def nki_jit(func: Callable | None = None, **options: Any) -> Any:
-    """A kernel that writes output tensors given to it, and returns them. Usable bare, with keywords, on a kernel."""
+    """A kernel that writes output tensors given to it, and returns them. Usable bare, with keywords, on a kernel.
+
+    Arguments:
+        func: the function or kernel; without it the result is a decorator
+        options: as of nki.jit
+
+    Result:
+        A kernel: called with tensors it gives those that it wrote.
+
+    Errors:
+        None.
+
+    Example:
+        @nki_jit
+        def double(x, out):
+            nl.store(out, nl.multiply(nl.load(x), 2.0))
+        x = torch.ones(4, 8)
+        assert torch.equal(double(x, torch.zeros(4, 8)), 2 * x)
+    """
     if func is None:
         return lambda function: nki_jit(function, **options)
     return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations={})
@@ -18,7 +36,19 @@ def nki_jit(func: Callable | None = None, **options: Any) -> Any:
 def wrap_nki(kernel: Any = None, **options: Any) -> Any:
     """A kernel for use in a model; a decorator too, above ``nki.jit``. Calls are traced without it as well.
 
-    ``platform_target`` is the target to compile for; other options concern the vendor's compiler alone.
+    Arguments:
+        kernel: the function or kernel; without it the result is a decorator
+        options: platform_target is the target to compile for; others concern the vendor's compiler alone
+
+    Result:
+        The kernel.
+
+    Errors:
+        None.
+
+    Example:
+        kernel = wrap_nki(nki.jit(double))
+        assert torch.equal(kernel(torch.ones(4, 8)), torch.full((4, 8), 2.0))
     """
     if kernel is None:
         return lambda function: wrap_nki(function, **options)
@@ -28,15 +58,27 @@ def wrap_nki(kernel: Any = None, **options: Any) -> Any:
 
 
 def nki_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
-    """A PyTorch operator ``name`` ("library::operator") whose body, plain PyTorch, calls kernels.
+    """A PyTorch operator whose body, plain PyTorch, calls kernels.
 
-    Its schema comes from the annotations, and the body on fake tensors says what it returns. The result is a
-    ``torch.library.CustomOpDef``: give it a derivative with ``register_autograd``. Compiled and exported programs see
-    what is inside of it.
+    Its schema comes from the annotations, and the body on fake tensors says what it returns. Compiled and exported
+    programs see what is inside of it.
 
-        @nki_op("mylib::add", mutates_args={})
-        def add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return add_kernel[2](a, b)
+    Arguments:
+        name: "library::operator"
+        fn: the body; without it the result is a decorator
+        mutates_args: the parameters that it updates
+
+    Result:
+        A ``torch.library.CustomOpDef``: give it a derivative with ``register_autograd``.
+
+    Errors:
+        PyTorch's, of a name without a library and of parameters without annotations.
+
+    Example:
+        @nki_op("documented::double", mutates_args={})
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            return nki.jit(double)(x)
+        assert torch.equal(doubled(torch.ones(4, 8)), torch.full((4, 8), 2.0))
     """
     if fn is None:
         return lambda function: nki_op(name, function, mutates_args=mutates_args)
@@ -54,7 +96,20 @@ def nki_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iter
 
 
 def get_platform_target() -> str:
-    """The target that kernels are compiled for where they do not say."""
+    """The target that kernels are compiled for where they do not say.
+
+    Arguments:
+        none
+
+    Result:
+        trn1, trn2 or trn3.
+
+    Errors:
+        None.
+
+    Example:
+        assert get_platform_target() in ("trn1", "trn2", "trn3")
+    """
     return unwrap(_no_kernel).platform
 
 

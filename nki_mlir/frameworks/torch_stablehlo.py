@@ -35,11 +35,28 @@ TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{ext
 
 
 def stablehlo_of(program: Any, *arguments: torch.Tensor) -> str:
-    """The StableHLO text of a module on example arguments, or of a ``torch.export.ExportedProgram``.
+    """The StableHLO text of a PyTorch program, with a custom call for each kernel.
 
     Parameters and buffers become constants of the module. Values of StableHLO do not change: the results of a program
     that updates tensors are what it returns, then the new values of updated inputs, then those of updated buffers,
     which are parameters after the inputs. ``tf.aliasing_output`` of a parameter names its new value.
+
+    Arguments:
+        program: a module or a function, or a ``torch.export.ExportedProgram``
+        arguments: tensors to export it for; none of an exported program
+
+    Result:
+        The text, for ``run_linked`` and ``nki-opt --link-kernels``.
+
+    Errors:
+        What PyTorch does not export is its error.
+
+    Example:
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return nki.jit(double)(x) + 1
+        text = stablehlo_of(Model(), torch.ones(4, 8))
+        assert np.array_equal(run_linked(text, [np.ones((4, 8), np.float32)])[0], np.full((4, 8), 3.0))
     """
     name = type(program).__name__
     if not isinstance(program, torch.export.ExportedProgram):

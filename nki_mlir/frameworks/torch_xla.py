@@ -47,9 +47,20 @@ class LoadedBefore(NkiMlirError, RuntimeError):
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Compute lazy tensors whose graph calls kernels; the values on the CPU.
+    """Compute lazy tensors whose graph calls kernels.
 
-    The lazy tensors have them from then on, so their graph is not computed again.
+    Arguments:
+        tensors: lazy tensors of ``torch_xla``; they have their values from then on, so nothing is computed again
+
+    Result:
+        The values, on the CPU.
+
+    Errors:
+        Those of the kernels.
+
+    Example:
+        x = torch.ones(4, 8, device=torch_xla.device())
+        assert torch.equal(run([nki.jit(double)(x)])[0], torch.full((4, 8), 2.0))
     """
     import torch_xla  # an optional package
     inside, tensors = torch_xla._XLAC, list(tensors)

@@ -67,10 +67,28 @@ class Decorators:
         return replace(made, **changes | {"options": made.options | changes["options"]}, specializations={})
 
     def jit(self, func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
-        """A kernel of this function. Usable bare, with keywords, and on a kernel. ``mode``: one of ``MODES``.
+        """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
-        ``platform_target`` is its target where the environment names none; with ``kernel_return=False`` its outputs are
-        the parameters that it writes.
+        Arguments:
+            func: the function or kernel; without it the result is a decorator
+            mode: one of ``MODES``: simulation is the simulator, baremetal and benchmark are those; else
+                arguments decide
+            kwargs: platform_target (trn1, trn2, trn3), where the environment names none; kernel_return=False: outputs
+                are the parameters that are written; options of the vendor's compiler have no effect
+
+        Result:
+            A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[grid]`` launches programs.
+
+        Errors:
+            A mode that is none is an error.
+
+        Example:
+            @nki.jit(platform_target="trn2")
+            def double(x):
+                out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+                nl.store(out, nl.multiply(nl.load(x), 2.0))
+                return out
+            assert np.array_equal(double(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
         """
         func = kwargs.pop("fn", func)
         changes = changes_of(mode, kwargs)
@@ -81,7 +99,26 @@ class Decorators:
         return self.decorated(func, changes)
 
     def trace(self, func: Callable | None = None, **kwargs: Any) -> Any:
-        """A kernel that writes output parameters, or one that other kernels call."""
+        """A kernel that writes output parameters, or one that other kernels call.
+
+        Arguments:
+            func: the function or kernel; without it the result is a decorator
+            kwargs: as of jit
+
+        Result:
+            A kernel; called in another one it is a part of that.
+
+        Errors:
+            None.
+
+        Example:
+            @nki.trace
+            def double(x, out):
+                nl.store(out, nl.multiply(nl.load(x), 2.0))
+            out = np.zeros((4, 8), np.float32)
+            double(np.ones((4, 8), np.float32), out)
+            assert np.array_equal(out, np.full((4, 8), 2.0))
+        """
         return self.decorated(func, changes_of("trace", kwargs))
 
     def measured(self, kernel: Any, cls: str, mode: str, options: dict[str, Any]) -> Any:
@@ -95,7 +132,24 @@ class Decorators:
         return measuring.copy_as(chosen, getattr(measuring, cls), **names)
 
     def baremetal(self, kernel: Callable | None = None, **kwargs: Any) -> Any:
-        """A kernel on NumPy arrays, which leaves the program in files where names are given for them."""
+        """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
+
+        Arguments:
+            kernel: the function or kernel; without it the result is a decorator
+            kwargs: save_neff_name (the program), save_trace_name (a summary of its estimated costs), artifacts_dir (an
+                empty folder); others as of jit
+
+        Result:
+            A kernel on NumPy arrays.
+
+        Errors:
+            A save_trace_name with another save_neff_name than file.neff, and an artifacts_dir in use, are errors.
+
+        Example:
+            kernel = nki.baremetal(double, artifacts_dir="files")
+            assert np.array_equal(kernel(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+            assert os.listdir("files") == ["double.mlir"]
+        """
         if kernel is None:
             return lambda function: self.baremetal(function, **kwargs)
         if any(kwargs.get(name) for name in FILES):
@@ -103,7 +157,25 @@ class Decorators:
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
     def benchmark(self, kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
-        """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``, and baremetal's files."""
+        """A kernel whose calls leave an estimated latency, and the files of baremetal.
+
+        Arguments:
+            kernel: the function or kernel; without it the result is a decorator
+            warmup: no effect: an estimate has no spread
+            iters: no effect
+            kwargs: as of baremetal
+
+        Result:
+            A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
+
+        Errors:
+            As of baremetal.
+
+        Example:
+            kernel = nki.benchmark(double, warmup=5, iters=10)
+            kernel(np.ones((4, 8), np.float32))
+            assert kernel.benchmark_result.nc_latency.get_latency_percentile(50) > 0
+        """
         if kernel is None:
             return lambda function: self.benchmark(function, warmup, iters, **kwargs)
         return self.measured(kernel, "BenchmarkedKernel", "benchmark", kwargs)
@@ -111,7 +183,30 @@ class Decorators:
     def profile(self, func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
-        """A kernel whose calls write the program and a summary of its estimated costs into ``working_directory``."""
+        """A kernel whose calls write the program and a summary of its estimated costs into a folder.
+
+        Arguments:
+            func: the function or kernel; without it the result is a decorator
+            working_directory: an absolute path, made where it is not
+            save_neff_name: the program's file
+            save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
+            additional_compile_opt: no effect
+            overwrite: no effect: files are written over
+            profile_nth: each how manieth execution leaves a summary
+            num_execs: how many there are
+            kwargs: no effect
+
+        Result:
+            A kernel.
+
+        Errors:
+            A working_directory that is not absolute is an error.
+
+        Example:
+            kernel = nki.profile(double, working_directory=os.getcwd())
+            kernel(np.ones((4, 8), np.float32))
+            assert {"file.neff", "profile.ntff"} <= set(os.listdir())
+        """
         if working_directory is None or not Path(working_directory).is_absolute():
             raise ProfileDirectory(found=working_directory).located(user_location())
         options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
@@ -122,7 +217,22 @@ class Decorators:
         return copy_as(self.kernel_of(func), ProfiledKernel, **options)
 
     def simulate_kernel(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run on NumPy arrays in the simulator; output parameters are updated in place and returned."""
+        """Run a kernel on NumPy arrays in the simulator.
+
+        Arguments:
+            kernel: the function or kernel, with a grid or without
+            args: its arguments; output parameters are updated in place
+            kwargs: its arguments by keyword
+
+        Result:
+            What the kernel returns; the parameters that it wrote where it returns nothing.
+
+        Errors:
+            Arrays of a framework are errors; a run-time index out of bounds is an IndexError.
+
+        Example:
+            assert np.array_equal(nki.simulate_kernel(double, np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+        """
         for value in (*args, *kwargs.values()):
             kind = type(value)
             if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):

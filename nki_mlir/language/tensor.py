@@ -42,7 +42,19 @@ REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "mi
 
 
 class Tensor(ViewMethods, View):
-    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
+    """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place.
+
+    Example:
+        @nki.jit
+        def shifted(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            assert isinstance(x, nki.tensor) and x.shape == (4, 8)
+            tile = nl.load(x) * 2
+            tile += 1
+            nl.store(out, tile)
+            return out
+        assert np.array_equal(shifted(np.ones((4, 8), np.float32)), np.full((4, 8), 3.0))
+    """
 
     __slots__ = ("__weakref__",)
     __hash__ = object.__hash__

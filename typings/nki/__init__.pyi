@@ -8,45 +8,137 @@ import numpy as np
 
 
 class Kernel:
-    """A decorated function. ``kernel[2]`` runs it on both cores of a logical core."""
+    """A decorated function, which runs when it is called with arrays."""
 
 
 def baremetal(kernel=None, **kwargs) -> Any:
-    """A kernel on NumPy arrays, which leaves the program in files where names are given for them."""
+    """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
+
+    Arguments:
+        kernel: the function or kernel; without it the result is a decorator
+        kwargs: save_neff_name (the program), save_trace_name (a summary of its estimated costs), artifacts_dir (an
+            empty folder); others as of jit
+
+    Result:
+        A kernel on NumPy arrays.
+
+    Errors:
+        A save_trace_name with another save_neff_name than file.neff, and an artifacts_dir in use, are errors.
+    """
 
 
 def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
-    """A kernel whose calls leave an estimated latency in ``benchmark_result.nc_latency``, and baremetal's files."""
+    """A kernel whose calls leave an estimated latency, and the files of baremetal.
+
+    Arguments:
+        kernel: the function or kernel; without it the result is a decorator
+        warmup: no effect: an estimate has no spread
+        iters: no effect
+        kwargs: as of baremetal
+
+    Result:
+        A kernel; after a call ``benchmark_result.nc_latency.get_latency_percentile(p)`` is in microseconds.
+
+    Errors:
+        As of baremetal.
+    """
 
 
 def cpu_simulate(kernel) -> Any:
-    """The simulator of older releases: ``cpu_simulate(kernel)[cores](...)``."""
+    """The simulator of older releases.
+
+    Arguments:
+        kernel: the function or kernel
+
+    Result:
+        As of simulate.
+
+    Errors:
+        As of simulate.
+    """
 
 
 def jit(fn=None, mode='auto', **kwargs) -> Any:
     """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
-    ``platform_target=`` is its target where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none; ``mode="simulation"`` runs
-    it in the simulator.
+    Arguments:
+        fn: the function or kernel; without it the result is a decorator
+        mode: simulation is the simulator, baremetal and benchmark are those, else the arguments decide
+        kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
-    >>> @jit
-    ... def kernel(x): ...
+    Result:
+        A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[2]`` runs on two cores.
+
+    Errors:
+        None.
     """
 
 
 def profile(func=None, working_directory=None, save_neff_name='file.neff', save_trace_name='profile.ntff', additional_compile_opt='', overwrite=False, profile_nth=1, num_execs=None, **kwargs) -> Any:
-    """A kernel whose calls write the program and a summary of its estimated costs into ``working_directory``."""
+    """A kernel whose calls write the program and a summary of its estimated costs into a folder.
+
+    Arguments:
+        func: the function or kernel; without it the result is a decorator
+        working_directory: an absolute path, made where it is not
+        save_neff_name: the program's file
+        save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
+        additional_compile_opt: no effect
+        overwrite: no effect: files are written over
+        profile_nth: each how manieth execution leaves a summary
+        num_execs: how many there are
+        kwargs: no effect
+
+    Result:
+        A kernel.
+
+    Errors:
+        A working_directory that is not absolute is an error.
+    """
 
 
 def simulate(kernel) -> Any:
-    """``simulate(kernel[cores])(...)``: the kernel in the simulator."""
+    """The kernel in the simulator.
+
+    Arguments:
+        kernel: the function or kernel, on cores or without
+
+    Result:
+        A function on NumPy, JAX or PyTorch arrays, which gives what the kernel returns; inputs that the kernel writes
+        are updated. ``simulate(kernel)[2]`` is on two cores.
+
+    Errors:
+        Arrays of 64-bit elements are errors, as are those of the kernel.
+    """
 
 
 def simulate_kernel(kernel, *args, **kwargs) -> Any:
-    """Run on NumPy arrays in the simulator; output parameters are updated in place and returned."""
+    """Run a kernel on NumPy arrays in the simulator.
+
+    Arguments:
+        kernel: the function or kernel, with a grid or without
+        args: its arguments; output parameters are updated in place
+        kwargs: its arguments by keyword
+
+    Result:
+        What the kernel returns; the parameters that it wrote where it returns nothing.
+
+    Errors:
+        Arrays of a framework are errors; a run-time index out of bounds is an IndexError.
+    """
 
 tensor: Any
 
 
 def trace(func=None, **kwargs) -> Any:
-    """A kernel that writes output parameters, or one that other kernels call."""
+    """A kernel that writes output parameters, or one that other kernels call.
+
+    Arguments:
+        func: the function or kernel; without it the result is a decorator
+        kwargs: as of jit
+
+    Result:
+        A kernel; called in another one it is a part of that.
+
+    Errors:
+        None.
+    """

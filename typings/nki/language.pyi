@@ -21,13 +21,13 @@ class MemoryRegion(Enum):
 class NKIObject:
     """Fields are the annotated names, assigned by position or keyword; then ``__post_init__`` runs.
 
-``@dataclass`` may be put on subclasses; it then makes the initializer. Objects with equal fields are equal."""
+    ``@dataclass`` may be put on subclasses; it then makes the initializer. Objects with equal fields are equal."""
 
 
 class NkiTensor:
     """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
 
-On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
+    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
 
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
@@ -1789,7 +1789,7 @@ def tanh(x, dtype=None) -> Any:
 class tensor:
     """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
 
-On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
+    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
 
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.

@@ -37,7 +37,13 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 
 @dataclass(eq=False)
 class Kernel(CoreKernel):
-    """A decorated function. ``kernel[2]`` runs it on both cores of a logical core."""
+    """A decorated function, which runs when it is called with arrays.
+
+    Example:
+        kernel = nki.jit(double)
+        assert isinstance(kernel, nki.Kernel) and kernel.__name__ == "double"
+        assert np.array_equal(kernel[1](np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
     rolls: ClassVar[bool] = False
     must_write: ClassVar[bool] = False
@@ -52,7 +58,29 @@ class Kernel(CoreKernel):
         return self.with_changes(grid=grid, has_grid=True, specializations={})
 
     def with_schedule(self, edges: Sequence[Any]) -> Any:
-        """The kernel with instructions ordered: ``(name, dependency)`` or ``(name, [dependencies])``."""
+        """The kernel with instructions ordered.
+
+        Arguments:
+            edges: (name, dependency) or (name, [dependencies]), names of instructions: the first runs after the others
+
+        Result:
+            A kernel.
+
+        Errors:
+            An edge that is no pair of names, and a name that no instruction has, are errors.
+
+        Example:
+            @nki.jit
+            def double(x):
+                out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+                a, b = nl.load(x), nl.load(x)
+                nisa.tensor_scalar(dst=a, data=a, op0=nl.multiply, operand0=2.0, name="first")
+                nisa.tensor_scalar(dst=b, data=b, op0=nl.multiply, operand0=2.0, name="second")
+                nl.store(out, a)
+                return out
+            ordered = double.with_schedule([("first", "second")])
+            assert np.array_equal(ordered(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+        """
         made = []
         for edge in edges:
             require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair")
@@ -190,11 +218,24 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
 def jit(fn: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
-    ``platform_target=`` is its target where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none; ``mode="simulation"`` runs
-    it in the simulator.
+    Arguments:
+        fn: the function or kernel; without it the result is a decorator
+        mode: simulation is the simulator, baremetal and benchmark are those, else the arguments decide
+        kwargs: platform_target (trn1, trn2, trn3), where ``NEURON_PLATFORM_TARGET_OVERRIDE`` names none
 
-    >>> @jit
-    ... def kernel(x): ...
+    Result:
+        A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[2]`` runs on two cores.
+
+    Errors:
+        None.
+
+    Example:
+        @nki.jit
+        def double(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.multiply(nl.load(x), 2.0))
+            return out
+        assert np.array_equal(double(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
     fn = kwargs.pop("func", fn)
     if isinstance(fn, Kernel) and mode == "auto" and not kwargs:
@@ -217,12 +258,39 @@ class Simulation:
 
 
 def simulate(kernel: Any) -> Simulation:
-    """``simulate(kernel[cores])(...)``: the kernel in the simulator."""
+    """The kernel in the simulator.
+
+    Arguments:
+        kernel: the function or kernel, on cores or without
+
+    Result:
+        A function on NumPy, JAX or PyTorch arrays, which gives what the kernel returns; inputs that the kernel writes
+        are updated. ``simulate(kernel)[2]`` is on two cores.
+
+    Errors:
+        Arrays of 64-bit elements are errors, as are those of the kernel.
+
+    Example:
+        assert np.array_equal(nki.simulate(double)(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
     return Simulation(kernel)
 
 
 def cpu_simulate(kernel: Any) -> Simulation:
-    """The simulator of older releases: ``cpu_simulate(kernel)[cores](...)``."""
+    """The simulator of older releases.
+
+    Arguments:
+        kernel: the function or kernel
+
+    Result:
+        As of simulate.
+
+    Errors:
+        As of simulate.
+
+    Example:
+        assert np.array_equal(nki.cpu_simulate(double)[1](np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
     return Simulation(kernel)
 
 
