@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The functions of ``nl`` that are operators, in both generations: elementwise ones, and reductions with theirs."""
 
+from collections.abc import Callable
+from typing import Any
+
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 MODULI = ("mod", "fmod")
@@ -10,3 +13,13 @@ UNARY = ("invert", "negative", "logical_not", "exp", "log", "sin", "cos", "tan",
          "sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "silu", "silu_dx", "erf",
          "erf_dx", "softplus", "mish", "square", "sign", "abs", "reciprocal", "floor", "ceil", "trunc")
 REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def token(operator: str, name: str = "", does: str = "") -> Callable[[Any], Any]:
+    """Decorator: the function is the operator of that name, too. Those that are made get a name, and what they do."""
+    def mark(function: Any) -> Any:
+        function.nki_token = operator
+        if name:
+            function.__name__, function.__qualname__, function.__doc__ = name, name, does
+        return function
+    return mark

@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
+BY_NAME: Any
+
 CURRENT: Any
+
+DTYPES: Any
 
 
 class MemoryRegion(Enum):

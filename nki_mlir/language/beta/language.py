@@ -16,30 +16,24 @@ from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, special, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import Allocation, InitialisedAllocation
-from nki_mlir.language.beta.calls import bind_module, missing_from
+from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import ParDim, unique_name
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS
+from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
 from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import device_print, matmul, transpose
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.language.signatures.table import names_of
 from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
-from nki_mlir.scalar import dtypes
+from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import alu_token
 
-float32, tfloat32 = dtypes.FLOAT32.numpy, dtypes.TFLOAT32.numpy
-float16, bfloat16 = dtypes.FLOAT16.numpy, dtypes.BFLOAT16.numpy
-float8_e4m3, float8_e5m2 = dtypes.FLOAT8_E4M3.numpy, dtypes.FLOAT8_E5M2.numpy
-int8, int16, int32 = dtypes.INT8.numpy, dtypes.INT16.numpy, dtypes.INT32.numpy
-uint8, uint16, uint32 = dtypes.UINT8.numpy, dtypes.UINT16.numpy, dtypes.UINT32.numpy
-bool_ = dtypes.BOOL.numpy
-
-
+DTYPES = {name: BY_NAME[name].numpy for name in names_of("nki.language", BETA.name) if name in BY_NAME}
 tile_size = TileSize()
 par_dim = ParDim
 
@@ -98,7 +92,7 @@ class HbmInitialValue(ops.KernelError):
 
 
 @makes(Tensor)
-def ndarray(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+def ndarray(shape, dtype, *, buffer, name) -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -112,45 +106,45 @@ def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Ten
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
-def zeros(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+def zeros(shape, dtype, *, buffer, name) -> Tensor:
     """A tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+def ones(shape, dtype, *, buffer, name) -> Tensor:
     """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = float32, *, buffer: Any = None, name: str = "") -> Tensor:
+def full(shape, fill_value, dtype, *, buffer, name) -> Tensor:
     """A tensor of one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
-def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
+def zeros_like(a, dtype, *, buffer, name) -> Tensor:
     """Zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
-def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
+def empty_like(a, dtype, *, buffer, name) -> Tensor:
     """A tensor that is not set, with the shape of another."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
+def shared_identity_matrix(n, dtype) -> Tensor:
     """The n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: Tensor, *, mask: Any = None, dtype: Any = None, mode: Any = None) -> Tensor:
+def load(src, *, mask, dtype, mode=None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
-def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
+def load_transpose2d(src, *, mask, dtype) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
         raise IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
@@ -160,7 +154,7 @@ def load_transpose2d(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Ten
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: Tensor, value: Any, *, mask: Any = None, mode: Any = None) -> Tensor | None:
+def store(dst, value, *, mask, mode=None) -> Tensor | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, value, mask=mask, mode=mode)
@@ -169,98 +163,84 @@ def store(dst: Tensor, value: Any, *, mask: Any = None, mode: Any = None) -> Ten
     return ops.stored(dst.buffer)
 
 
-def atomic_rmw(dst: Any, value: Tensor, op: Any, *, mask: Any = None) -> None:
+def atomic_rmw(dst, value, op, *, mask) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
         raise ops.ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(ops.user_location())
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src: Tensor, *, shape: Any) -> Tensor:
+def broadcast_to(src, *, shape) -> Tensor:
     """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
-def expand_dims(data: Tensor, axis: Any) -> Tensor:
+def expand_dims(data, axis) -> Tensor:
     """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
-def _token(name: str) -> Callable[[Callable], Callable]:
-    def mark(function: Callable) -> Callable:
-        function.nki_token = name                               # type: ignore[attr-defined]
-        function.__name__ = function.__qualname__ = name
-        return function
-    return mark
+def _binary(name: str) -> Callable:
+    boolean = name in VERDICTS
 
-
-def _binary(name: str, boolean: bool = False) -> Callable:
-    @_token(name)
+    @token(name, name, f"``{name}(x, y)`` elementwise" + (
+        ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
     def operate(x, y, *, dtype, mask) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
-    operate.__doc__ = f"``{name}(x, y)`` elementwise" + (
-        ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy.")
     return operate
 
 
 def _positional(name: str) -> Callable:
-    @_token(name)
+    @token(name, name, f"``{name}(x, y)`` elementwise.")
     def operate(x, y, dtype, mask) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
-    operate.__doc__ = f"``{name}(x, y)`` elementwise."
     return operate
 
 
 def _unary(name: str) -> Callable:
-    @_token(name)
+    @token(name, name, f"``{name}(x)`` of every element.")
     def operate(x, *, dtype, mask) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
-    operate.__doc__ = f"``{name}(x)`` of every element."
     return operate
 
 
-@_token("copy")
-def copy(src: Tensor, *, mask: Any = None, dtype: Any = None) -> Tensor:
+@token("copy")
+def copy(src, *, mask, dtype) -> Tensor:
     """A new SBUF tile of the same layout."""
     return ops.copy(src, mask=mask, dtype=dtype)
 
 
-def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+def where(condition, x, y, *, dtype, mask) -> Tensor:
     """x where condition is not 0, else y."""
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
-def dropout(x: Tensor, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+def dropout(x, rate, *, dtype, mask) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return special.dropout(x, rate, dtype=dtype, mask=mask)
 
 
-def all_reduce(x: Tensor, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
-               parallel_reduce: bool = True, asynchronous: bool = False) -> Tensor:
+def all_reduce(x, op, program_axes, *, dtype, mask, parallel_reduce, asynchronous) -> Tensor:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
     return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(name: str, token: str) -> Callable:
+def _reduction(name: str, op: str) -> Callable:
+    @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
     def operate(x, axis, *, dtype, mask, keepdims) -> Tensor:
-        return ops.reduce(token, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
-    operate.__name__ = operate.__qualname__ = name
-    operate.nki_token = token                                   # type: ignore[attr-defined]
-    operate.__doc__ = f"``{name}`` over free axes, accumulated in float32."
+        return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     return operate
 
 
-def all(x: Tensor, axis: Any, *, dtype: Any = bool, mask: Any = None) -> Tensor:
+@token("logical_and")
+def all(x, axis, *, dtype, mask) -> Tensor:
     """1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 
 
-all.nki_token = "logical_and"                                   # type: ignore[attr-defined]
-
-
-globals().update({n: _binary(n) for n in (*ARITHMETIC, *BITWISE)}, **{n: _binary(n, True) for n in VERDICTS},
+globals().update(DTYPES, **{n: _binary(n) for n in (*ARITHMETIC, *BITWISE, *VERDICTS)},
                  **{n: _positional(n) for n in MODULI}, **{n: _unary(n) for n in UNARY},
                  **{n: _reduction(n, op) for n, op in REDUCTIONS.items()},
                  range=range)                   # of older code: Python's

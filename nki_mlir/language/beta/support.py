@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.language.beta.language import bfloat16, float8_e4m3, float8_e5m2, tfloat32
+from nki_mlir.language.beta.language import DTYPES
 from nki_mlir.language.tiles import static_cast
 
 
@@ -15,4 +15,5 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, **ignored: 
     return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=bool(ignored.get("equal_nan"))))
 
 
-__all__ = ["allclose", "bfloat16", "float8_e4m3", "float8_e5m2", "static_cast", "tfloat32"]
+globals().update(DTYPES)
+__all__ = ["allclose", "static_cast", *DTYPES]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import composites, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -15,20 +16,9 @@ from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS
+from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 from nki_mlir.scalar.promotion import promote
-
-
-def token(name: str, does: str = "") -> Callable[[Callable], Callable]:
-    """Decorator: the function is the operator of that name, too; of those that are made, ``does`` says what it does."""
-    def mark(function: Callable) -> Callable:
-        if does:
-            function.__name__, function.__qualname__, function.__doc__ = name, name, does
-        made = reported(function)
-        made.nki_token = name                                   # type: ignore[attr-defined]
-        return made
-    return mark
 
 
 def on_chip(op: str, label: str, value: Any) -> NkiTensor:
@@ -46,7 +36,8 @@ def result_type(dtype: Any, *operands: Any) -> DType:
 
 
 def _binary(name: str) -> Callable:
-    @token(name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
+    @reported
+    @token(name, name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x, y, dtype) -> NkiTensor:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
@@ -78,7 +69,8 @@ EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the d
 
 
 def _unary(name: str) -> Callable:
-    @token(name, f"``{name}(x)`` of every element.")
+    @reported
+    @token(name, name, f"``{name}(x)`` of every element.")
     def operate(x, dtype) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
@@ -122,6 +114,7 @@ def store(dst, value) -> None:
     assignment.dma(dst, value, op="store")
 
 
+@reported
 @token("copy")
 def copy(x, dtype) -> NkiTensor:
     """A new SBUF tile of the same layout."""
@@ -186,66 +179,58 @@ def expand_dims(x, axis) -> NkiTensor:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
+def tile_and_axes(op: str, x: Any, axis: Any) -> tuple[View, list[int]]:
+    """The tile that a function folds, and the axes along which: the last free ones."""
+    source = on_chip(op, "x", x)
+    axes = low.free_axes(op, source, axis)
+    return low.core_view(source), list(axes)
+
+
 def _reduction(name: str, op: str) -> Callable:
+    @reported
+    @token(op, name, f"``{name}`` over the last free axes, accumulated in float32.")
     def operate(x, axis, dtype, keepdims) -> NkiTensor:
-        source = on_chip(name, "x", x)
-        axes = low.free_axes(name, source, axis)
-        return low.adopt(ops.reduce(op, low.core_view(source), list(axes), dtype=result_type(dtype, x),
-                                    keepdims=keepdims))
-    operate.__name__ = operate.__qualname__ = name
-    operate.__doc__ = f"``{name}`` over the last free axes, accumulated in float32."
-    made = reported(operate)
-    made.nki_token = op                                         # type: ignore[attr-defined]
-    return made
+        return low.adopt(ops.reduce(op, *tile_and_axes(name, x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
+    return operate
 
 
 globals().update({name: _reduction(name, op) for name, op in REDUCTIONS.items()})
 
 
+@reported
 @token("logical_and")
 def all(x, axis, dtype) -> NkiTensor:
     """1 where all elements over the last free axes are not 0."""
-    source = on_chip("all", "x", x)
-    axes = low.free_axes("all", source, axis)
-    return low.adopt(ops.reduce("logical_and", low.core_view(source), list(axes), dtype=result_type(dtype, x)),
-                     verdict=True)
+    made = ops.reduce("logical_and", *tile_and_axes("all", x, axis), dtype=result_type(dtype, x))
+    return low.adopt(made, verdict=True)
 
 
+@reported
 @token("average")
 def mean(x, axis, dtype, keepdims) -> NkiTensor:
     """The mean over the last free axes."""
-    source = on_chip("mean", "x", x)
-    axes = low.free_axes("mean", source, axis)
-    return low.adopt(composites.mean(low.core_view(source), list(axes), dtype=result_type(dtype, x), keepdims=keepdims))
+    return low.adopt(composites.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
 
 
 @reported
 def var(x, axis, dtype, keepdims) -> NkiTensor:
     """The population variance over the last free axes, which stay with size 1."""
-    source = on_chip("var", "x", x)
-    axes = low.free_axes("var", source, axis)
-    made = low.adopt(composites.var(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
-    kept = [1 if k in axes else n for k, n in enumerate(source.shape)]
-    return made.reshape(kept)
+    return low.adopt(composites.var(*tile_and_axes("var", x, axis), dtype=result_type(dtype, x), keepdims=True))
 
 
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
 def softmax(x, axis, dtype) -> NkiTensor:
     """exp(x - max(x)) / its sum, over the last free axes."""
-    source = on_chip("softmax", "x", x)
-    axes = low.free_axes("softmax", source, axis)
-    return low.adopt(composites.softmax(low.core_view(source), list(axes), dtype=result_type(dtype, x)))
+    return low.adopt(composites.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
 
 
 @reported
 def rms_norm(x, w, axis, n, epsilon, dtype, compute_dtype) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
-    source, weight = on_chip("rms_norm", "x", x), on_chip("rms_norm", "w", w)
-    axes = low.free_axes("rms_norm", source, axis)
-    between = None if compute_dtype is None else dtype_argument(compute_dtype)
-    return low.adopt(composites.rms_norm(low.core_view(source), low.core_view(weight), list(axes), n, epsilon,
-                                         dtype=result_type(dtype, x), compute_dtype=between))
+    (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
+    return low.adopt(composites.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
+                                         compute_dtype=compute_dtype))
 
 
 @reported

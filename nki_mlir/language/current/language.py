@@ -13,7 +13,7 @@ from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.table import CURRENT, names_of, published
 from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.language.tiles import bfp16, finfo, fp32
-from nki_mlir.scalar import dtypes
+from nki_mlir.scalar.dtypes import BY_NAME
 
 globals().update(published("nki.language", CURRENT, creation, dynamic_loops, indexing, kernel, regions, functions))
 is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (regions.is_hbm, regions.is_on_chip, regions.is_psum,
@@ -21,13 +21,7 @@ is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (regions.is_hbm, re
 DType = str
 tensor = NkiTensor              # in annotations
 
-float32, tfloat32, float16, bfloat16 = dtypes.FLOAT32, dtypes.TFLOAT32, dtypes.FLOAT16, dtypes.BFLOAT16
-float8_e4m3, float8_e4m3fn, float8_e5m2 = dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2
-float8_e8m0fnu, float4_e2m1fn_x4 = dtypes.FLOAT8_E8M0FNU, dtypes.FLOAT4_E2M1FN_X4
-float8_e5m2_x4, float8_e4m3fn_x4 = dtypes.FLOAT8_E5M2_X4, dtypes.FLOAT8_E4M3FN_X4
-int8, int16, int32 = dtypes.INT8, dtypes.INT16, dtypes.INT32
-uint8, uint16, uint32 = dtypes.UINT8, dtypes.UINT16, dtypes.UINT32
-bool_ = dtypes.BOOL
+DTYPES = {name: BY_NAME[name] for name in ("bool", *names_of("nki.language")) if name in BY_NAME}
 
 
 class Operator:
@@ -93,4 +87,4 @@ def __getattr__(name: str) -> NoReturn:
 
 
 # Names of Python's own in this table, last so that the code above means Python's.
-globals().update(range=range, bool=dtypes.BOOL)
+globals().update(DTYPES, range=range)

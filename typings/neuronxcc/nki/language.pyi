@@ -12,7 +12,13 @@ ARITHMETIC: Any
 class Allocation:
     """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
 
+BETA: Any
+
 BITWISE: Any
+
+BY_NAME: Any
+
+DTYPES: Any
 
 HBM: Any
 
