@@ -15,7 +15,7 @@
 
 // A stream for each engine, and semaphores for what they wait for.
 // CHECK:      "isa.program"() ({
-// CHECK-NEXT:   "isa.variable"() {data = "", kind = "input", label = "x", place = 0 : i64, type = memref<512x64xf32, "hbm">}
+// CHECK-NEXT:   "isa.variable"() {data = "", index = 0 : i64, kind = "input", label = "x", type = memref<512x64xf32, "hbm">}
 // CHECK-NEXT:   "isa.semaphore"() {label = "Scalar"}
 // CHECK-NEXT:   "isa.semaphore"() {label = "Sync"}
 // CHECK-NEXT:   "isa.semaphore"() {label = "qSyncIO0"}

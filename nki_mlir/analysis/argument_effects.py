@@ -19,8 +19,8 @@ from nki_mlir.dialects.op import Op
 class Effects:
     """What the operations of a kernel do to one argument."""
 
-    read: bool = False
-    written: bool = False
+    reads: bool = False
+    writes: bool = False
     covered: bool = False
 
 
@@ -37,14 +37,14 @@ def argument_effects(kernel: KernelFunction) -> list[Effects]:
                 if place is None:
                     continue
                 effects = found[place]
-                effects.read |= field.reads
-                effects.written |= field.writes
+                effects.reads |= field.reads
+                effects.writes |= field.writes
                 effects.covered |= field.writes and covers(operation, op, tile)
             return
         for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
             place = argument_number(value, block)
             if place is not None and isinstance(value.type, ir.MemRefType):
-                found[place].read = found[place].written = True
+                found[place].reads = found[place].writes = True
     walk(block, visit)
     return found
 

@@ -19,15 +19,15 @@ from nki_mlir.dialects.op import Op
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows, and their active elements: ``places[k]`` are the positions along the k-th of the ``free`` axes."""
+    """Rows, and their active elements: ``offsets[k]`` are the positions along the k-th of the ``free`` axes."""
 
     rows: np.ndarray
-    places: np.ndarray
+    offsets: np.ndarray
     free: tuple[int, ...]
 
     def shape(self, axes: Sequence[int], tile: Tile) -> tuple[int, ...]:
         """An operand's shape without the elements that are not active: the free axes are one dimension."""
-        return tuple(len(self.rows) if axis == 0 else self.places.shape[1] if axis in self.free else extent
+        return tuple(len(self.rows) if axis == 0 else self.offsets.shape[1] if axis in self.free else extent
                      for axis, extent in zip(axes, tile.shape) if axis not in self.free[1:])
 
     def positions(self, axes: Sequence[int], tile: Tile) -> np.ndarray:
@@ -35,7 +35,7 @@ class RowGroup:
         kept = [axis for axis in axes if axis not in self.free[1:]]
         found = []
         for axis, extent in zip(axes, tile.shape):
-            values = self.rows if axis == 0 else self.places[self.free.index(axis)] if axis in self.free else (
+            values = self.rows if axis == 0 else self.offsets[self.free.index(axis)] if axis in self.free else (
                 np.arange(extent))
             dim = kept.index(self.free[0] if axis in self.free else axis)
             found.append(values.reshape([-1 if d == dim else 1 for d in range(len(kept))]))
@@ -44,8 +44,8 @@ class RowGroup:
     def runs(self) -> Iterator[tuple[int, int, int, tuple[int, ...], int]]:
         """Boxes of it: (row, place among the rows, rows, place, and place among the elements, elements)."""
         for first, rows in _runs(self.rows[None]):
-            for start, count in _runs(self.places):
-                yield int(self.rows[first]), first, rows, (start, *map(int, self.places[:, start])), count
+            for start, count in _runs(self.offsets):
+                yield int(self.rows[first]), first, rows, (start, *map(int, self.offsets[:, start])), count
 
 
 def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:

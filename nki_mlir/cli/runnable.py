@@ -126,14 +126,14 @@ class ModuleSource(Runnable):
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         if target:
             set_target(module, target)
-        self.given = module
+        self.kernel_module = module
         self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in the_kernel(module).inputs], positional, keywords)
 
     def run(self, on: str) -> Results:
-        return run_module(self.given, self.inputs, on)
+        return run_module(self.kernel_module, self.inputs, on)
 
     def module(self) -> tuple[Any, list[Any]]:
-        return self.given, self.inputs
+        return self.kernel_module, self.inputs
 
 
 class GraphSource(Runnable):
@@ -234,5 +234,5 @@ def run_module(module: Any, inputs: list[Any], on: str) -> Results:
     made = []
     for number in kernel.results or [k for k, a in enumerate(kernel.arguments) if a.kind == "shared"]:
         spec = kernel.arguments[number]
-        made.append((spec.name, shared[spec.place] if spec.kind == "shared" else arrays[spec.place]))
-    return made or [(a.name, arrays[a.place]) for a in kernel.inputs]
+        made.append((spec.name, shared[spec.index] if spec.kind == "shared" else arrays[spec.index]))
+    return made or [(a.name, arrays[a.index]) for a in kernel.inputs]

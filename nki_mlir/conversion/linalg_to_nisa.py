@@ -148,7 +148,7 @@ class _Block:
                     if finish is not None and following is not None:
                         nest = finish
                         taken.add(following)        # its buffer may be made after the fold
-                        self.emitter.place = ir.InsertionPoint(self.operations[following])
+                        self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, nest.symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None

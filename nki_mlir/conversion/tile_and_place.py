@@ -24,10 +24,10 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.effects import effects_of, has_uses, memory_of
-from nki_mlir.graph.kept import drop_unread
 from nki_mlir.graph.loads import load_on_chip
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
+from nki_mlir.graph.tile_cache import drop_unread
 from nki_mlir.graph.upstream import operations_of
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
@@ -52,7 +52,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 done: list[Any] = []
                 for op in found:
                     if op not in done and in_hbm(op) and "nki.mask" not in op.attributes:
-                        place(op, placement, done)
+                        write_on_tiles(op, placement, done)
                 for op in done:
                     op.erase()
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
@@ -61,7 +61,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 drop_unread(kernel.op)
 
 
-def place(op: Any, placement: Placement, done: list[Any]) -> None:
+def write_on_tiles(op: Any, placement: Placement, done: list[Any]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
     try:
         nest, gathers = read_nest(op)
@@ -77,7 +77,7 @@ def place(op: Any, placement: Placement, done: list[Any]) -> None:
                 if after.reduced and not before and same_output(nest, after):
                     op, nest, start = fold, after, value
                     done.append(fold)
-        placement.place(op, nest, start)
+        placement.write(op, nest, start)
     except NkiMlirError as error:
         raise error.located(location_of(op)) from None
 

@@ -46,7 +46,7 @@ class FoundError(NkiMlirError):
         said = ", ".join(part for part in (times, cores_text(found.cores, found.of)) if part)
         return super().headline + (f" ({said})" if said else "")
 
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """The text with the place, on its own."""
         return NkiMlirError.__str__(self)
 
@@ -55,7 +55,7 @@ class FoundError(NkiMlirError):
         """The exception that a finding is."""
         made = cls.classes[found.kind]
         values = {name: made.shown(name, value) for name, value in zip(made.fields, found.values)}
-        other = "{}:{}".format(*_place(found.other)) if found.other else "a place that is not known"
+        other = "{}:{}".format(*_position(found.other)) if found.other else "a place that is not known"
         error = made(**values, other=other, text=found.text, found=found)
         return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
 
@@ -75,7 +75,7 @@ class FoundError(NkiMlirError):
         return f"{value:,}" if abs(value) >= 10_000 else value
 
 
-def _place(place: tuple[str, int]) -> tuple[str, int]:
+def _position(place: tuple[str, int]) -> tuple[str, int]:
     at: Location = line_of(*place)
     return at.file, at.line
 
@@ -112,7 +112,7 @@ class Fault(FoundError, RuntimeError):
     others: tuple[FoundError, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(other.whole() for other in self.others)])
+        return "\n".join([super().__str__(), *(other.full_text() for other in self.others)])
 
 
 class KernelWarning(FoundError, UserWarning):
@@ -130,12 +130,12 @@ class KernelWarning(FoundError, UserWarning):
     def __str__(self) -> str:
         """Without the place, which Python writes before a warning, unless it is raised."""
         if self.raised or self.at is None:
-            return self.whole()
+            return self.full_text()
         at, self.at = self.at, None
         try:
             return super().__str__().removeprefix("error: ")
         finally:
             self.at = at
 
-    def whole(self) -> str:
-        return super().whole().replace("error: ", "warning: ", 1)
+    def full_text(self) -> str:
+        return super().full_text().replace("error: ", "warning: ", 1)

@@ -61,7 +61,7 @@ class OperatorRecord(KernelRecord):
     result: Kind
 
     @cached_property
-    def said(self) -> dict[str, Any]:
+    def declaration(self) -> dict[str, Any]:
         """What the graph says of the call."""
         library = self.operator.library
         return {"library": library.name, "operator": self.name, "parameters": self.operator.parameters,
@@ -74,12 +74,12 @@ class OperatorRecord(KernelRecord):
 
     @cached_property
     def key(self) -> str:
-        same = {name: value for name, value in self.said.items() if name != "file"}
+        same = {name: value for name, value in self.declaration.items() if name != "file"}
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()
 
     @cached_property
     def config(self) -> str:
-        fields = {"kernel_version": 1, "func_name": self.name, "custom_op": self.said}
+        fields = {"kernel_version": 1, "func_name": self.name, "custom_op": self.declaration}
         return base64.b64encode(json.dumps(fields).encode()).decode()
 
     # -- as a kernel ---------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def record_from(said: dict[str, Any]) -> OperatorRecord:
     try:
         made = record(operator, tuple(map(kind_from, said["operands"])), tuple(map(float, said["numbers"])))
     except Fault as fault:
-        raise OperatorRefuses(operator=name, library=library, what=fault.whole()) from None
+        raise OperatorRefuses(operator=name, library=library, what=fault.full_text()) from None
     if made.result != kind_from(said["result"]):
         raise OperatorChanged(operator=name, library=library, what="gives", found=made.text(made.result),
                               wanted=said["result"])

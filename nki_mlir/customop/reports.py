@@ -23,8 +23,8 @@ def findings(report: abi.Report, library: Path, base: int, function: int | None,
     for k in range(report.count):
         raw = report.findings[k]
         after = raw.pc or (function and function + 1)
-        at = _place(raw.at) or (place_of_code(library, after - base) if after else None)
-        made.append(FoundError.of(Found(raw.kind.decode(), at, _place(raw.other), tuple(raw.values),
+        at = _position(raw.at) or (place_of_code(library, after - base) if after else None)
+        made.append(FoundError.of(Found(raw.kind.decode(), at, _position(raw.other), tuple(raw.values),
                                         (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
     return made
 
@@ -44,7 +44,7 @@ def tell(found: list[FoundError]) -> None:
             raise
 
 
-def _place(place: abi.Source) -> tuple[str, int] | None:
+def _position(place: abi.Source) -> tuple[str, int] | None:
     return (place.file.decode(), place.line) if place.file else None
 
 

@@ -39,7 +39,7 @@ class Attributes:
     """Makes attributes and types in the current context; each distinct one is made once."""
 
     def __init__(self) -> None:
-        self.made: dict[object, Attribute] = {}
+        self.memo: dict[object, Attribute] = {}
         self.types: dict[object, Type] = {}
         self.no_mask: Attribute = ir.Attribute.parse(NO_MASK)
         self.i1, self.i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
@@ -48,9 +48,9 @@ class Attributes:
     def value(self, value: Plain) -> Attribute:
         """The attribute for a plain Python value of an op's field."""
         key = type(value), repr(value) if isinstance(value, float) else value        # 0.0 and -0.0 are equal
-        if key not in self.made:
-            self.made[key] = self._value(value)
-        return self.made[key]
+        if key not in self.memo:
+            self.memo[key] = self._value(value)
+        return self.memo[key]
 
     def _value(self, value: Plain) -> Attribute:
         match value:
@@ -73,9 +73,9 @@ class Attributes:
 
     def element(self, dtype: DType) -> Attribute:
         key = ("element", dtype.name)
-        if key not in self.made:
-            self.made[key] = ir.TypeAttr.get(self.type(dtype))
-        return self.made[key]
+        if key not in self.memo:
+            self.memo[key] = ir.TypeAttr.get(self.type(dtype))
+        return self.memo[key]
 
     def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Type:
         """``memref<128x512xf32, "sbuf">``."""
@@ -87,12 +87,12 @@ class Attributes:
 
     def access(self, access: Access, symbols: int) -> Attribute:
         key = (access, symbols)
-        if key not in self.made:
+        if key not in self.memo:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
             affine = ir.AffineMap.get(0, symbols, [expression(form) for form in starts])
-            self.made[key] = AccessAttr.get(self.element(access.dtype), ir.AffineMapAttr.get(affine),
+            self.memo[key] = AccessAttr.get(self.element(access.dtype), ir.AffineMapAttr.get(affine),
                                             self.value(access.dims))
-        return self.made[key]
+        return self.memo[key]
 
     def linear(self, form: Linear, axes: int, symbols: int) -> Attribute:
         """A linear form as an affine map attribute."""
@@ -102,10 +102,10 @@ class Attributes:
         if not mask:
             return self.no_mask
         key = ("mask", mask, axes, symbols)
-        if key not in self.made:
+        if key not in self.memo:
             forms, flags = [expression(c.form) for c in mask], [c.equal for c in mask]
-            self.made[key] = ir.IntegerSetAttr.get(ir.IntegerSet.get(axes, symbols, forms, flags))
-        return self.made[key]
+            self.memo[key] = ir.IntegerSetAttr.get(ir.IntegerSet.get(axes, symbols, forms, flags))
+        return self.memo[key]
 
 
 def expression(form: Linear) -> ir.AffineExpr:

@@ -50,7 +50,7 @@ class Joined:
             for variable, c in row.terms:
                 if c:
                     columns.setdefault(variable, []).append((place, c))
-        self.given = spans
+        self.variable_spans = spans
         # direction of a column -> (multiple, variable)
         families: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
         for variable, column in columns.items():
@@ -85,20 +85,20 @@ class Joined:
     def reach(self, group: Sequence[tuple[int, int]]) -> Span:
         low = high = 0
         for multiple, variable in group:
-            a, b = self.given[variable]
+            a, b = self.variable_spans[variable]
             low += multiple * (a if multiple > 0 else b)
             high += multiple * (b if multiple > 0 else a)
         return low, high
 
     def split(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values of the given variables that add up to those of the joined ones."""
-        made = [low for low, _ in self.given]
+        made = [low for low, _ in self.variable_spans]
         for group, value in zip(self.groups, values):
             for k in range(len(group) - 1, -1, -1):
                 multiple, variable = group[k]
                 below, _ = self.reach(group[:k])
                 size = abs(multiple)
-                first, last = sorted(multiple * b for b in self.given[variable])
+                first, last = sorted(multiple * b for b in self.variable_spans[variable])
                 taken = max(min((value - below) // size * size, last), first)
                 made[variable] = taken // multiple
                 value -= taken

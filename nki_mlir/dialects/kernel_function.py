@@ -24,10 +24,10 @@ class BadSignature(NkiMlirError):
 
 @dataclass(frozen=True)
 class ArgumentSpec:
-    """One argument. ``kind`` is input, shared or program_id; ``place`` counts within the kind (or is the grid axis)."""
+    """One argument. ``kind`` is input, shared or program_id; ``index`` counts within the kind (or is the grid axis)."""
 
     kind: str
-    place: int
+    index: int
     name: str
     shape: tuple[int, ...] = ()
     dtype: DType | None = None
@@ -51,7 +51,7 @@ class KernelFunction:
 
     @property
     def shared(self) -> list[ArgumentSpec]:
-        return sorted((a for a in self.arguments if a.kind == "shared"), key=lambda a: a.place)
+        return sorted((a for a in self.arguments if a.kind == "shared"), key=lambda a: a.index)
 
 
 def kernel_functions(module: Module) -> list[KernelFunction]:
@@ -101,10 +101,10 @@ def _describe(op: Operation, target: str) -> KernelFunction:
         kind, place = ("input", inputs) if shared is None else ("shared", shared)
         arguments.append(ArgumentSpec(kind, place, label, shape, dtype, space))
         inputs += shared is None
-    axes = [a.place for a in arguments if a.kind == "program_id"]
+    axes = [a.index for a in arguments if a.kind == "program_id"]
     if len(set(axes)) < len(axes):
         raise BadSignature(what=f"program ids of {name} are of axes {axes}, which must differ")
-    places = sorted(a.place for a in arguments if a.kind == "shared")
+    places = sorted(a.index for a in arguments if a.kind == "shared")
     if places != list(range(len(places))):
         raise BadSignature(what=f"nki.shared of {name} counts {places}, which must be 0, 1, ... once each")
     if any(not 0 <= r < len(arguments) for r in results):

@@ -56,13 +56,13 @@ def callees() -> dict[str, Callee]:
 class PlainResults:
     """Which inputs that are written and never read are results and no operands.
 
-    ``places``, or all whose every element is provably written where it is None.
+    ``indices``, or all whose every element is provably written where it is None.
     """
 
-    places: tuple[int, ...] | None = ()
+    indices: tuple[int, ...] | None = ()
 
     def holds(self, place: int, effects: Effects) -> bool:
-        return effects.covered if self.places is None else place in self.places
+        return effects.covered if self.indices is None else place in self.indices
 
 
 def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program | None = None) -> Callee:
@@ -83,9 +83,9 @@ def record_of(spec: Specialization, plain: PlainResults) -> KernelRecord:
     effects = effects_of([v.module for v in spec.captured.variants.values()])
     results = [("shared", r.shared) if r.shared is not None else ("input", r.input) for r in spec.results]
     slots = list(dict.fromkeys(results))
-    written = [("input", k) for k in range(len(spec.inputs)) if effects["input", k].written]
+    written = [("input", k) for k in range(len(spec.inputs)) if effects["input", k].writes]
     hidden = [s for s in [*written, *(("shared", k) for k in range(len(spec.shared)))] if s not in slots]
-    made = {s for s in written if not effects[s].read and plain.holds(s[1], effects[s])}
+    made = {s for s in written if not effects[s].reads and plain.holds(s[1], effects[s])}
     operands = tuple(k for k in range(len(spec.inputs)) if ("input", k) not in made)
     form = CallForm(operands, tuple(slots + hidden), tuple(slots.index(r) for r in results))     # type: ignore[arg-type]
     names = [spec.results[results.index(s)].name for s in slots]

@@ -53,7 +53,7 @@ class LinkedProgram:
             self.run = simulated(module) if on == "isa" else compiled(module)
 
     @property
-    def whole(self) -> bool:
+    def is_one_program(self) -> bool:
         """Whether graph and kernels are one program; else the graph calls the kernels' own programs."""
         return not isinstance(self.run, NativeCalls)
 

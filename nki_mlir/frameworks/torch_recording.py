@@ -61,7 +61,7 @@ class Recorder(TorchDispatchMode):
         self.origins: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self.calls: list[Call] = []
         self.parameters: list[tuple[torch.Size, torch.dtype]] = []
-        self.written = False
+        self.saved = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -90,7 +90,7 @@ class Recorder(TorchDispatchMode):
         results = [self.origins[t] for t in tensors if t in self.origins and self.origins[t].call >= 0]
         needed = needed_calls(self.calls, results)
         if any(str(self.calls[n].function).startswith("nki.") for n in needed):
-            self.written = True
+            self.saved = True
             # A thread of its own: here the dispatcher is in the middle of an operation, which an export would inherit.
             exporting = threading.Thread(target=self.export, args=(results,))
             exporting.start()
@@ -163,4 +163,4 @@ def start() -> None:
         return formatted(tensor, **keywords)
     torch._tensor_str._str = looked_at                      # type: ignore[assignment]
     recorder.__enter__()
-    atexit.register(lambda: None if recorder.written else recorder.step())
+    atexit.register(lambda: None if recorder.saved else recorder.step())

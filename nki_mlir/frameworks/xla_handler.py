@@ -56,7 +56,7 @@ class Handler:
         self.table = np.zeros((BUCKETS, 2), np.int64)
         self.state = np.zeros(2, np.int64)      # handlers that are running, whether the process is exiting
         self.callees: dict[int, Callee] = {}
-        self.kept: list[Any] = []               # everything that addresses were taken of
+        self.keep_alive: list[Any] = []         # everything that addresses were taken of
         self.lock = threading.RLock()
         # Texts until XLA has copied them. Not per thread: what a foreign thread holds in Python ends with the callback.
         self.messages: deque[Any] = deque(maxlen=MESSAGES_KEPT)
@@ -73,7 +73,7 @@ class Handler:
                 "builtin.module(convert-scf-to-cf,convert-arith-to-llvm,convert-cf-to-llvm,"
                 "reconcile-unrealized-casts)").run(module.operation)
             engine = load("execution_engine").ExecutionEngine(module, opt_level=3)
-        self.kept.append(engine)
+        self.keep_alive.append(engine)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))        # XLA's threads may call it until the process ends
         address = ctypes.c_void_p()
         result = (ctypes.c_void_p * 1)(ctypes.addressof(address))
@@ -112,7 +112,7 @@ class Handler:
 
     def array(self, values: list[Any]) -> np.ndarray:
         made = np.array(values, np.int64)
-        self.kept.append(made)
+        self.keep_alive.append(made)
         return made
 
     def close(self) -> None:

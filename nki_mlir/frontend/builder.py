@@ -57,7 +57,7 @@ class Builder:
         self.rules, self.memory = device_rules(), OnChipMemory(self.machine)
         self.names = itertools.count()
         self.last: Op | None = None
-        self.written: dict[Buffer, Any] = {}        # HBM tensors that an operation writes, with the first place
+        self.first_writes: dict[Buffer, Any] = {}   # HBM tensors that an operation writes, with the first location
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
@@ -226,7 +226,7 @@ class Builder:
         self.last = op
         for field, view in zip(present, used):
             if field.writes:
-                view.buffer.written = True
+                view.buffer.is_written = True
                 if view.buffer.space == HBM:
                     self.wrote(op, view.buffer, symbols)
         return op
@@ -251,7 +251,7 @@ class Builder:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
-    def made(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:
+    def track(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:
         """The kernel makes a tensor."""
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
             finding = self.memory.allocate(buffer, attributes, place)
@@ -274,8 +274,8 @@ class Builder:
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         """The operation, which was performed last, writes a tensor in HBM."""
-        if buffer not in self.written:
-            self.written[buffer] = user_location()
+        if buffer not in self.first_writes:
+            self.first_writes[buffer] = user_location()
 
     def _restrict(self, op: Op, views: dict[str, View], mask: object, symbols: list[Symbol], place: dict[Symbol, int],
                   piece: bool) -> bool:

@@ -143,7 +143,7 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
             raise
         finally:
             current.reset(token)
-        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.place) for b in outputs]
+        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

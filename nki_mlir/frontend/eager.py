@@ -32,11 +32,11 @@ from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
 
 class PrivateResult(Exception):
-    """A program of several returns a tensor in private HBM: they run again, and share it. ``place`` tells which."""
+    """A program of several returns a tensor in private HBM: they run again, and share it. ``key`` tells which."""
 
-    def __init__(self, place: tuple) -> None:
-        super().__init__(place)
-        self.place = place
+    def __init__(self, key: tuple) -> None:
+        super().__init__(key)
+        self.key = key
 
 
 class Work:
@@ -93,7 +93,7 @@ class EagerBuilder(Builder):
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
-        self.made(made, attributes, user_location(2))
+        self.track(made, attributes, user_location(2))
         if private is not None:
             self.private[made] = private
         return made
@@ -204,7 +204,7 @@ class EagerBuilder(Builder):
             self.scopes.leave(self.branches.pop())
 
     def promote(self, buffer: Buffer) -> None:
-        self.scopes.used(View.whole(buffer))
+        self.scopes.used(View.full(buffer))
         if prod(self.grid) > 1:
             raise PrivateResult(self.private[buffer])
 

@@ -22,10 +22,10 @@ REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRul
 
 @dataclass(eq=False)
 class Loop:
-    """One run of a loop. ``places`` are what its iterations have written, by the first one that has."""
+    """One run of a loop. ``writers`` are what its iterations have written, by the first one that has."""
 
     parallel: bool
-    places: dict[tuple, Any] = field(default_factory=dict)
+    writers: dict[tuple, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -84,5 +84,5 @@ class Scopes:
                 self.wrote(self.checks.programs, place, self.program)
 
     def wrote(self, loop: Loop, place: tuple, by: object) -> None:
-        if loop.places.setdefault(place, by) is not by:
+        if loop.writers.setdefault(place, by) is not by:
             self.checks.found = True

@@ -16,6 +16,6 @@ def from_fresh(op: Op, present: Sequence[TileField], used: Sequence[View]) -> bo
     if fresh or op.mask:
         for field, view in zip(present, used):
             buffer = view.buffer
-            if field.writes and buffer.on_chip and (fresh or not buffer.written):
+            if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
                 buffer.fresh = True
     return fresh

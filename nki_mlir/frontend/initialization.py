@@ -33,23 +33,23 @@ class FirstUses:
 
     def __init__(self) -> None:
         # None: not used yet; True: written whole before it is read; False: needs zeros.
-        self.whole: dict[Buffer, bool | Covering | None] = {}
+        self.states: dict[Buffer, bool | Covering | None] = {}
         self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, operation: Operation, zeroed: bool = False) -> None:
         self.allocations[buffer] = operation
-        self.whole[buffer] = False if zeroed else buffer.space == HBM or None
+        self.states[buffer] = False if zeroed else buffer.space == HBM or None
 
     def forget(self, buffer: Buffer) -> None:
-        self.whole.pop(buffer, None)
+        self.states.pop(buffer, None)
         self.allocations.pop(buffer, None)
 
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
         for (field, tile), view in zip(operands, views):
             buffer = view.buffer
-            state = self.whole.get(buffer, True)
+            state = self.states.get(buffer, True)
             if state is True or state is False:
                 continue
             # An operation may do without reading what its class says it reads (``sources``).
@@ -60,17 +60,17 @@ class FirstUses:
                     self.unwritten(buffer)
             if isinstance(state, Covering):
                 if state.scope not in scopes:
-                    self.whole[buffer] = True
+                    self.states[buffer] = True
                 elif read and (tile.access != state.access or op.symbols != state.symbols):
-                    self.whole[buffer] = False      # a piece that another iteration writes may be read before
+                    self.states[buffer] = False      # a piece that another iteration writes may be read before
             elif not field.writes or read or op.mask:
-                self.whole[buffer] = False
+                self.states[buffer] = False
             else:
-                self.whole[buffer] = first_write(op, tile, buffer, scopes)
+                self.states[buffer] = first_write(op, tile, buffer, scopes)
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
-        for buffer, whole in self.whole.items():
+        for buffer, whole in self.states.items():
             if whole is False:
                 _memset(buffer, self.allocations[buffer], make)
 

@@ -133,7 +133,7 @@ class MlirBuilder(Builder):
         buffer.handle = op.result
         if not self.replaying:
             self.first_uses.allocated(buffer, op)
-            self.made(buffer, attributes, at)
+            self.track(buffer, attributes, at)
         return buffer
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:

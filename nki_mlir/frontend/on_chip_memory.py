@@ -67,10 +67,10 @@ class Held:
     ``blocks`` are the places, (partition, byte), that the kernel chose for its blocks.
     """
 
-    __slots__ = ("blocks", "first", "kind", "last", "made", "name", "place")
+    __slots__ = ("blocks", "created", "first", "kind", "last", "location", "name")
 
-    def __init__(self, kind: Kind, name: str, made: int, place: Location | None) -> None:
-        self.kind, self.name, self.made, self.place = kind, name, made, place
+    def __init__(self, kind: Kind, name: str, created: int, location: Location | None) -> None:
+        self.kind, self.name, self.created, self.location = kind, name, created, location
         self.first = self.last = 0
         self.blocks: tuple[tuple[int, int], ...] = ()
 
@@ -184,7 +184,7 @@ class OnChipMemory:
         """Tiles that a loop uses and did not make are held as long as it runs."""
         for held in self.tiles:
             for began, ended in self.loops:
-                if held.made < began and held.first and held.first <= ended and held.last > began:
+                if held.created < began and held.first and held.first <= ended and held.last > began:
                     held.first, held.last = min(held.first, began), max(held.last, ended)
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
@@ -193,15 +193,15 @@ class OnChipMemory:
         if most <= self.usable(space):
             return
         held_there = [held for held in tiles if held.first <= where <= held.last]
-        latest = max(held_there, key=lambda held: (held.first, held.made))
-        largest = sorted(held_there, key=lambda held: (-held.bytes, held.made))
-        names = [f"{held.name} {held.bytes}" + (f" (line {held.place.line})" if held.place else "")
+        latest = max(held_there, key=lambda held: (held.first, held.created))
+        largest = sorted(held_there, key=lambda held: (-held.bytes, held.created))
+        names = [f"{held.name} {held.bytes}" + (f" (line {held.location.line})" if held.location else "")
                  for held in largest[:NAMED]]
         if len(largest) > NAMED:
             names.append(f"{len(largest) - NAMED} more")
         error = HeldAtOnce(count=len(held_there), needed=most, memory=space.upper(), target=self.machine.name,
                            limit=self.usable(space), held=", ".join(names))
-        yield Finding(error, contested=True), latest.place
+        yield Finding(error, contested=True), latest.location
 
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
         """Tiles on the same bytes at the same time. Blocks of a tensor may be used in turn: of these a suspicion."""
@@ -209,9 +209,9 @@ class OnChipMemory:
         for k, b in enumerate(placed):
             for a in placed[:k]:
                 if a.kind.space == b.kind.space and a.meets(b) and share(a, b):
-                    first, second = sorted((a, b), key=lambda held: (held.first, held.made))
+                    first, second = sorted((a, b), key=lambda held: (held.first, held.created))
                     error = AddressesCollide(a=first.name, b=second.name, memory=a.kind.space.upper())
-                    yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.place
+                    yield Finding(error, contested=max(len(a.blocks), len(b.blocks)) > 1), second.location
 
 
 def most_held(tiles: Sequence[Held]) -> tuple[int, int]:

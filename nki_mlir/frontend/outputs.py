@@ -41,7 +41,7 @@ class OutputWrites:
             self.certain.add(buffer)
             return
         at = location_of(loop) if loop is not None and runs is not False else None
-        first = self.builder.written[buffer]
+        first = self.builder.first_writes[buffer]
         self.reasons.setdefault(buffer, idle(at) if at is not None else
                                 f"the condition of what writes it at line {first.line} never holds")
         if runs is not False and self.number(buffer) in self.flagged:
@@ -53,12 +53,12 @@ class OutputWrites:
         return self.builder.outputs.index(buffer)
 
     def flag(self, buffer: Buffer) -> View:
-        return View.whole(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
+        return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
 
     def known(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
         """The outputs among the results that may be written, and those that are for certain."""
         certain = frozenset(map(self.number, self.certain))
-        written = {self.number(b) for b in results if b.role == "output" and b in self.builder.written}
+        written = {self.number(b) for b in results if b.role == "output" and b in self.builder.first_writes}
         return frozenset(written - certain), certain
 
     def check(self, results: Sequence[Buffer]) -> None:
@@ -68,7 +68,7 @@ class OutputWrites:
             if buffer.role != "output" or self.number(buffer) not in self.flagged:
                 continue
             flag = tile_of(self.flag(buffer), {})
-            at = buffer.place
+            at = buffer.created_at
             location = ir.Location.file(at.file, at.line, at.column + 1) if at else self.builder.unknown
             if prod(grid) > 1:
                 everyone = json.dumps([list(range(prod(grid)))])

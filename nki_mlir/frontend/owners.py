@@ -63,7 +63,7 @@ class Owners:
         """
         (touch, by), own = self.listed[place], place + 1
         kind = "added" if touch.accumulates else "wrote" if touch.writes else "read"
-        for elements in self.places(touch):
+        for elements in self.elements_of(touch):
             for other in AGAINST[kind]:
                 for owners in (maps[other] for maps in (self.first, self.second) if other in maps):
                     held = elements.read(owners)
@@ -83,7 +83,7 @@ class Owners:
                 elements.write(second, np.where(others & (held == 0), own, held))
         return None
 
-    def places(self, touch: Touch) -> Iterator["Strided | Chosen"]:
+    def elements_of(self, touch: Touch) -> Iterator["Strided | Chosen"]:
         """The elements of a touch: a pattern, or flat indices where conditions choose among them."""
         if touch.elements is not None:
             yield self.spread(touch.elements, touch)

@@ -56,11 +56,11 @@ class Buffer:
     handle: Any = None          # an array (eager) or an SSA value (capture)
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
-    place: Any = None           # where the kernel made it, for tensors in HBM
+    created_at: Any = None      # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: Any = None            # the iteration it was created in
-    written: bool = False       # an operation has written to it
+    is_written: bool = False    # an operation has written to it
     fresh: bool = False         # a mask may have left elements out (``fresh_elements``)
 
     @property
@@ -90,7 +90,7 @@ class View:
         self._tile: Tile | None = None          # the operand record, where it is the same for every operation
 
     @classmethod
-    def whole(cls, buffer: Buffer) -> "View":
+    def full(cls, buffer: Buffer) -> "View":
         return cls(buffer, ZERO, ZERO, whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None),
                    buffer.dtype)
 

@@ -89,12 +89,12 @@ class Touch:
 class Touches:
     """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one.
 
-    ``place(skip)`` is where the kernel is, ``meant`` finds which elements data choose, where these are known.
+    ``locate(skip)`` is where the kernel is, ``meant`` finds which elements data choose, where these are known.
     """
 
-    def __init__(self, several: bool, place: Callable[[int], Location], meant: Callable[[Op], np.ndarray] | None = None
+    def __init__(self, several: bool, locate: Callable[[int], Location], meant: Callable[[Op], np.ndarray] | None = None
                  ) -> None:
-        self.several, self.place, self.meant = several, place, meant
+        self.several, self.locate, self.meant = several, locate, meant
         self.turn: Turn | None = None
         self.epoch = 0                  # how often the programs have met
         self.loops: list[LoopRun] = []
@@ -150,7 +150,7 @@ class Touches:
             if not shared and (not inside or turn.parallels == (made.parallels if made is not None else 0)):     # type: ignore[union-attr]
                 continue
             if at is None:
-                at, held = self.place(5), tuple([s.holds for s in scopes if s.holds is not None])
+                at, held = self.locate(5), tuple([s.holds for s in scopes if s.holds is not None])
                 sure = not any([s.may_skip for s in scopes])
                 targets = [v for (k, _), v in zip(operands, views) if k.writes]
                 adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)

@@ -126,7 +126,7 @@ class KernelRecord:
 
     def starts_from_zero(self, slot: Slot) -> bool:
         """Whether a buffer that is a result only has to be zero before the kernel runs."""
-        return self.effects[slot].read or not self.effects[slot].covered
+        return self.effects[slot].reads or not self.effects[slot].covered
 
     @cached_property
     def has_effects(self) -> bool:
@@ -179,9 +179,9 @@ def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
     for kernel in map(the_kernel, distinct):
         for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
             if argument.kind != "program_id":
-                total = found.setdefault((argument.kind, argument.place), Effects())
-                total.read |= effects.read
-                total.written |= effects.written
+                total = found.setdefault((argument.kind, argument.index), Effects())
+                total.reads |= effects.reads
+                total.writes |= effects.writes
                 total.covered = effects.covered and len(distinct) == 1
     return found
 
@@ -224,7 +224,7 @@ def _check_form(record: KernelRecord) -> None:
         raise BadConfig(what="its operands and results are not the buffers of the kernel")
     if not all(0 <= n < len(record.form.results) for n in record.form.returned):
         raise BadConfig(what="it returns results that it does not have")
-    if any(effects.written and slot not in record.form.results for slot, effects in record.effects.items()):
+    if any(effects.writes and slot not in record.form.results for slot, effects in record.effects.items()):
         raise BadConfig(what="its kernel writes an operand that is no result")
     if any(the_kernel(module).grid != record.grid for module in record.modules.values()):
         raise BadConfig(what="its grid is not that of its modules")

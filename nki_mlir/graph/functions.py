@@ -123,7 +123,7 @@ def insert(program: Any, call: Any) -> None:
             clone = program.clone().operation
     block = clone.regions[0].blocks[0]
     with call.context, ir.InsertionPoint(call), call.location:
-        for argument, value in zip(block.arguments, given(block.arguments, list(call.operands))):
+        for argument, value in zip(block.arguments, as_buffers(block.arguments, list(call.operands))):
             argument.replace_all_uses_with(value)
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
@@ -132,7 +132,7 @@ def insert(program: Any, call: Any) -> None:
     clone.erase()
 
 
-def given(arguments: Sequence[Any], values: list[Any]) -> list[Any]:
+def as_buffers(arguments: Sequence[Any], values: list[Any]) -> list[Any]:
     """The operands of a call as the kernel takes them: buffers, of its element types."""
     taken = []
     for argument, value in zip(arguments, values):

@@ -59,8 +59,8 @@ class GraphNestReader(NestReader):
         def known(node: Node) -> Node | None:
             if not isinstance(node, Input):
                 return None
-            return Input(node.dtype, used.index(node.place)) if node.place in found else self.scalar(
-                operands[node.place], reader)
+            return Input(node.dtype, used.index(node.index)) if node.index in found else self.scalar(
+                operands[node.index], reader)
         inputs_used = tuple(found[k] for k in used)
         self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
         return Nest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))

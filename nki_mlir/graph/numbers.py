@@ -145,9 +145,9 @@ class _Counting:
             return self.compared(predicate, a, b) if predicate < (2 if truths else 6) else None
         if truths:
             return self.compared(1, a, b) if op.name == "arith.xori" else (
-                self.made(OF_TRUTHS[op.name], a, b) if op.name in OF_TRUTHS else None)
+                self.combined(OF_TRUTHS[op.name], a, b) if op.name in OF_TRUTHS else None)
         if op.name in SAME:
-            return self.made(SAME[op.name], a, b)
+            return self.combined(SAME[op.name], a, b)
         if b.value is not None:
             return None
         by = b.span[0]
@@ -159,7 +159,7 @@ class _Counting:
             return constant(a.span[0] | by)
         return None
 
-    def made(self, name: str, a: Number, b: Number) -> Number:
+    def combined(self, name: str, a: Number, b: Number) -> Number:
         corners = [VALUES[name](x, y) for x in a.span for y in b.span]
         if min(corners) == max(corners):
             return constant(corners[0])
@@ -197,7 +197,7 @@ class _Counting:
             return a if condition.span[0] else b
         if condition is None or a is None or b is None:
             return None
-        total = self.made("addi", b, self.made("muli", condition, self.made("subi", a, b)))
+        total = self.combined("addi", b, self.combined("muli", condition, self.combined("subi", a, b)))
         return Number(total.value, (min(a.span[0], b.span[0]), max(a.span[1], b.span[1])))
 
     # -- values --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.bodies import numbers
 from nki_mlir.graph.folding import Fold, fold_of
-from nki_mlir.graph.kept import KeptTiles
 from nki_mlir.graph.nests import Gather, only_input, split
 from nki_mlir.graph.products import Product, product_of, write_product
+from nki_mlir.graph.tile_cache import TileCache
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
@@ -30,12 +30,12 @@ class Placement:
     """Writes nests of HBM operands on tiles of at most ``elements`` a partition."""
 
     def __init__(self, machine: Machine, elements: int) -> None:
-        self.machine, self.elements, self.tiles = machine, elements, Tiles(KeptTiles(
+        self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
-    def place(self, op: Any, nest: Nest, start: float | int | None) -> None:
+    def write(self, op: Any, nest: Nest, start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
-        self.tiles.kept.begin(op)
+        self.tiles.cache.begin(op)
         self.tiles.at(op, nest.symbols)
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
@@ -46,7 +46,7 @@ class Placement:
 
     def gather(self, op: Any, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
-        self.tiles.kept.begin(op)
+        self.tiles.cache.begin(op)
         self.tiles.at(op, ())
         if one.table.tile(()).access.symbols_used():
             raise Unsupported(feature="rows taken from a part that begins where run time says, as engine instructions",
@@ -114,7 +114,7 @@ class Placement:
     def move(self, nest: Nest) -> None:
         """A copy between HBM buffers, whatever its size."""
         nest = nest.arranged(None)
-        self.tiles.kept.forget(nest.output.handle)
+        self.tiles.cache.forget(nest.output.handle)
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def elementwise(self, nest: Nest) -> None:

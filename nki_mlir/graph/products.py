@@ -70,7 +70,7 @@ def _factors(element: Node) -> tuple[int, int] | None:
         return None
     inner = [v.value if isinstance(v, Convert) else v for v in element.args]
     match inner:
-        case [Input(place=first), Input(place=second)] if first != second:
+        case [Input(index=first), Input(index=second)] if first != second:
             return first, second
     return None
 
@@ -131,11 +131,11 @@ def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
     extents = (left.shape[0], left.shape[1], right.shape[1])
     a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
     body = alu("add", Output(FLOAT32), alu("multiply", a, b))
-    nest = Nest(extents, frozenset({0}), (), _whole(total), body)
+    nest = Nest(extents, frozenset({0}), (), _all_of(total), body)
     tiles.compute(nest, [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
 
 
-def _whole(tile: Tile) -> Operand:
+def _all_of(tile: Tile) -> Operand:
     return Operand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, tile.access.partition,
                    tile.access.free, (0, 0, 1), 1)
 

@@ -9,7 +9,7 @@ from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.graph.bodies import with_exact_extremes
-from nki_mlir.graph.kept import KeptTiles, elements_of
+from nki_mlir.graph.tile_cache import TileCache, elements_of
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
 from nki_mlir.waist.scalar_body import ScalarBody
@@ -22,8 +22,8 @@ from nki_mlir.waist.writer import Writer
 class Tiles:
     """Writes before one operation at a time."""
 
-    def __init__(self, kept: KeptTiles) -> None:
-        self.writer, self.kept = Writer(), kept
+    def __init__(self, cache: TileCache) -> None:
+        self.writer, self.cache = Writer(), cache
 
     def at(self, operation: Any, symbols: tuple[Any, ...]) -> None:
         self.writer.at(operation)
@@ -71,22 +71,22 @@ class Tiles:
         counts = [extents[a] for a in axes]
         source = operand.tile(counts, axes)
         elements = elements_of(source, self.symbols)
-        tile = self.kept.find(elements)
+        tile = self.cache.find(elements)
         if tile is None:
             tile = self.buffer(counts, operand.dtype)
             self.copy(tile, source)
-            self.kept.keep(elements, tile)
+            self.cache.keep(elements, tile)
         return tile, axes
 
     def write(self, op: NisaOp) -> None:
         """An instruction as it is."""
         op.engine = op.runs_on.value
-        write_op(op, self.writer.make, self.writer.location, self.writer.place)
+        write_op(op, self.writer.make, self.writer.location, self.writer.insertion_point)
 
     def store(self, output: Operand, tile: Tile, axes: tuple[int, ...]) -> None:
         target = output.tile(tile.shape, axes)
         self.copy(target, tile)
-        self.kept.stored(elements_of(target, self.symbols), tile)
+        self.cache.stored(elements_of(target, self.symbols), tile)
 
     def compute(self, nest: Nest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
                 axes: tuple[int, ...], body: Node) -> None:
@@ -104,7 +104,7 @@ def expression(node: Node, s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any
     """An expression as scalar operations; equal subtrees once."""
     if node not in known:
         match node:
-            case Input(place=k):
+            case Input(index=k):
                 value = ins[k]
             case Output():
                 value = outs[0]

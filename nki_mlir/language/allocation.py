@@ -62,17 +62,17 @@ def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
 
 @dataclass(frozen=True)
 class Allocation:
-    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
+    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``address(idx=, pdim_size=, fdim_size=)`` gives an address."""
 
     space: str
-    place: Callable[..., tuple[int, ...]]
+    address: Callable[..., tuple[int, ...]]
 
     def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int], dtype: DType) -> tuple:
         """One checked address per block, row-major over the block dimensions."""
         size = math.prod(free) * dtype.itemsize
         made = []
         for block in itertools.product(*(range(n) for n in blocks)):
-            address = self.place(idx=block, pdim_size=partitions, fdim_size=size)
+            address = self.address(idx=block, pdim_size=partitions, fdim_size=size)
             rule = "an address is a tuple of integers"
             if isinstance(address, (tuple, list)) and all(isinstance(a, (int, np.integer)) for a in address):
                 address = tuple(int(a) for a in address)
@@ -113,15 +113,15 @@ def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
 
 def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
-    def place(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int]:
+    def address(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int]:
         return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
-    return Allocation(SBUF, place)
+    return Allocation(SBUF, address)
 
 
 def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
                 free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``banks`` banks."""
-    def place(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+    def address(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)
-    return Allocation(PSUM, place)
+    return Allocation(PSUM, address)

@@ -44,9 +44,9 @@ def with_arrays(arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict
     if not any([isinstance(value, Described) for value in (*arguments, *keywords.values())]):
         return arguments, keywords
 
-    def made(value: Any) -> Any:
+    def as_array(value: Any) -> Any:
         return value.zeros() if isinstance(value, Described) else value
-    return tuple(made(a) for a in arguments), {name: made(value) for name, value in keywords.items()}
+    return tuple(as_array(a) for a in arguments), {name: as_array(value) for name, value in keywords.items()}
 
 
 class TensorSpec(NamedTuple):

@@ -34,7 +34,7 @@ def register_tensor_class(cls: Any) -> None:
 
 def tensor_of(buffer: Buffer) -> Any:
     """A whole buffer as the tensor that kernels hold."""
-    return _tensor_class.whole(buffer)
+    return _tensor_class.full(buffer)
 
 
 def located(function: Callable, *arguments: Any) -> Any:
@@ -70,7 +70,7 @@ class NotAnInteger(KernelError, TypeError):
     fix = "divide with //, or round with math.ceil or math.floor"
 
 
-def whole(value: Any, what: str, least: int | None = None) -> int:
+def integer(value: Any, what: str, least: int | None = None) -> int:
     """An integer by Python's rule for lengths and indices, which the quotient of ``/`` breaks."""
     try:
         if least is None or operator.index(value) >= least:
@@ -87,7 +87,7 @@ class ParDim(int):
     """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
 
     def __new__(cls, n: Any) -> "ParDim":
-        return super().__new__(cls, whole(n, "the extent of nl.par_dim"))
+        return super().__new__(cls, integer(n, "the extent of nl.par_dim"))
 
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
@@ -96,7 +96,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
         return shape, None
     items = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     marked = [k for k, n in enumerate(items) if isinstance(n, ParDim)]
-    return tuple(whole(n, "an extent of a shape") for n in items), marked[0] if marked else None
+    return tuple(integer(n, "an extent of a shape") for n in items), marked[0] if marked else None
 
 
 def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
@@ -121,7 +121,7 @@ def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = Fals
     if allocation is not None:
         note_allocated(buffer)
     if space == HBM:
-        buffer.place = user_location()
+        buffer.created_at = user_location()
     return tensor_of(buffer)
 
 

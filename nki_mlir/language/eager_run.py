@@ -41,7 +41,7 @@ def results(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progra
     programs = executed(kernel, bound, arrays, program, judge)
     buffers, structure = programs[0].buffers, programs[0].structure
     check_written(programs, kernel.location, kernel.must_write)
-    report_missing([(b.handle, b.name, b.place or kernel.location) for b in buffers if b.role == "output"])
+    report_missing([(b.handle, b.name, b.created_at or kernel.location) for b in buffers if b.role == "output"])
     if structure is not None:
         return structure, [b.handle for b in buffers]
     written = {id(b.handle) for p in programs for b in p.buffers}
@@ -72,7 +72,7 @@ def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progr
         try:
             return attempt(kernel, bound, arrays, program, Launch(returned), judge)
         except PrivateResult as found:
-            returned.add(found.place)
+            returned.add(found.key)
             for array, held in zip(arrays, before):
                 if array.flags.writeable:
                     array[...] = held

@@ -216,7 +216,7 @@ class Kernel:
         results = []
         for output in outputs:
             argument = described.arguments[output.argument]
-            place = {"shared": argument.place} if argument.kind == "shared" else {"input": argument.place}
+            place = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
             results.append(Result(output.name, output.shape, output.dtype, **place, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
                               captured)
@@ -228,7 +228,7 @@ class Kernel:
         mutable = {path for n in roots for path, _ in leaves_of(bound.values[n], bound.is_tensor, n)}
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
         builder.independent_programs = self.rolls
-        positional, keywords = bound.with_tensors([Tensor.whole(p) for p in parameters])
+        positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])
         returned = function(*positional, **keywords)
         immutable = self.by_reference is not True and self.mode != "trace"
         return traced(builder, returned, parameters, mutable, immutable, self.location)

@@ -27,7 +27,7 @@ class LoopReduction:
         """target = op(target, value); value in the first iteration where nothing had written to it before the loop."""
         filled = active().properties.setdefault("filled before a reduction", {})
         key = target.buffer, user_location()
-        first = False if filled.setdefault(key, target.buffer.written) else self.first
+        first = False if filled.setdefault(key, target.buffer.is_written) else self.first
         with active().touches.combining(), assignment.accumulating():
             decide(first, lambda: assignment.assign(target, self.value, self.mask),
                    lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))

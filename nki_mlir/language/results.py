@@ -45,17 +45,17 @@ class Traced:
 def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
            at: Any) -> Traced:
     """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
-    written = [p for p in parameters if p in builder.written]
+    written = [p for p in parameters if p in builder.first_writes]
     if returned is None:
         return Traced(written, None)
     buffers: list[Buffer] = []
     structure = _structure(builder, returned, buffers, at)
     for parameter in written:
         if parameter.name in mutable and parameter not in buffers:
-            raise MutableNotReturned(name=parameter.name).located(builder.written[parameter])
+            raise MutableNotReturned(name=parameter.name).located(builder.first_writes[parameter])
         if parameter.name not in mutable and immutable:
-            raise ImmutableParameter(name=parameter.name).located(builder.written[parameter])
-    unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.written}
+            raise ImmutableParameter(name=parameter.name).located(builder.first_writes[parameter])
+    unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.first_writes}
     return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []))
 
 
@@ -104,9 +104,9 @@ def _copied_out(builder: Any, tile: View, at: Any) -> Buffer:
                                "program of the grid has its own").located(at)
     made = builder.allocate(tuple(tile.shape), tile.dtype, HBM, shared=True)
     builder.rename(made, tile.buffer.name)
-    made.place = at
+    made.created_at = at
     try:
-        emit(StoreOp, {"dst": View.whole(made), "src": tile})
+        emit(StoreOp, {"dst": View.full(made), "src": tile})
     except KernelError as error:
         error.at = at
         raise
@@ -132,7 +132,7 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
         output = programs[0].buffers[never[0]]
         reason = next((f": {idle(loop)}" for p in programs for loop in p.idle_loops), "")
         error: KernelError = OutputNotWritten(what=f"the output {output.name} is never written{reason}")
-        raise error.located(output.place or at)
+        raise error.located(output.created_at or at)
 
 
 _shown: dict[Any, Any] = {}

@@ -79,7 +79,7 @@ class Specialization:
         """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
         if not self.effects:
             return [np.zeros] * len(self.shared)
-        return [np.empty if e.covered and not e.read else np.zeros for e in self.effects]
+        return [np.empty if e.covered and not e.reads else np.zeros for e in self.effects]
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:

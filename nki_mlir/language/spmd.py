@@ -16,7 +16,7 @@ from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import as_operand, emit, filled, whole
+from nki_mlir.language.creation import as_operand, emit, filled, integer
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
@@ -88,7 +88,7 @@ class nc:
     """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
 
     def __init__(self, extent: int) -> None:
-        self.extent = whole(extent, "the extent of nl.nc")
+        self.extent = integer(extent, "the extent of nl.nc")
 
     def __int__(self) -> int:
         return self.extent
@@ -106,8 +106,8 @@ class spmd_dim:
     """``spmd_dim(outer, inner)``: one grid axis of outer * inner programs, numbered ``outer_id * inner + inner_id``."""
 
     def __init__(self, outer: Any, inner: Any) -> None:
-        whole(outer, "outer of nl.spmd_dim")
-        whole(inner, "inner of nl.spmd_dim")
+        integer(outer, "outer of nl.spmd_dim")
+        integer(inner, "inner of nl.spmd_dim")
         self.outer, self.inner = outer, inner
 
     def __int__(self) -> int:

@@ -135,7 +135,7 @@ class Tensor(ViewMethods, View):
 
     def expand_dims(self, axis: int | Sequence[int]) -> "Tensor":
         """A view with dimensions of extent 1 put in at ``axis``."""
-        axes = [creation.whole(a, "an axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
+        axes = [creation.integer(a, "an axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank = self.ndim + len(axes)
         placed = sorted({a % rank for a in axes if -rank <= a < rank})
         if len(placed) < len(axes):

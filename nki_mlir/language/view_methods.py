@@ -25,7 +25,7 @@ class ViewMethods:
     def permute(self, *dims: Any) -> Any:
         """The dimensions in another order. On chip the partition stays where it is."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
-        order = [creation.whole(d, "a dimension") % self.ndim for d in order]
+        order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         own: Any = self
         if sorted(order) != list(range(self.ndim)):
             raise BadReshape(what=f"{tuple(order)} is no order of the dimensions of {self.shape}").located(
@@ -48,7 +48,7 @@ class ViewMethods:
         return self._one(dim, index)
 
     def _one(self, dim: int, item: Any) -> Any:
-        place = creation.whole(dim, "a dimension") % self.ndim
+        place = creation.integer(dim, "a dimension") % self.ndim
         return self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
 
     def expand_dim(self, dim: int) -> Any:

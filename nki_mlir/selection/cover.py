@@ -64,7 +64,7 @@ class Cover:
         """The free axes along which a value changes."""
         free = range(1, len(self.extents))
         match node:
-            case Input(place=k):
+            case Input(index=k):
                 return frozenset(a for a in free if self.nest.inputs[k].moves(a))
             case Output():
                 return frozenset(a for a in free if self.nest.output.moves(a))
@@ -84,7 +84,7 @@ class Cover:
         """A buffer that holds the value, in its dtype."""
         if node not in self.known:
             match node:
-                case Input(place=k):
+                case Input(index=k):
                     self.known[node] = self.bring(self.nest.inputs[k])
                 case Output():
                     self.known[node] = self.bring(self.nest.output)

@@ -36,17 +36,17 @@ class Emitter:
         self.machine, self.make = machine, Attributes()
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
-        self.kept: dict[Any, Tile] = {}         # operands that were brought there for a loop
+        self.hoisted: dict[Any, Tile] = {}      # operands that were brought there for a loop
 
     def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
-        self.location, self.place = operation.location, ir.InsertionPoint(operation)
+        self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.symbols, self.ranges, self.extra = symbols, ranges, extra
         self.bound((), ())
         self.moved: dict[Any, Tile] = {}        # operands that were brought to where an engine reaches them
 
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: dict[str, Any]) -> Any:
         return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, loc=self.location,
-                                   ip=self.place).results[0]
+                                   ip=self.insertion_point).results[0]
 
     def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
         """Bounds that run time has to check, for instructions over these extents."""
@@ -80,7 +80,7 @@ class Emitter:
             self.reach(piece)
 
     def write(self, op: NisaOp) -> None:
-        write_op(with_used_symbols(op), self.make, self.location, self.place)
+        write_op(with_used_symbols(op), self.make, self.location, self.insertion_point)
 
     def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
         """dst = src, converted, wherever they are."""
@@ -108,17 +108,18 @@ class Emitter:
     @contextmanager
     def where(self, values: Mapping[int, int]) -> Iterator[None]:
         """What is emitted inside runs only where symbols have these values."""
-        outside, moved = self.place, dict(self.moved)
+        outside, moved = self.insertion_point, dict(self.moved)
         for symbol, value in values.items():
             number = self.create("arith.constant", [], [self.make.index],
                                  {"value": ir.IntegerAttr.get(self.make.index, value)})
             same = self.create("arith.cmpi", [self.symbols[symbol], number], [self.make.i1], {"predicate": self.equal})
-            choice = ir.Operation.create("scf.if", operands=[same], regions=2, loc=self.location, ip=self.place)
-            self.place = ir.InsertionPoint(choice.regions[0].blocks.append())
-            end = ir.Operation.create("scf.yield", loc=self.location, ip=self.place)
-            self.place = ir.InsertionPoint(end)
+            choice = ir.Operation.create("scf.if", operands=[same], regions=2, loc=self.location,
+                                         ip=self.insertion_point)
+            self.insertion_point = ir.InsertionPoint(choice.regions[0].blocks.append())
+            end = ir.Operation.create("scf.yield", loc=self.location, ip=self.insertion_point)
+            self.insertion_point = ir.InsertionPoint(end)
         yield
-        self.place, self.moved = outside, moved
+        self.insertion_point, self.moved = outside, moved
 
     # -- size ----------------------------------------------------------------------------------------------------------
     def pieces(self, op: NisaOp) -> Iterator[Any]:
@@ -202,15 +203,15 @@ class Emitter:
             return tile
         key = tile.handle, tile.access
         if key not in self.moved:
-            loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.place.block)
+            loop = None if tile.access.symbols_used() else outermost_loop(tile.handle, self.insertion_point.block)
             if loop is None:
                 self.moved[key] = self.within_reach(tile)
             else:                               # once for the whole loop, which leaves the buffer as it is
-                if (loop, key) not in self.kept:
-                    inside, self.place = self.place, ir.InsertionPoint(loop)
-                    self.kept[loop, key] = self.within_reach(tile)
-                    self.place = inside
-                self.moved[key] = self.kept[loop, key]
+                if (loop, key) not in self.hoisted:
+                    inside, self.insertion_point = self.insertion_point, ir.InsertionPoint(loop)
+                    self.hoisted[loop, key] = self.within_reach(tile)
+                    self.insertion_point = inside
+                self.moved[key] = self.hoisted[loop, key]
         return repeated(self.moved[key], tile.shape)
 
     def within_reach(self, tile: Tile) -> Tile:

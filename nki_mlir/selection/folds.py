@@ -140,7 +140,7 @@ def _factors(fn: str, element: Node) -> tuple[int, int] | None:
         return None
     inner = [a.value if isinstance(a, Convert) else a for a in element.args]
     match inner:
-        case (Input(place=first), Input(place=second)):
+        case (Input(index=first), Input(index=second)):
             return first, second
     return None
 

@@ -62,7 +62,7 @@ class _Graph:
             op = op.parent.operation
         return self.operations.index(op)
 
-    def written(self, buffers: Sequence[Any], first: int, last: int) -> bool:
+    def is_written_between(self, buffers: Sequence[Any], first: int, last: int) -> bool:
         """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
         return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
 
@@ -72,7 +72,7 @@ class _Graph:
         buffer = memory_of(producer.output)
         sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
         last = self.last_reader(number, buffer)
-        if last is None or buffer in sources or self.written(sources, number + 1, last):
+        if last is None or buffer in sources or self.is_written_between(sources, number + 1, last):
             return False
         readers = [op for op in users_through_views(buffer) if number < self.holder(op) <= last]
         uses = [(op, v) for op in readers for v in op.operands if isinstance(v.type, ir.MemRefType)
@@ -140,7 +140,7 @@ class _Graph:
         others = [memory_of(v) for k, v in enumerate(consumer.inputs)
                   if k != place and isinstance(v.type, ir.MemRefType)]
         between = range(first, number)
-        if max(numbers) > number or self.written(others, first, number - 1) or buffer in others or any(
+        if max(numbers) > number or self.is_written_between(others, first, number - 1) or buffer in others or any(
                 self.effects[k].touches(result) for k in between):
             return False
         if not all(self.is_known(b, first) for b in (*others, result)):

@@ -104,9 +104,9 @@ class _Function:
         for buffer in effects.reads | effects.writes:
             self.users.setdefault(buffer, set()).add(number)
         for buffer in effects.writes:
-            self.writes.setdefault(self.place(buffer), []).append(number)
+            self.writes.setdefault(self.memory_key(buffer), []).append(number)
 
-    def place(self, buffer: Any) -> Any:
+    def memory_key(self, buffer: Any) -> Any:
         return "inputs" if buffer in self.inputs else buffer
 
     def fuse(self) -> None:
@@ -126,8 +126,8 @@ class _Function:
             if not keeps_extents(consumer, place, [m for v, m in inputs_through(producer, consumer, place)
                                                    if isinstance(v.type, ir.MemRefType)]):
                 continue
-            if any(self.written(buffer, number, last) for buffer in sources) or (
-                    self.place(target) in map(self.place, sources) and not in_step(producer, consumer)):
+            if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
+                    self.memory_key(target) in map(self.memory_key, sources) and not in_step(producer, consumer)):
                 continue
             for buffer in sources:
                 self.users[buffer] = self.users[buffer] - {number} | {last}
@@ -144,9 +144,9 @@ class _Function:
             return 0
         return max(users)
 
-    def written(self, buffer: Any, first: int, last: int) -> bool:
+    def is_written_between(self, buffer: Any, first: int, last: int) -> bool:
         """Whether a buffer is written between two operations."""
-        at = self.writes.get(self.place(buffer), [])
+        at = self.writes.get(self.memory_key(buffer), [])
         place = bisect_right(at, first)
         return place < len(at) and at[place] < last
 

@@ -234,10 +234,10 @@ class Wrapper:
         values, types = [], []
         for argument in self.record.signature.arguments:
             if argument.kind == "program_id":
-                values.append(ids[argument.place])
+                values.append(ids[argument.index])
                 types.append("index")
             else:
-                kind, n = self.record.form.source((argument.kind, argument.place))
+                kind, n = self.record.form.source((argument.kind, argument.index))
                 values.append(f"%{kind}{n}")
                 types.append(f'memref<{body_type(argument)}, "hbm">')
         return f'func.call @"{program}"({", ".join(values)}) : ({", ".join(types)}) -> ()'

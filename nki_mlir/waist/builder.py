@@ -47,7 +47,7 @@ class StructuredBuilder:
 
     def __init__(self) -> None:
         self.writer = Writer()
-        self.kept = False
+        self.stays = False
         self.templates: dict[tuple, Template] = {}
 
     def convert(self, operation: Any) -> None:
@@ -62,21 +62,21 @@ class StructuredBuilder:
             operation.erase()
             return
         self.writer.at(operation)
-        self.kept = False
+        self.stays = False
         op = shrink(read)
         try:
             if op is not None:
                 op.lower(self)
         except NkiMlirError as error:
             raise error.located(location_of(operation)) from None
-        if not self.kept:
-            self.templates[key] = Template(operands, self.writer.written)
+        if not self.stays:
+            self.templates[key] = Template(operands, self.writer.emitted)
             operation.erase()
 
     # -- the forms -----------------------------------------------------------------------------------------------------
     def keep(self, op: Op) -> None:
         """The operation stays as it is."""
-        self.kept = True
+        self.stays = True
 
     def elementwise(self, op: Op) -> None:
         """``dst = op.body(sources)``, element for element."""
@@ -155,7 +155,7 @@ class _Work:
         self.op, self.writer = op, builder.writer
         self.iteration = op.iteration()
         self.reduced = self.iteration.reduced
-        self.written = {name for name, _ in op.targets()}
+        self.target_names = {name for name, _ in op.targets()}
         self.compute: DType = op.compute or op.sources()[-1][1].dtype
         self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
         self.elements = replace(self.nest, reduced=frozenset())
@@ -232,7 +232,7 @@ class _Work:
     # -- steps ---------------------------------------------------------------------------------------------------------
     def inputs(self) -> list[Operand]:
         """All sources. What a body ignores is not read, but each loop needs an operand that has it."""
-        return [self.operand(n, t) for n, t in self.op.sources() if n not in self.written]
+        return [self.operand(n, t) for n, t in self.op.sources() if n not in self.target_names]
 
     def fill(self, name: str, total: Tile, start: float) -> None:
         """Start a fold. Under a mask only what will be folded into is written."""

@@ -27,7 +27,7 @@ class Input:
     """The element of an input."""
 
     dtype: DType
-    place: int
+    index: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def inputs_of(node: Node) -> set[int]:
     """The places of the inputs that an expression reads."""
-    return {node.place} if isinstance(node, Input) else set().union(*map(inputs_of, children(node)))
+    return {node.index} if isinstance(node, Input) else set().union(*map(inputs_of, children(node)))
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
@@ -134,15 +134,15 @@ def expression_of(nest: Nest) -> Node:
     def node(value: int) -> Node:
         if value not in known:
             step = nest.step(value)
-            known[value] = made(step) if step is not None else given(value)
+            known[value] = computed(step) if step is not None else operand(value)
         return known[value]
 
-    def given(value: int) -> Node:
+    def operand(value: int) -> Node:
         dtype = nest.dtype_of(value)
         assert dtype is not None
         return Input(dtype, value) if value < len(nest.inputs) else Output(dtype)
 
-    def made(step: Step) -> Node:
+    def computed(step: Step) -> Node:
         assert step.dtype is not None
         match step.kind:
             case "constant":

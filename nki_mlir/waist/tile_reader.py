@@ -77,7 +77,7 @@ class NestReader:
         def known(node: Node) -> Node | None:
             """Inputs by their place among those that are read."""
             if isinstance(node, Input):
-                return Input(node.dtype, used.index(node.place))
+                return Input(node.dtype, used.index(node.index))
             return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
         if given or len(used) < len(nest.inputs):
             body = rebuilt(body, known)

@@ -47,25 +47,26 @@ class Writer:
 
     def __init__(self) -> None:
         self.make = Attributes()
-        self.made: dict[Any, Any] = {}          # layouts, maps, segment sizes
+        self.memo: dict[Any, Any] = {}          # layouts, maps, segment sizes
         self.views: dict[Any, Any] = {}         # of the operation being converted
 
     def at(self, operation: Any) -> None:
-        self.location, self.place = operation.location, ir.InsertionPoint(operation)
+        self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.views = {}
-        self.written: list[Any] = []            # in place of the operation, bodies not counted
-        self.outside = self.place
+        self.emitted: list[Any] = []            # in place of the operation, bodies not counted
+        self.outside = self.insertion_point
 
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any] = (), attributes: Any = None,
                regions: int = 0) -> Any:
-        op = ir.Operation.create(name, results, operands, attributes, None, regions, self.location, self.place)
-        if self.place is self.outside:
-            self.written.append(op)
+        op = ir.Operation.create(name, results, operands, attributes, None, regions, self.location,
+                                 self.insertion_point)
+        if self.insertion_point is self.outside:
+            self.emitted.append(op)
         return op
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        if (known := self.made.get(key)) is None:
-            known = self.made[key] = make()
+        if (known := self.memo.get(key)) is None:
+            known = self.memo[key] = make()
         return known
 
     def scalars(self, compute: DType, symbols: Mapping[int, Any] | None = None) -> ScalarBody:
@@ -163,10 +164,10 @@ class Writer:
         block = op.regions[0].blocks.append(*kinds, arg_locs=[self.location] * len(kinds))
         arguments = list(block.arguments)
         first, last = len(inputs), len(inputs) + len(symbols)
-        outside, self.place = self.place, ir.InsertionPoint(block)
+        outside, self.insertion_point = self.insertion_point, ir.InsertionPoint(block)
         scalars = self.scalars(compute, dict(zip(used, arguments[first:last])))
         self.create("linalg.yield", body(scalars, arguments[:first], arguments[last:]))
-        self.place = outside
+        self.insertion_point = outside
 
     def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Any:
         def make() -> Any:

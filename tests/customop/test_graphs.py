@@ -42,7 +42,7 @@ def doubled(x):
 def both(text, *arrays):
     """The results of the module as one program on the CPU, and as instruction streams."""
     program = LinkedProgram(text)
-    assert program.whole
+    assert program.is_one_program
     return program(*arrays), simulate_linked(text, arrays)
 
 
@@ -132,7 +132,7 @@ def test_jax__in_a_graph_that_runs_around_native_calls(jax, build):
     x = np.random.default_rng(1).standard_normal(96).astype(np.float32)
     program = jax.jit(lambda x: jax.numpy.sort(spread(x, 0)))
     linked = LinkedProgram(program.lower(x).as_text())
-    assert not linked.whole
+    assert not linked.is_one_program
     assert np.array_equal(linked(x)[0], program(x))
 
 

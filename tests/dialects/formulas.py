@@ -276,7 +276,7 @@ def columns_scattered(op: Any, x: dict) -> np.ndarray:
 
 
 def largest(op: Any, x: dict) -> tuple[np.ndarray, np.ndarray]:
-    values, places = x["values"].copy(), x["places"].copy()
+    values, places = x["values"].copy(), x["indices"].copy()
     for first in range(0, len(values), 16):
         items = [x["src"][first + i % 16, i // 16] for i in range(op.n)]
         best = sorted(range(op.n), key=lambda i: (-items[i], i))[:values.shape[1]][::-1]

@@ -176,7 +176,7 @@ _GIVEN = [
            ({"F": 4}, {"F": 5}, {"F": 512})),
     Sample("nisa.scatter_columns", {"dst": "sbuf 32xFxf32", "src": "sbuf 32x4xf32", "index": "sbuf 32x1xui16"}, {},
            ({"F": 4}, {"F": 5}, {"F": 512})),
-    Sample("nisa.topk", {"values": "sbuf 32xGxbf16", "places": "sbuf 32xGxui32", "src": "sbuf 32xFxbf16"}, {"n": 20},
+    Sample("nisa.topk", {"values": "sbuf 32xGxbf16", "indices": "sbuf 32xGxui32", "src": "sbuf 32xFxbf16"}, {"n": 20},
            ({"F": 2}, {"F": 512, "G": 20})),
     Sample("nisa.nonzero_with_count", {"dst": "sbuf Px7xi32", "src": "sbuf Px6xi32"}, {"base": 16},
            ({"P": 1}, {"P": 127}, {"P": 128})),

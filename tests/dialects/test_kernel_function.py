@@ -32,7 +32,7 @@ KEPT: list[Any] = []
 def test_signature__is_read() -> None:
     (kernel,) = functions()
     assert (kernel.name, kernel.grid, kernel.results, kernel.target) == ("kernel", (2, 3), (1,), "trn2")
-    assert [(a.kind, a.place, a.name, a.shape, a.dtype) for a in kernel.arguments] == [
+    assert [(a.kind, a.index, a.name, a.shape, a.dtype) for a in kernel.arguments] == [
         ("input", 0, "image", (4, 6), FLOAT32), ("shared", 0, "arg1", (8,), UINT8), ("program_id", 1, "arg2", (), None),
         ("input", 1, "arg3", (6,), FLOAT32)]
     assert [a.name for a in kernel.inputs] == ["image", "arg3"] and [a.name for a in kernel.shared] == ["arg1"]

@@ -37,7 +37,7 @@ def agrees(function, *arguments):
     text = jax.jit(function, keep_unused=True).lower(*arguments).as_text()
     arrays = [np.asarray(a) for a in jax.tree_util.tree_leaves(arguments)]
     program = LinkedProgram(text)
-    assert program.whole
+    assert program.is_one_program
     same(program(*arrays), expected)
     for limit, seed, apart in ((50_000, None, False), (40, 1, False), (40, 2, True)):
         same(streams(text, limit, seed, apart, arrays, program.outputs), expected)

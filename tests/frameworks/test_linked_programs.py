@@ -49,7 +49,7 @@ def agrees(function, *arguments, tolerance=1e-4):
     text, arrays = lowered(function, *arguments), [np.asarray(a) for a in jax.tree_util.tree_leaves(arguments)]
     same(simulate_linked(text, arrays), expected, tolerance)
     program = LinkedProgram(text)
-    assert program.whole
+    assert program.is_one_program
     same(program(*arrays), expected, tolerance)
 
 
@@ -62,7 +62,7 @@ def test_an_output_that_no_iteration_writes():
         jax.block_until_ready(graph(A, none))
     for on in ("", "isa"):
         program = LinkedProgram(graph.lower(A, none).as_text(), on)
-        assert program.whole
+        assert program.is_one_program
         np.testing.assert_array_equal(program(A, one)[0], A + 1)
         with pytest.raises(OutputNotWritten, match="the output out is never written: no iteration of the loop"):
             program(A, none)
@@ -88,7 +88,7 @@ def test_conversions_to_integers_saturate(of, dtype):
     a = np.array([values], np.float32).astype(jnp.dtype(of))
     agrees(lambda a: a.astype(dtype), a, tolerance=0)
     program = LinkedProgram(lowered(lambda a: (a.astype(dtype), jnp.sort(a, 1)), a))
-    assert not program.whole
+    assert not program.is_one_program
     np.testing.assert_array_equal(program(a)[0], jax.jit(lambda a: a.astype(dtype))(a))
 
 
@@ -112,7 +112,7 @@ def test_quotients_and_remainders(dtype):
 def test_logarithms_and_exponentials__are_accurate_near_zero():
     x = np.float32([1e-10, -3e-8, 1e-5, 0.3, -0.0, 88, np.inf])
     program = LinkedProgram(jax.jit(lambda x: (jnp.log1p(x), jnp.expm1(x))).lower(x).as_text())
-    assert program.whole
+    assert program.is_one_program
     for got, wanted in zip(program(x), (np.log1p, np.expm1)):
         np.testing.assert_allclose(got, wanted(x.astype(np.float64)).astype(np.float32), rtol=5e-7)
         assert np.signbit(got[4]) and got[4] == 0
@@ -162,7 +162,7 @@ def test_equal_results__around_calls_of_kernels():
         doubled = kernels.scaled(a, 2.0)
         return doubled[:, 0:1], jnp.sort(doubled, 1), doubled[:, 0:1] + 0, doubled + 1, 1 + doubled
     program = LinkedProgram(lowered(graph, A))
-    assert not program.whole
+    assert not program.is_one_program
     same(program(A), [A[:, :1] * 2, np.sort(A * 2, 1), A[:, :1] * 2, A * 2 + 1, A * 2 + 1], 0)
 
 
@@ -262,7 +262,7 @@ def test_inputs__are_not_written_around_calls_of_kernels():
     given = A.copy()
     program = LinkedProgram(lowered(lambda a: a.at[jnp.array([1, 2])].add(1.0), A))
     (got,) = program(given)
-    assert not program.whole
+    assert not program.is_one_program
     np.testing.assert_array_equal(given, A)
     np.testing.assert_array_equal(got[1:3], A[1:3] + 1)
 
@@ -303,7 +303,7 @@ def test_float64__arguments_and_results_around_the_kernels():
         text = lowered(lambda a, s: (kernels.scaled(a, 2.0) * s.astype(jnp.float32), s * 0.5), A, np.float64(3))
     program = LinkedProgram(text)
     scaled, half = program(A, np.float64(3))
-    assert not program.whole and half.dtype == np.float64 and half == 1.5
+    assert not program.is_one_program and half.dtype == np.float64 and half == 1.5
     np.testing.assert_allclose(scaled, A * 6, rtol=1e-6)
 
 
@@ -313,7 +313,7 @@ def test_programs_that_meet__are_called_from_the_graph():
     text, expected = lowered(graph, A), np.tile(2 * (A[:16] + A[16:]) + 1, (2, 1))
     same([jax.jit(graph)(A)], [expected], 1e-6)
     program = LinkedProgram(text)
-    assert not program.whole
+    assert not program.is_one_program
     same(program(A), [expected], 1e-6)
     with pytest.raises(Unsupported, match="a kernel whose programs meet, in one program with a graph"):
         simulate_linked(text, [A])

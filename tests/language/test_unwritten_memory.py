@@ -275,25 +275,25 @@ def test_tracked__counts_bytes_that_are_written_twice():
     memory = tracked(np.zeros((2, 3), np.float32), "t")
     memory.refine(1)
     assert memory.first_unwritten() == (6, [0, 0])
-    memory.mark(memory.written[0:12])
-    memory.mark(memory.written[0:12])
+    memory.mark(memory.written_units[0:12])
+    memory.mark(memory.written_units[0:12])
     assert memory.first_unwritten() == (3, [1, 0])
     memory.mark(np.arange(12, 23))
     assert memory.first_unwritten() == (1, [1, 2])
-    memory.mark(memory.written[23:24])
+    memory.mark(memory.written_units[23:24])
     assert memory.first_unwritten() is None and not memory.left
 
 
 def test_tracked__has_smaller_units_where_parts_of_elements_are_used():
     memory = tracked(np.zeros((2, 3), np.float32), "t")
-    memory.mark(memory.written[0:3])
+    memory.mark(memory.written_units[0:3])
     memory.refine(8)
     assert memory.unit == 4 and memory.left == 3
     memory.refine(2)
     assert memory.unit == 2 and memory.left == 6 and memory.first_unwritten() == (3, [1, 0])
-    memory.mark(memory.written[6:9])
+    memory.mark(memory.written_units[6:9])
     assert memory.first_unwritten() == (2, [1, 1])
-    memory.mark(memory.written[9:12])
+    memory.mark(memory.written_units[9:12])
     assert memory.first_unwritten() is None and not memory.left
 
 

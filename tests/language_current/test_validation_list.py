@@ -361,7 +361,7 @@ REFUSED = {
         "operand 'values' of 'topk' has dtype float32, which must be bfloat16"),
     "gathers and lists: topk idx dtype": (
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.int32), tile(16, 4, dtype=BF16), 16),
-        "operand 'places' of 'topk' has dtype int32, which must be uint32"),
+        "operand 'indices' of 'topk' has dtype int32, which must be uint32"),
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),
         "sequence_bounds segment_ids has 2 partitions, which must be 1"),
     "gathers and lists: seq dst": (lambda: nisa.sequence_bounds(tile(1, 2, 9), tile(1, 8)),

@@ -63,7 +63,7 @@ class _Writer:
         body = whole.regions[0].blocks.append()
         for v in program.variables:
             self.operation("isa.variable", body, {
-                "label": value(v.name), "kind": value(v.kind), "place": value(v.place),
+                "label": value(v.name), "kind": value(v.kind), "index": value(v.index),
                 "type": ir.TypeAttr.get(self.make.memref(v.shape, v.dtype, HBM)), "data": value(v.data.hex())})
         for semaphore in program.semaphores:
             self.operation("isa.semaphore", body, {"label": value(semaphore.name)})
@@ -119,11 +119,11 @@ class _Writer:
         registers: tuple[int, ...] = ()
         if isinstance(op, Control):
             for name, value in op.values().items():
-                fields[name] = self.place(value, 0) if isinstance(value, Tile) else make.value(scalar(value))
+                fields[name] = self.tile(value, 0) if isinstance(value, Tile) else make.value(scalar(value))
         else:
             registers = tuple(s.number for s in op.symbols)
             for field, tile in op.operands():
-                tiles[field.name] = self.place(tile, len(registers))
+                tiles[field.name] = self.tile(tile, len(registers))
             axes = len(op.iteration().extents) if Linear in op.attributes.values() else 0
             for name, kind in op.attributes.items():
                 value = getattr(op, name)
@@ -135,7 +135,7 @@ class _Writer:
                                                                         else instruction.queue),
                 **self.signals(instruction)}
 
-    def place(self, tile: Tile, registers: int) -> Attribute:
+    def tile(self, tile: Tile, registers: int) -> Attribute:
         """[memory or variable, access]."""
         where = tile.handle.name if tile.space == HBM else tile.space
         return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
@@ -185,7 +185,7 @@ def variables_of(program: Operation) -> dict[str, Variable]:
             marks = one.operation.attributes
             kind = ir.MemRefType(marks["type"].value)
             made[marks["label"].value] = Variable(
-                marks["label"].value, marks["kind"].value, marks["place"].value, tuple(kind.shape),
+                marks["label"].value, marks["kind"].value, marks["index"].value, tuple(kind.shape),
                 BY_MLIR[str(kind.element_type)], bytearray.fromhex(marks["data"].value))
     return made
 

@@ -35,7 +35,7 @@ class VariableOp(Isa.Operation, name="variable"):
 
     label: ir.StringAttr
     kind: ir.StringAttr
-    place: ir.IntegerAttr
+    index: ir.IntegerAttr
     type: ir.TypeAttr
     data: ir.StringAttr
 

@@ -21,11 +21,11 @@ KINDS = ("input", "output", "internal", "constant")
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A tensor in HBM. ``place`` counts the kernel's inputs, or its outputs; ``data`` are a constant's bytes."""
+    """A tensor in HBM. ``index`` counts the kernel's inputs, or its outputs; ``data`` are a constant's bytes."""
 
     name: str
     kind: str
-    place: int
+    index: int
     shape: tuple[int, ...]
     dtype: DType
     data: bytearray = field(default_factory=bytearray)
@@ -67,7 +67,7 @@ class Program:
 
     def of_kind(self, kind: str) -> list[Variable]:
         """The variables of a kind, in the order of their places."""
-        return sorted((v for v in self.variables if v.kind == kind), key=lambda v: v.place)
+        return sorted((v for v in self.variables if v.kind == kind), key=lambda v: v.index)
 
 
 def instruction_counts(program: Program) -> dict[str, int]:

@@ -165,7 +165,7 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
     def hops(self, members: int) -> int:
         return 2 * (members - 1)                # parts are folded round the ring, and sent round it
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return self.folded([v for v, in values]).reshape(self.dst.shape)
 
 
@@ -181,7 +181,7 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
         check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}")
         self.elements(check, whole="dst")
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         return np.concatenate([v for v, in values], self.dim).reshape(self.dst.shape)
 
 
@@ -199,7 +199,7 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
         self.elements(check, whole="src")
         self.divides(check)
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         parts = np.split(self.folded([v for v, in values]), len(members))
         return parts[members.index(own)].reshape(self.dst.shape)
 
@@ -215,7 +215,7 @@ class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_A
         self.elements(check)
         self.divides(check)
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         parts = [np.split(v, len(members))[members.index(own)] for v, in values]
         return np.concatenate(parts).reshape(self.dst.shape)
 
@@ -241,10 +241,10 @@ class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemoni
     def hops(self, members: int) -> int:
         return 1
 
-    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
-        return super().given(self.folded(sources))
+    def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
+        return super().contribution(self.folded(sources))
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         value, = values[members.index(own) - 1]
         return value.reshape(self.dst.shape)
 
@@ -273,7 +273,7 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
     def hops(self, members: int) -> int:
         return 1
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         if own not in self.pairs[1::2]:
             return None
         source = self.pairs[2 * self.pairs[1::2].index(own)]
@@ -304,10 +304,10 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
             check.rule(_size(self.metadata) == rows * len(group),
                        f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}")
 
-    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
-        return super().given(*sources[1:]) + [sources[0].copy()]
+    def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
+        return super().contribution(*sources[1:]) + [sources[0].copy()]
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         place, n = members.index(own), len(members)
         tables = [table.reshape(-1, n).astype(np.int64) for _, table, _ in values]
         made = values[place][2].copy()

@@ -15,44 +15,44 @@ GROUP = Machine.gpsimd_group
 
 
 class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOPK", opcode=0x7A, since=3):
-    """The largest values of ``n``-element lists, ascending, and their places.
+    """The largest values of ``n``-element lists, ascending, and their indices.
 
     16 partitions hold one list: element i is in partition i % 16, column i // 16. The K-th results are laid out alike;
     K is what the result tiles hold in one partition. Other elements of the results stay.
     """
 
     values: InOut
-    places: InOut
+    indices: InOut
     src: In
     n: int
 
     def verify(self, check: Check) -> None:
-        for label in ("values", "places", "src"):
+        for label in ("values", "indices", "src"):
             check.spaces(label, SBUF)
         check.dtype("values", BFLOAT16)
         check.dtype("src", BFLOAT16)
-        check.dtype("places", UINT32)
+        check.dtype("indices", UINT32)
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
         check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions")
         check.rule(8 <= self.n <= Machine.topk_list_max and self.n <= capacity,
                    f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}")
-        check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.places.free_elements,
-                   f"gives 1 to {self.n} results in both tiles, got {k} and {self.places.free_elements}")
+        check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.indices.free_elements,
+                   f"gives 1 to {self.n} results in both tiles, got {k} and {self.indices.free_elements}")
 
     @property
     def compute(self) -> DType | None:
         return None
 
-    def reference(self, values: np.ndarray, places: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements
-        data, found, where = src.reshape(p, -1), values.reshape(p, -1).copy(), places.reshape(p, -1).copy()
+        data, found, where = src.reshape(p, -1), values.reshape(p, -1).copy(), indices.reshape(p, -1).copy()
         for start in range(0, p, GROUP):
             items = data[start:start + GROUP].flatten(order="F")[:self.n].astype(np.float32)
             best = np.argsort(-items, kind="stable")[:k][::-1]
             rank = np.arange(k)
             found[start + rank % GROUP, rank // GROUP] = items[best].astype(found.dtype)
             where[start + rank % GROUP, rank // GROUP] = best
-        return found.reshape(values.shape), where.reshape(places.shape)
+        return found.reshape(values.shape), where.reshape(indices.shape)
 
     def work(self) -> Work:
         # Of the sort of top-k on the GpSimd engine in the vendor's kernel library: 4 n + K cycles a partition.

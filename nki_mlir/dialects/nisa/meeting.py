@@ -29,7 +29,7 @@ class WrongPartner(KernelError):
 
 
 class Meeting(Opaque):
-    """A subclass says who meets (``members``), and what it makes of everyone's values (``made``)."""
+    """A subclass says who meets (``members``), and what it makes of everyone's values (``combined``)."""
 
     acts_outside = True
 
@@ -46,12 +46,12 @@ class Meeting(Opaque):
         """Exchanges between the same members that are told apart."""
         return self.full_name()
 
-    def given(self, *sources: np.ndarray) -> list[np.ndarray]:
+    def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
         """What this member gives; the memory may be written again before the others have taken it."""
         return [s.copy() for s in sources]
 
     @abstractmethod
-    def made(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
         """The results, None for a tile that stays as it is."""
 
     def reference(self, *sources: np.ndarray) -> Results:
@@ -60,8 +60,8 @@ class Meeting(Opaque):
         if here.number not in members:
             return None
         occasion = (self.occasion(), 0 if self.between == PROGRAMS else MEMBERS[PROGRAMS].get().number)
-        values = here.exchange(members, occasion, self.given(*sources), self.full_name())
-        return self.made(here.number, members, values)
+        values = here.exchange(members, occasion, self.contribution(*sources), self.full_name())
+        return self.combined(here.number, members, values)
 
 
 class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BARRIER", opcode=0x80,
@@ -87,10 +87,10 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def members(self, own: int) -> Sequence[int]:
         return sorted(self.cores)
 
-    def given(self, *sources: np.ndarray) -> None:
+    def contribution(self, *sources: np.ndarray) -> None:
         return None
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[None]) -> None:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[None]) -> None:
         return None
 
     def work(self) -> Work:
@@ -127,10 +127,10 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     def occasion(self) -> Hashable:
         return self.full_name(), self.pipe
 
-    def given(self, *sources: np.ndarray) -> tuple[int, np.ndarray]:
+    def contribution(self, *sources: np.ndarray) -> tuple[int, np.ndarray]:
         return self.send_to, sources[0].copy()
 
-    def made(self, own: int, members: Sequence[int], values: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
+    def combined(self, own: int, members: Sequence[int], values: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
         to, value = values[members.index(self.receive_from)]
         if to != own:
             raise WrongPartner(own=own, partner=self.receive_from, to=to)

@@ -78,7 +78,7 @@ BETA.values.tiles = (View,)
 
 
 def form_of(function: Function) -> str:
-    return f"{function.title}({', '.join(written(p) for p in function.shown().parameters.values())})"
+    return f"{function.title}({', '.join(parameter_text(p) for p in function.shown().parameters.values())})"
 
 
 def shown(value: Any) -> str:
@@ -91,7 +91,7 @@ def shown(value: Any) -> str:
     return text if len(text) < 60 else f"a {type(value).__name__}"
 
 
-def written(parameter: inspect.Parameter) -> str:
+def parameter_text(parameter: inspect.Parameter) -> str:
     """A parameter as documents write it."""
     if parameter.default is parameter.empty:
         return parameter.name

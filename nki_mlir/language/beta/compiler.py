@@ -13,7 +13,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.beta import language
 from nki_mlir.language.beta.calls import of_class
-from nki_mlir.language.creation import whole
+from nki_mlir.language.creation import integer
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
 
@@ -66,7 +66,7 @@ class multi_buffer:
     """A directive of ``sequential_range``: rotate ``factor`` buffers for tensors made in the loop's body."""
 
     def __init__(self, factor: int = 2) -> None:
-        self.factor = whole(factor, "the factor of multi_buffer", 1)
+        self.factor = integer(factor, "the factor of multi_buffer", 1)
 
 
 class no_reorder:

@@ -44,27 +44,27 @@ class BadRange(ops.KernelError, TypeError):
     fix = "give (stop), (start, stop) or (start, stop, step)"
 
 
-def _whole(bounds: tuple) -> list[int]:
+def _bounds(bounds: tuple) -> list[int]:
     """The bounds of a loop."""
     if not 1 <= len(bounds) <= 3:
         raise BadRange(given=len(bounds)).located(ops.user_location())
-    return [creation.whole(b, "a bound of a loop") for b in bounds]
+    return [creation.integer(b, "a bound of a loop") for b in bounds]
 
 
 # -- iterators ---------------------------------------------------------------------------------------------------------
 def affine_range(*bounds: Any, **directives: Any) -> NkiRange:
     """A loop whose iterations are independent, up to accumulation."""
-    return NkiRange(*_whole(bounds), parallel=True)
+    return NkiRange(*_bounds(bounds), parallel=True)
 
 
 def sequential_range(*bounds: Any, **directives: Any) -> NkiRange:
     """A loop that keeps its order."""
-    return NkiRange(*_whole(bounds), parallel=False)
+    return NkiRange(*_bounds(bounds), parallel=False)
 
 
 def static_range(*bounds: Any, **directives: Any) -> list[int]:
     """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
-    return list(range(*_whole(bounds)))
+    return list(range(*_bounds(bounds)))
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.language.current.calls import dtype_argument
-from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
+from nki_mlir.language.current.errors import integer, invalid, out_of_range, require
 from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor, one_index
 
@@ -20,7 +20,7 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
     require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
     own = tensor.offset * tensor.dtype.itemsize
     require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}")
-    start = own // kind.itemsize + (0 if offset is None else whole(offset, "ap offset"))
+    start = own // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
     row = tensor.storage.row(kind)
     if tensor.on_chip:
         require(counts[0] == 1 or strides[0] in (row, 0),
@@ -47,7 +47,7 @@ def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
             f"{what}: a pattern is a list of [step, count] pairs, got {pattern}")
-    return [(whole(step, f"{what} pattern"), whole(count, f"{what} pattern")) for step, count in items]
+    return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
 
 
 def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:

@@ -12,7 +12,7 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current import enums
-from nki_mlir.language.current.errors import NkiTypeError, invalid, of_core, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
 from nki_mlir.language.current.regions import MemoryRegion, region_value
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.signatures import kinds
@@ -36,7 +36,7 @@ class Current(Generation):
         if kind is kinds.DTYPE:
             dtype_argument(value)
         if kind is kinds.INTEGER:
-            whole(value, what)
+            integer(value, what)
         if kind is kinds.TENSOR:
             invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'")
         if kind.label:

@@ -12,7 +12,7 @@ from nki_mlir.language import creation, special
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import invalid, require, whole
+from nki_mlir.language.current.errors import integer, invalid, require
 from nki_mlir.language.current.regions import MemoryRegion, machine, region
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -25,7 +25,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
     if address is None:
         return None
     require(isinstance(address, (tuple, list)) and len(address) == 2, f"expecting 'pair', got {address!r}")
-    partition, byte = (whole(n, "address") for n in address)
+    partition, byte = (integer(n, "address") for n in address)
     require(buffer.space != "hbm", "a tensor in HBM has no address")
     rows = machine().partitions
     require(partition in range(0, rows, machine().quadrant), "partition dimension must be 0, 32, 64, or 96")
@@ -41,7 +41,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 def ndarray(shape, dtype, buffer, name, address) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
-    extents = tuple(whole(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
     if hasattr(buffer, "memory"):                               # a place that the kernel has made
         return buffer.view(dtype, extents, name)
@@ -104,7 +104,7 @@ def shared_constant(constant, dtype=None) -> NkiTensor:
                 "shared_constant has integers of more than 32 bits")
         values = values.astype(np.int32)
     view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
-    return NkiTensor.whole(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
+    return NkiTensor.full(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
 
 
 @reported

@@ -64,7 +64,7 @@ def device(holds: Any, text: str) -> None:
         active().report(NkiValidationError(text), contested=False)
 
 
-def whole(value: Any, what: str) -> int:
+def integer(value: Any, what: str) -> int:
     """An integer: Python's rule for lengths and indices, which a quotient of ``/`` breaks."""
     try:
         return operator.index(value)

@@ -13,7 +13,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, user_location, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, older, require, user_location, warn
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
@@ -163,7 +163,7 @@ def gather_flattened(data, indices, axis, dtype) -> NkiTensor:
 @reported
 def broadcast_to(x, shape, dtype) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
-    wanted, kind = tuple(whole(n, "shape") for n in shape), result_type(dtype, x)
+    wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
     require(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.language.current.errors import invalid, out_of_range, require, whole
+from nki_mlir.language.current.errors import integer, invalid, out_of_range, require
 from nki_mlir.language.current.index_vectors import has_vectors, picked
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
@@ -28,9 +28,9 @@ def ds(start: Any, size: int) -> Any:
     """The slice ``start : start + size``."""
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
-        return DynamicSlice(start, whole(size, "ds size"))
-    first = whole(start, "ds start")
-    return slice(first, first + whole(size, "ds size"), 1)
+        return DynamicSlice(start, integer(size, "ds size"))
+    first = integer(start, "ds start")
+    return slice(first, first + integer(size, "ds size"), 1)
 
 
 def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
@@ -98,10 +98,10 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
 
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
-    start, stop = (whole(b, "slice") for b in (0 if item.start is None else item.start,
+    start, stop = (integer(b, "slice") for b in (0 if item.start is None else item.start,
                                                extent if item.stop is None else item.stop))
     start, stop = (b + extent if b < 0 else b for b in (start, stop))
-    step = 1 if item.step is None else whole(item.step, "slice step")
+    step = 1 if item.step is None else integer(item.step, "slice step")
     if step < 1:
         invalid("slice step cannot be zero or negative")
     if start < 0 or stop > extent or start > stop:

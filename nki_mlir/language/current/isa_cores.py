@@ -10,7 +10,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import require, whole
+from nki_mlir.language.current.errors import integer, require
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf, shared_hbm
 from nki_mlir.machine import Machine
@@ -34,7 +34,7 @@ def core_barrier(data, cores, engine) -> None:
     """
     engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
     given = cores if isinstance(cores, (tuple, list, range)) else [cores]
-    numbers = sorted({whole(c, "core_barrier cores") for c in given})
+    numbers = sorted({integer(c, "core_barrier cores") for c in given})
     if other_cores("core_barrier", numbers):
         low.is_tensor(data, "core_barrier", "data")
         shared = active("core_barrier").properties["shared_tensors"]

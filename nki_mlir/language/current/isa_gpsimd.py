@@ -18,7 +18,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.access_pattern import pairs
-from nki_mlir.language.current.errors import require, whole
+from nki_mlir.language.current.errors import integer, require
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
@@ -66,7 +66,7 @@ def iota(dst, pattern, offset, channel_multiplier) -> None:
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
         shift = offset if isinstance(offset, VirtualRegister) else None
-        start = 0 if shift is not None else whole(offset, "iota offset")
+        start = 0 if shift is not None else integer(offset, "iota offset")
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
         if made is not None and shift is None:
             emit(movement.IotaOp, {"dst": made[1][0]}, expression=made[0])
@@ -93,7 +93,7 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
         made = None
         if static:
-            made = affine(op, pattern, int(channel_multiplier), whole(offset, f"{op} offset"), target, source)
+            made = affine(op, pattern, int(channel_multiplier), integer(offset, f"{op} offset"), target, source)
         if made is None:
             select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
             return
@@ -153,7 +153,7 @@ def nc_stream_shuffle(dst, src, shuffle_mask) -> None:
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
     require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}")
-    mask = tuple(whole(m, f"{op} shuffle_mask") for m in shuffle_mask)
+    mask = tuple(integer(m, f"{op} shuffle_mask") for m in shuffle_mask)
     with low.writing(dst, op, reads=True, flat=True) as out:
         target = low.flat_view(out)
         require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, src is {source.dtype}; they must be equal")
@@ -219,7 +219,7 @@ def topk(val_dst, idx_dst, src, n) -> None:
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
-        emit(lists.TopkOp, {"values": low.flat_view(values), "places": low.flat_view(at),
+        emit(lists.TopkOp, {"values": low.flat_view(values), "indices": low.flat_view(at),
                             "src": low.flat_tile(op, "src", src)}, n=int(n))
 
 

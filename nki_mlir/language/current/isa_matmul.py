@@ -14,7 +14,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import device, invalid, require, warn, whole
+from nki_mlir.language.current.errors import device, integer, invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
@@ -32,7 +32,7 @@ def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, in
     require(not any(absent), f"{op} tile_position and tile_size are given together")
     for label, v in given.items():
         require(isinstance(v, (tuple, list)) and len(v) == 2, f"{op} {label}: expecting 'pair', got {v!r}")
-    (r0, c0), (r, c) = ([whole(n, f"{op} {label}") for n in v] for label, v in given.items())
+    (r0, c0), (r, c) = ([integer(n, f"{op} {label}") for n in v] for label, v in given.items())
     sizes = machine().array_parts
     require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}")
     require(r0 in range(0, sizes[-1], r) and c0 in range(0, sizes[-1], c),

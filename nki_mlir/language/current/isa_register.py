@@ -8,7 +8,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import invalid, require, warn, whole
+from nki_mlir.language.current.errors import integer, invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister, writable
@@ -19,7 +19,7 @@ from nki_mlir.scalar.dtypes import INT32
 
 def as_tensor(register: VirtualRegister) -> NkiTensor:
     """The [1, 1] tile of a register."""
-    return NkiTensor.whole(Storage(register.state.buffer, sbuf, INT32))
+    return NkiTensor.full(Storage(register.state.buffer, sbuf, INT32))
 
 
 def as_int32(tensor: NkiTensor) -> NkiTensor:
@@ -37,7 +37,7 @@ def _one(op: str, label: str, tensor: Any) -> NkiTensor:
 
 
 def put(state: Any, value: Any, what: str) -> None:
-    wrapped = (whole(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
+    wrapped = (integer(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
@@ -71,7 +71,7 @@ def register_load(dst, src) -> None:
     tensor = _one("register_load", "src", src)
     if tensor.dtype.is_float:
         warn("register_load of a float converts it to an integer")
-    held = NkiTensor.whole(Storage(state.buffer, sbuf, INT32))
+    held = NkiTensor.full(Storage(state.buffer, sbuf, INT32))
     assignment.assign(held, as_int32(low.reading(tensor)))
 
 

@@ -21,7 +21,7 @@ from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.bare_names import bare_names
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, of_core, require, user_location, warn, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, of_core, require, user_location, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -144,7 +144,7 @@ class Kernel(CoreKernel):
             capture: Any = builder
             capture.first_uses.unwritten = lambda b: warn(
                 f"{b.name} is read before anything was written to it: zeros here, NaN in the simulator")
-        tensors = [NkiTensor.whole(Storage(p, region, p.dtype)) for p in parameters]
+        tensors = [NkiTensor.full(Storage(p, region, p.dtype)) for p in parameters]
         builder.properties["shared_tensors"] = list(tensors)
         positional, keywords = bound.with_tensors(tensors)
         with bare_names(self.func):
@@ -300,7 +300,7 @@ def program_id(axis) -> int:
     builder = current.get()
     require(builder is not None, "nl.program_id was called outside of a kernel")
     assert builder is not None
-    axis = whole(axis, "program_id axis")
+    axis = integer(axis, "program_id axis")
     require(axis >= 0, f"invalid program axis {axis}")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
@@ -312,7 +312,7 @@ def num_programs(axes) -> int:
     require(builder is not None, "nl.num_programs was called outside of a kernel")
     assert builder is not None
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
-    several = [whole(a, "num_programs axes") for a in several]
+    several = [integer(a, "num_programs axes") for a in several]
     require(all(a >= 0 for a in several), f"invalid program axis {axes}")
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 

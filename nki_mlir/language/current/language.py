@@ -7,7 +7,7 @@ from nki_mlir.frontend.index_tensors import arange, mgrid
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, regions, register
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, older, require, unknown_name, user_location, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name, user_location
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.table import CURRENT, names_of, published
@@ -48,8 +48,8 @@ average, prelu, bypass = Operator("average"), Operator("prelu"), Operator("bypas
 def _span(name: str, start: Any, stop: Any, step: Any) -> range:
     older(f"nl.{name} is range: annotation has no effect")
     first, last = (0, start) if stop is None else (start, stop)
-    require(whole(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")
-    return range(whole(first, f"{name} start"), whole(last, f"{name} stop"), step)
+    require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")
+    return range(integer(first, f"{name} start"), integer(last, f"{name} stop"), step)
 
 
 @reported

@@ -44,22 +44,22 @@ def check_jumps(node: Any) -> None:
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
-def _remembered(value: Any, depth: int = 0) -> tuple[Any, Any]:
+def _snapshot(value: Any, depth: int = 0) -> tuple[Any, Any]:
     """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
     if depth == DEPTH:
         return value, None
     match value:
         case list():
-            return value, [_remembered(v, depth + 1) for v in value]
+            return value, [_snapshot(v, depth + 1) for v in value]
         case dict():
-            return value, {k: _remembered(v, depth + 1) for k, v in value.items()}
+            return value, {k: _snapshot(v, depth + 1) for k, v in value.items()}
     kind: Any = type(value)
     if holds_state(kind) and hasattr(value, "__dict__"):
-        return value, _remembered(vars(value), depth + 1)[1]
+        return value, _snapshot(vars(value), depth + 1)[1]
     return value, None
 
 
-def _kept(before: tuple[Any, Any], now: Any) -> bool:
+def _is_unchanged(before: tuple[Any, Any], now: Any) -> bool:
     """Whether a name still means the same; entries that were added to its list or dictionary do not count."""
     value, inside = before
     if isinstance(now, PLAIN):
@@ -67,18 +67,18 @@ def _kept(before: tuple[Any, Any], now: Any) -> bool:
     if now is not value or inside is None:
         return now is value
     if isinstance(now, list):
-        return len(now) >= len(inside) and all(map(_kept, inside, now))
+        return len(now) >= len(inside) and all(map(_is_unchanged, inside, now))
     parts = now if isinstance(now, dict) else vars(now)
-    return all(k in parts and _kept(held, parts[k]) for k, held in inside.items())
+    return all(k in parts and _is_unchanged(held, parts[k]) for k, held in inside.items())
 
 
 @contextmanager
 def not_carried(values: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """An error if what runs inside leaves one of the names changed."""
-    before = {name: _remembered(value) for name, value in values().items()}
+    before = {name: _snapshot(value) for name, value in values().items()}
     yield
     after = values()
-    changed = sorted(n for n, held in before.items() if n not in after or not _kept(held, after[n]))
+    changed = sorted(n for n, held in before.items() if n not in after or not _is_unchanged(held, after[n]))
     if changed:
         raise of_core(CarriedState(names=", ".join(changed)))
 
@@ -109,7 +109,7 @@ class OpenLoop:
     """A ``while`` on a register whose body is being captured: its condition is asked for before and after."""
 
     def __init__(self, frame: FrameType, node: ast.While, loop: ExitStack, register: Any) -> None:
-        self.frame, self.place, self.register = frame, (node.lineno, node.col_offset), register
+        self.frame, self.position, self.register = frame, (node.lineno, node.col_offset), register
         self.names, self.loop = tuple(exposed_reads(node.body)), loop
         loop.enter_context(not_carried(lambda: variables(self.names)))
 
@@ -146,7 +146,7 @@ def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], An
     if found is None:
         return None
     frame, node = found
-    if loops and loops[-1].frame is frame and loops[-1].place == (node.lineno, node.col_offset):
+    if loops and loops[-1].frame is frame and loops[-1].position == (node.lineno, node.col_offset):
         last = loops.pop()
         closing(last.register)
         last.loop.close()

@@ -16,7 +16,7 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.access_pattern import check_reach
-from nki_mlir.language.current.errors import device, invalid, require, user_location, whole
+from nki_mlir.language.current.errors import device, integer, invalid, require, user_location
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -44,8 +44,8 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
     buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
                               name=name, attributes=attributes)
     if region is MemoryRegion.shared_hbm:
-        buffer.place = user_location()
-    made = NkiTensor.whole(Storage(buffer, region, dtype, address, identity))
+        buffer.created_at = user_location()
+    made = NkiTensor.full(Storage(buffer, region, dtype, address, identity))
     if region is MemoryRegion.shared_hbm:
         builder.properties.setdefault("shared_tensors", []).append(made)
     return made
@@ -191,7 +191,7 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
         emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
                  group=group)
         return
-    write_history.mark(tensor.storage, View.whole(tensor.storage.buffer))
+    write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
     if tensor.on_chip and found.picks_rows:
         views = {"dst": every_partition(tensor), "src": src, "offset": index_view(found)}
         emit(run_time_index.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
@@ -349,7 +349,7 @@ def in_sbuf(op: str, **tensors: Any) -> None:
 
 def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
-    several = [whole(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     require(several and all(-tensor.ndim <= a < tensor.ndim for a in several),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions")
     axes = tuple(sorted({a % tensor.ndim for a in several}))

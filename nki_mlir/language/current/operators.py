@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, require, user_location
 from nki_mlir.scalar.dtypes import FLOAT32
 
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
@@ -88,7 +88,7 @@ class Operators:
 
     def expand_dims(self, axis: Any) -> Any:
         """Dimensions of 1 put in, at these places of the result."""
-        axes = [whole(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
+        axes = [integer(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank, made = len(self.shape) + len(axes), self
         for place in sorted(a + rank if a < 0 else a for a in axes):
             made = made.expand_dim(place)

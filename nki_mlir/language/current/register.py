@@ -20,7 +20,7 @@ class VirtualRegister:
     __hash__ = object.__hash__
 
     def __init__(self, state: View | None = None, frozen: bool = False) -> None:
-        self.state = state if state is not None else View.whole(active("a register").allocate((1, 1), INT32, "sbuf"))
+        self.state = state if state is not None else View.full(active("a register").allocate((1, 1), INT32, "sbuf"))
         self.frozen = frozen
 
     @property

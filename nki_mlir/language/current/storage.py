@@ -15,8 +15,8 @@ from nki_mlir.scalar.dtypes import DType
 class Storage:
     """One allocation: the core's buffer and the region it is in.
 
-    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert; ``places``:
-    what has been written (``written.py``).
+    ``identity``: it holds an identity matrix; ``verdict``: what a comparison gave, which kernels assert;
+    ``written_elements``: what has been written (``write_history.py``).
     """
 
     buffer: Buffer
@@ -25,7 +25,7 @@ class Storage:
     address: tuple[int, int] | None = None
     identity: bool = False
     verdict: bool = False
-    places: set[Any] = field(default_factory=set)
+    written_elements: set[Any] = field(default_factory=set)
 
     @property
     def on_chip(self) -> bool:

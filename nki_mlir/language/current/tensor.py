@@ -11,7 +11,7 @@ from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
-from nki_mlir.language.current.errors import invalid, older, require, unknown_name, whole
+from nki_mlir.language.current.errors import integer, invalid, older, require, unknown_name
 from nki_mlir.language.current.operators import Operators, leading_part
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
@@ -36,7 +36,7 @@ class NkiTensor(Operators):
         self.core: View | None = None                               # the core's view of it, once it was asked for
 
     @classmethod
-    def whole(cls, storage: Storage) -> "NkiTensor":
+    def full(cls, storage: Storage) -> "NkiTensor":
         shape = storage.buffer.shape
         return cls(storage, shape, layout.row_major(shape), 0, storage.dtype)
 
@@ -104,7 +104,7 @@ class NkiTensor(Operators):
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, upto: int | None = None) -> int:
-        limit, dim = self.ndim if upto is None else upto, whole(dim, "dimension")
+        limit, dim = self.ndim if upto is None else upto, integer(dim, "dimension")
         require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions")
         return dim % limit
 
@@ -116,7 +116,7 @@ class NkiTensor(Operators):
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """Elements ``start, start + step, ...`` below ``end`` of one dimension."""
         dim = self._dim(dim)
-        start, end, step = (whole(n, "slice") for n in (start, end, step))
+        start, end, step = (integer(n, "slice") for n in (start, end, step))
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension")
@@ -137,7 +137,7 @@ class NkiTensor(Operators):
         """One element of a dimension, which is dropped; ``index`` may be known at run time only."""
         dim = self._dim(dim)
         if not isinstance(index, (NkiTensor, VirtualRegister)):
-            index = whole(index, "select index")
+            index = integer(index, "select index")
             require(0 <= index < self.shape[dim], f"index {index} of dimension {dim} with size {self.shape[dim]}: "
                                                   "index out of range of tensor dimension")
             picked = self.slice(dim, index, index + 1)
@@ -329,7 +329,7 @@ class NkiTensor(Operators):
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])
-        count = whole(num_elem, "indirect") if num_elem is not None else rows * columns
+        count = integer(num_elem, "indirect") if num_elem is not None else rows * columns
         return self.like(shape=(self.shape[0], count), strides=(self.strides[0], 1),
                          indirection=Indirection("columns", index, source=self))
 

@@ -81,7 +81,7 @@ class Step:
         operands = op.operands()
         self.run = compile_op(changed(op, exact_tile))
         self.low = [tile.dtype if tile.dtype in LOW else None for _, tile in operands]
-        self.written = [(k, tile.dtype, Pattern(tile), Pattern(exact_tile(tile)))
+        self.targets = [(k, tile.dtype, Pattern(tile), Pattern(exact_tile(tile)))
                         for k, (field, tile) in enumerate(operands) if field.writes]
 
 
@@ -116,7 +116,7 @@ class ExactMemory:
 
     def perform(self, step: Step, arrays: Arrays, values: Values = ()) -> None:
         step.run([a if low is None else self.values(a, low) for a, low in zip(arrays, step.low)], values)
-        for k, dtype, pattern, exact in step.written:
+        for k, dtype, pattern, exact in step.targets:
             memory, known = arrays[k], self.beside(arrays[k])
             target = pattern.at(memory, values)
             if dtype in LOW:

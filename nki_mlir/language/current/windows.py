@@ -13,7 +13,7 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
 from nki_mlir.language.current.creation import check_address, ndarray
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location, whole
+from nki_mlir.language.current.errors import NkiTypeError, integer, require, user_location
 from nki_mlir.language.current.regions import MemoryRegion, machine
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -29,16 +29,16 @@ class Memory:
     buffer: MemoryRegion
     size: tuple[int, int]
     start: tuple[int, int] | None               # None: where the allocator wants
-    made: list[Storage] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
 
     def storage(self, dtype: DType) -> Storage:
-        if not self.made:
+        if not self.storages:
             row = -(-self.size[1] // WORD) * WORD
             kind = dtype if row % dtype.itemsize == 0 else UINT8
             shape = self.size[0], row // kind.itemsize
             address = check_address(self.start, self.buffer, shape, kind)
-            self.made.append(low.allocate(shape, kind, self.buffer, address=address).storage)
-        return self.made[0]
+            self.storages.append(low.allocate(shape, kind, self.buffer, address=address).storage)
+        return self.storages[0]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Window:
         """A tensor in this place."""
         kind = dtype_argument(dtype)
         require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}")
-        extents = tuple(whole(n, "shape") for n in shape)
+        extents = tuple(integer(n, "shape") for n in shape)
         size = prod(extents[1:]) * kind.itemsize
         require(extents[0] <= self.size[0], f"{extents[0]} partitions do not fit in a region of {self.size[0]}")
         require(size <= self.size[1], f"shape has size {size} (bytes), which is too large for buffer of size "
@@ -131,7 +131,7 @@ class Address(tuple):
 
 def _pair(value: Any, what: str) -> tuple[int, int]:
     require(isinstance(value, (tuple, list)) and len(value) == 2, f"ptr {what}: expecting 'pair', got {value!r}")
-    first, second = (whole(n, f"ptr {what}") for n in value)
+    first, second = (integer(n, f"ptr {what}") for n in value)
     return first, second
 
 

@@ -24,7 +24,7 @@ def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
     history: dict[Any, np.ndarray] = active().properties.setdefault(kind, {})
     if view.buffer not in history:
         history[view.buffer] = _no_flags(view.buffer)
-    return _elements(view.buffer, history[view.buffer], *_place(view))
+    return _elements(view.buffer, history[view.buffer], *_elements_of(view))
 
 
 def _no_flags(buffer: Buffer) -> np.ndarray:
@@ -32,7 +32,7 @@ def _no_flags(buffer: Buffer) -> np.ndarray:
     return np.zeros((shape[0], int(np.prod(shape[1:]))), np.bool_)
 
 
-def _place(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
+def _elements_of(view: View) -> tuple[int, int, int, tuple[Dim, ...]]:
     """Which elements of its buffer a view has, in a form that keeps no buffer."""
     return view.dtype.itemsize, view.partition.const, view.free.const, view.dims
 
@@ -56,18 +56,18 @@ def note(view: View) -> None:
 
 def mark(storage: Storage, view: View) -> None:
     """An instruction writes the view of the storage, in any memory."""
-    storage.places.add(_place(view))
+    storage.written_elements.add(_elements_of(view))
 
 
 def touched(storage: Storage, view: View) -> bool:
     """Whether some element of the view has been written; inputs were before the kernel began."""
     buffer = view.buffer
-    if buffer.role == "input" or not storage.places:    # what other instructions wrote is known by its buffer
-        return buffer.role == "input" or buffer in active().written
+    if buffer.role == "input" or not storage.written_elements:    # what other instructions wrote is known by its buffer
+        return buffer.role == "input" or buffer in active().first_writes
     flags = _no_flags(buffer)
-    for place in storage.places:
+    for place in storage.written_elements:
         _elements(buffer, flags, *place)[...] = True
-    return bool(_elements(buffer, flags, *_place(view)).any())
+    return bool(_elements(buffer, flags, *_elements_of(view)).any())
 
 
 def note_read(view: View) -> None:

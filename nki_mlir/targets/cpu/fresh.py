@@ -40,10 +40,10 @@ class Fresh:
     """What is known of one buffer."""
 
     base: Linear
-    place: Label                        # in the program, where it would be zeroed
+    label: Label                        # in the program, where it would be zeroed
     depth: int                          # how many blocks were open
     zeroed: bool = False
-    written: Piecewise | bool = False
+    state: Piecewise | bool = False
 
 
 class FreshBuffers:
@@ -55,11 +55,11 @@ class FreshBuffers:
 
     def allocated(self, view: View, code: Assembly) -> None:
         self.buffers[view.root] = Fresh(view.base, code.label(), len(self.blocks))
-        code.mark(self.buffers[view.root].place)
+        code.mark(self.buffers[view.root].label)
 
     def end(self, code: Assembly) -> None:
         """Put the zeroing into the program."""
-        by_place = {id(fresh.place): (buffer, fresh) for buffer, fresh in self.buffers.items()}
+        by_place = {id(fresh.label): (buffer, fresh) for buffer, fresh in self.buffers.items()}
         items: list[Any] = []
         for item in code.items:
             if id(item) not in by_place:
@@ -73,10 +73,10 @@ class FreshBuffers:
     def open(self, root: "Value") -> Fresh | None:
         """The state of a buffer of which something may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, Buffer) else None
-        if fresh is None or fresh.zeroed or fresh.written is True:
+        if fresh is None or fresh.zeroed or fresh.state is True:
             return None
-        if isinstance(fresh.written, Piecewise) and fresh.written.block not in self.blocks:
-            fresh.written = True
+        if isinstance(fresh.state, Piecewise) and fresh.state.block not in self.blocks:
+            fresh.state = True
             return None
         return fresh
 
@@ -91,8 +91,8 @@ class FreshBuffers:
             number = nest.first_output + k - inputs
             reads = k < inputs or nest.uses(number) > 0 or any(v.root is view.root for v in views[:inputs])
             piece = piece_of(view, nest.operands[k], nest)
-            if isinstance(fresh.written, Piecewise):
-                fresh.zeroed = reads and piece != fresh.written.piece
+            if isinstance(fresh.state, Piecewise):
+                fresh.zeroed = reads and piece != fresh.state.piece
             elif reads or nest.mask:
                 fresh.zeroed = True
             else:
@@ -106,7 +106,7 @@ class FreshBuffers:
             fresh = self.open(view.root)
             if fresh is None:
                 continue
-            if view.root in sources or op.mask or not tile.layout.form.is_whole or fresh.written is not False:
+            if view.root in sources or op.mask or not tile.layout.form.is_whole or fresh.state is not False:
                 fresh.zeroed = True
             else:
                 self.wrote(fresh, view, (Linear(), ((1, view.size),)))
@@ -135,7 +135,7 @@ class FreshBuffers:
         whole = not symbols and not start and filled == view.size
         fresh.zeroed = not whole
         by_loops = len(offset.symbols) > 0
-        fresh.written = whole and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
+        fresh.state = whole and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
                                    if by_loops else True)
 
 

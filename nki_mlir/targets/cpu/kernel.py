@@ -120,7 +120,7 @@ def compile_programs(assemblers: Sequence[Assembler]) -> list[Compiled]:
     functions |= {name: machine().function(name) for name in sorted(names)}
     made = []
     for assembler in assemblers:
-        memory = assembler.code.place()
+        memory = assembler.code.assign_offsets()
         words = assembler.code.words(functions)
         made.append(Compiled(words, assembler.code, memory, assembler.cost, tuple(assembler.values.globals)))
     return made

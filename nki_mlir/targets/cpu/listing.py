@@ -23,7 +23,7 @@ def listing(module: "Module", vectors: bool = False) -> str:
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
         code = assemble_function(kernel, axes, structured, HostOperations(), Sites()).code
-        memory = code.place()
+        memory = code.assign_offsets()
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
         names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},
                  **{FIRST_ID + axes + k: name for k, name in enumerate(arguments)}}

@@ -109,13 +109,13 @@ class Assembly:
             self.storages.setdefault(to, Storage()).buffers += self.storages.pop(frm).buffers
             self.buffers = [(buffer, to if memory == frm else memory) for buffer, memory in self.buffers]
 
-    def place(self) -> int:
+    def assign_offsets(self) -> int:
         """Give every buffer its offset; the size of a program's memory."""
-        self.sizes = {memory: storage.place() for memory, storage in self.storages.items()}
+        self.sizes = {memory: storage.assign_offsets() for memory, storage in self.storages.items()}
         return self.sizes.get(MEMORY, 0)
 
     def words(self, functions: dict[Any, int]) -> np.ndarray:
-        """The program in words, after ``place``. ``functions`` are the addresses of routines and of named functions."""
+        """The program in words, after ``assign_offsets``; ``functions``: addresses of routines and named functions."""
         items = [i if not isinstance(i, Instruction) else Instruction(i.function, tuple(map(self._placed, i.arguments)))
                  for i in self.items]
         word = 0
@@ -146,7 +146,7 @@ class Assembly:
         return Linear(argument.const + buffer.offset, rest).plus(slot_value(memory))
 
     def text(self, names: dict[int, str]) -> list[str]:
-        """The program for people, after ``place``: a line an instruction. ``names`` are those of slots."""
+        """The program for people, after ``assign_offsets``: a line an instruction. ``names`` are those of slots."""
         lines = []
         labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, Label))}
         for item in self.items:

@@ -35,7 +35,7 @@ class Storage:
         self.buffers.append(Buffer(size, depth, place, place))
         return self.buffers[-1]
 
-    def place(self) -> int:
+    def assign_offsets(self) -> int:
         """Give every buffer the lowest offset that is free while it lives; returns the size of the whole."""
         total = 0
         live: list[Buffer] = []                     # by offset

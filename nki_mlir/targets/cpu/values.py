@@ -66,10 +66,10 @@ class Values:
         block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(block.arguments, kernel.arguments):
             if spec.kind == "program_id":
-                self.forms[argument] = slot_value(FIRST_ID + spec.place)
-                self.ranges[FIRST_ID + spec.place] = (0, kernel.grid[spec.place] - 1)
+                self.forms[argument] = slot_value(FIRST_ID + spec.index)
+                self.ranges[FIRST_ID + spec.index] = (0, kernel.grid[spec.index] - 1)
                 continue
-            place = spec.place + (len(kernel.inputs) if spec.kind == "shared" else 0)
+            place = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
             self.views[argument] = View(spec.name, slot_value(FIRST_ID + axes + place),
                                         prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)

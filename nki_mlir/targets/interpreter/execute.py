@@ -64,11 +64,11 @@ def compile_op(op: Op) -> Runner:
         for (at, place, dtype), value in zip(store, results):
             if value is None:
                 continue
-            at(arrays[place], values)[...] = convert(np.asarray(value), dtype, _made(value, compute))
+            at(arrays[place], values)[...] = convert(np.asarray(value), dtype, _result_dtype(value, compute))
     return run
 
 
-def _made(value: object, compute: Any) -> Any:
+def _result_dtype(value: object, compute: Any) -> Any:
     """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
 
@@ -194,7 +194,7 @@ def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinate
     result = op.body(ArrayScalars(compute), *sources) if by_body else op.reference(*sources)    # type: ignore[attr-defined]
     for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
         flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)] = convert(
-            np.asarray(value), tile.dtype, _made(value, compute))
+            np.asarray(value), tile.dtype, _result_dtype(value, compute))
 
 
 def _has_identity(op: Op) -> bool:
@@ -219,4 +219,4 @@ def _filled(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple) 
     kept = [(0, 1) if k in iteration.reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
     target = pattern.box(arrays[place], values, [s for s, _ in kept], [n for _, n in kept])
     touched = active.any(axis=tuple(iteration.reduced), keepdims=True)
-    np.copyto(target, convert(np.asarray(value), tile.dtype, _made(value, compute)), where=touched)
+    np.copyto(target, convert(np.asarray(value), tile.dtype, _result_dtype(value, compute)), where=touched)

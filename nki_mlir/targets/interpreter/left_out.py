@@ -47,14 +47,14 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
         kernel = the_kernel(module)
         block = kernel.op.regions[0].blocks[0]
         for argument, value in zip(kernel.arguments, block.arguments):
-            if argument.kind != "shared" or argument.place in whole:
+            if argument.kind != "shared" or argument.index in whole:
                 continue
             if prod(argument.shape) > MOST_ELEMENTS:
-                undecided.add(argument.place)
+                undecided.add(argument.index)
                 continue
-            written = flags.setdefault(argument.place, np.zeros(argument.shape, np.bool_))
+            written = flags.setdefault(argument.index, np.zeros(argument.shape, np.bool_))
             if not all([mark(use, value, written) for use in value.uses]):
-                undecided.add(argument.place)
+                undecided.add(argument.index)
     found: dict[int, LeftOut | None] = dict.fromkeys(whole)
     for place, written in flags.items():
         if written.all():

@@ -124,11 +124,11 @@ def compile_function(kernel: KernelFunction) -> Program:
         for slot, spec in plan:
             match spec.kind:
                 case "program_id":
-                    env[slot] = int(point[spec.place])
+                    env[slot] = int(point[spec.index])
                 case "shared":
-                    env[slot] = shared[spec.place]
+                    env[slot] = shared[spec.index]
                 case _:
-                    env[slot] = inputs[spec.place]
+                    env[slot] = inputs[spec.index]
         for step in code.body:
             step(env)
     return run

@@ -31,7 +31,7 @@ class UnwrittenRead(UserWarning):
 class Tracked(np.ndarray):
     """An array that knows its written bytes. Views of it are plain ones in this respect."""
 
-    written: np.ndarray                 # a truth value for each unit
+    written_units: np.ndarray           # a truth value for each unit
     unit: int                           # bytes
     left: int = 0                       # 0: all has been written; else some units may not have been
     label: str = ""
@@ -41,35 +41,36 @@ class Tracked(np.ndarray):
         """How many elements have not been written, and the place of the first; None where all have been."""
         if not self.left:
             return None
-        whole = self.written if self.unit == self.itemsize else self.written.reshape(
+        whole = self.written_units if self.unit == self.itemsize else self.written_units.reshape(
             -1, self.itemsize // self.unit).all(1)
         missing = np.flatnonzero(~whole)
-        return (len(missing), self.place(int(missing[0]))) if len(missing) else None
+        return (len(missing), self.index_of(int(missing[0]))) if len(missing) else None
 
-    def place(self, element: int) -> list[int]:
+    def index_of(self, element: int) -> list[int]:
         return [int(k) for k in np.unravel_index(element, self.shape)]
 
     def refine(self, unit: int) -> None:
         """Have units of which as many bytes are whole ones."""
         times = self.unit // gcd(self.unit, unit)
         if times > 1:
-            self.written, self.unit, self.left = np.repeat(self.written, times), self.unit // times, self.left * times
+            self.written_units = np.repeat(self.written_units, times)
+            self.unit, self.left = self.unit // times, self.left * times
 
     def mark(self, part: Any) -> None:
         """Units have been written: ``part`` is a view of the flags, or the places of units."""
         if part.dtype == np.bool_:
             part[...] = True
         else:
-            self.written[part] = True
+            self.written_units[part] = True
         self.left -= part.size
         if self.left <= 0:              # some may have been written twice
-            self.left = self.written.size - int(np.count_nonzero(self.written))
+            self.left = self.written_units.size - int(np.count_nonzero(self.written_units))
 
 
 def tracked(array: np.ndarray, label: str) -> Tracked:
     """The array as memory that nothing has written yet."""
     made = array.view(Tracked)
-    made.written, made.left, made.label = np.zeros(array.size, np.bool_), array.size, label
+    made.written_units, made.left, made.label = np.zeros(array.size, np.bool_), array.size, label
     made.unit = array.itemsize
     return made
 
@@ -85,7 +86,7 @@ class Uses:
         self.writes = [k for k, (f, _) in enumerate(self.operands) if f.writes]
         self.tries = not op.is_loop_nest and not op.acts_outside        # its addresses may be known at run time only
         self.run: Runner | None = None
-        self.whole: dict[tuple[int, int], Pattern] = {}     # of the flags of operands, by unit, without a mask
+        self.patterns: dict[tuple[int, int], Pattern] = {}  # of the flags of operands, by unit, without a mask
 
     def perform(self, act: Callable[[], None], arrays: Arrays, values: Values, at: Callable[[], Location | None]
                 ) -> None:
@@ -118,10 +119,10 @@ class Uses:
 
     def flags(self, k: int, array: Any, values: Values) -> np.ndarray:
         """The flags of an operand."""
-        pattern = self.whole.get((k, array.unit))
+        pattern = self.patterns.get((k, array.unit))
         if pattern is None:
-            pattern = self.whole[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
-        return pattern.at(array.written, values)
+            pattern = self.patterns[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
+        return pattern.at(array.written_units, values)
 
     def active(self, iteration: Any, values: Values) -> Any:
         """The elements that the mask leaves: starts and counts of their box, and which of them; None: there is none."""
@@ -133,12 +134,12 @@ class Uses:
 
     @staticmethod
     def check(array: Any, part: np.ndarray, at: Callable[[], Location | None]) -> None:
-        flags = part if part.dtype == np.bool_ else array.written[part]
+        flags = part if part.dtype == np.bool_ else array.written_units[part]
         if array.reported or flags.all():
             return
         if part.dtype == np.bool_:
             # Places of units by the addresses of their flags.
-            base = array.written.__array_interface__["data"][0]
+            base = array.written_units.__array_interface__["data"][0]
             start = part.__array_interface__["data"][0] - base
             first = np.argwhere(~flags)[0]
             place = start + int(np.dot(first, part.strides))
@@ -165,14 +166,14 @@ class Uses:
                 continue
             array: Any = arrays[k]
             one, other = (t.reshape(-1).view(np.uint8) for t in (one, other))
-            changed = ((one != TRIALS[0][1]) | (other != TRIALS[1][1])) & ~array.written
+            changed = ((one != TRIALS[0][1]) | (other != TRIALS[1][1])) & ~array.written_units
             read |= bool((changed & (one != other)).any())
             array.mark(np.flatnonzero(changed))
         if read:
             sources = [arrays[k] for k in open_ if k in self.reads]
             for array in (a for a in sources if not a.reported):        # type: ignore[attr-defined]
-                report(array, int(np.flatnonzero(~array.written)[0]) // array.itemsize if not array.written.all()
-                       else 0, at)                                      # type: ignore[attr-defined]
+                missing = np.flatnonzero(~array.written_units)          # type: ignore[attr-defined]
+                report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)      # type: ignore[attr-defined]
 
     def trial(self, arrays: Arrays, values: Values, source: int, target: int) -> list[np.ndarray] | None:
         """The arrays after a run with these bytes where nothing was written; None where it fails."""
@@ -185,7 +186,7 @@ class Uses:
                 copies[id(array)] = np.array(array) if open_ or k in self.writes else np.asarray(array)
             if open_:
                 raw = copies[id(array)].reshape(-1).view(np.uint8)
-                raw[~array.written] = target if k in self.writes else source        # type: ignore[attr-defined]
+                raw[~array.written_units] = target if k in self.writes else source        # type: ignore[attr-defined]
         made = [copies[id(a)] for a in arrays]
         try:
             self.run(made, values)
@@ -202,15 +203,15 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
     if which is None:
         inner = Pattern(tile, [(step, n) for (step, _), (_, n) in zip(pattern.dims, of_dims)])
         moved = sum(start * step for (start, _), (step, _) in zip(of_dims, pattern.dims))
-        return lambda array: of_flags(inner, array.unit).view(array.written, 0, pattern.free(values) + moved)
+        return lambda array: of_flags(inner, array.unit).view(array.written_units, 0, pattern.free(values) + moved)
     found = np.argwhere(which).T
     positions = np.stack([found[a] + starts[a] if extent > 1 else np.zeros_like(found[0])
                           for a, extent in zip(axes, pattern.shape)])
 
-    def places(array: Any) -> np.ndarray:
+    def units_of(array: Any) -> np.ndarray:
         elements, units = np.unique(pattern.elements(array, values, positions)), tile.dtype.itemsize // array.unit
         return (elements[:, None] * units + np.arange(units)).reshape(-1)
-    return places
+    return units_of
 
 
 def of_flags(pattern: Pattern, unit: int) -> Pattern:
@@ -230,7 +231,7 @@ def as_bytes(view: np.ndarray) -> np.ndarray:
 def report(array: Any, element: int, at: Callable[[], Location | None]) -> None:
     array.reported = True
     held = array.reshape(-1)[element]
-    text = (f"element {array.place(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
+    text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "
             f"it: {held} here, anything on a device")
     place = at() or Location("<unknown>", 0, 0)
     warnings.warn_explicit(text, UnwrittenRead, place.file, place.line)

@@ -68,7 +68,7 @@ class Window:
             raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)
 
 
-def whole(kind: Any, label: str) -> Window:
+def full_window(kind: Any, label: str) -> Window:
     """A memref as the iteration space of its own dims."""
     strides = layout_of(kind).strides
     return Window(kind, label, strides, 0, frozenset(range(len(strides))))
@@ -120,7 +120,7 @@ def _reinterpret(code: "FunctionCompiler", op: Any) -> Step:
 def _element(code: "FunctionCompiler", op: Any) -> Step:
     loads = op.name == "memref.load"
     memref, *subscripts = list(op.operands)[0 if loads else 1:]
-    window, place = whole(memref.type, op.name), code.slot(memref)
+    window, place = full_window(memref.type, op.name), code.slot(memref)
     at, scalar = [code.slot(v) for v in subscripts], code.slot(op.results[0] if loads else op.operands[0])
     sizes = window.sizes
 
@@ -140,7 +140,7 @@ def _element(code: "FunctionCompiler", op: Any) -> Step:
 @executes("linalg.fill", "linalg.copy", "memref.copy")
 def _copy(code: "FunctionCompiler", op: Any) -> Step:
     source, target = op.operands[0], op.operands[1]
-    out, to, frm = whole(target.type, op.name), code.slot(target), code.slot(source)
+    out, to, frm = full_window(target.type, op.name), code.slot(target), code.slot(source)
     rank = len(out.sizes)
     zeros, axes = (0,) * rank, range(rank)
     if op.name == "linalg.fill":
@@ -151,7 +151,7 @@ def _copy(code: "FunctionCompiler", op: Any) -> Step:
         def fill(env: Env) -> None:
             out.view(env[to], zeros, out.sizes, axes)[...] = env[frm]
         return code.located(op, fill)
-    into = whole(source.type, op.name)
+    into = full_window(source.type, op.name)
     if into.dtype != out.dtype:
         raise Unsupported(feature=f"'{op.name}' between {source.type} and {target.type}",
                           instead="convert the elements")

@@ -293,7 +293,7 @@ class RoundRobin:
         self.last = _order(chosen)
         return chosen
 
-    def place(self, places: list[int]) -> int:
+    def choose_transfer(self, places: list[int]) -> int:
         return places[0]
 
 
@@ -321,7 +321,7 @@ class Adversary:
                 self.priorities[agent] = self.random.random()
         return max(agents, key=self.priorities.__getitem__)
 
-    def place(self, places: list[int]) -> int:
+    def choose_transfer(self, places: list[int]) -> int:
         return self.random.choice(places)
 
 
@@ -354,7 +354,7 @@ def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_00
         chosen = scheduler.choose(agents)
         core, agent = cores[chosen[0]], chosen[1]
         if isinstance(agent, int):
-            core.move(agent, scheduler.place(core.movable(agent)))
+            core.move(agent, scheduler.choose_transfer(core.movable(agent)))
         else:
             core.step(agent)
         if core.executed > step_limit:

@@ -55,7 +55,7 @@ class Validator:
         require(len(set(names)) == len(names), "two variables have one name")
         require(all(n.isprintable() and n.strip() == n != "" for n in program.notes), "a note cannot be printed")
         for kind in KINDS:
-            places = [v.place for v in program.of_kind(kind)]
+            places = [v.index for v in program.of_kind(kind)]
             require(places == list(range(len(places))), f"the {kind} variables are not numbered 0, 1, ...")
         for v in program.variables:
             require(all(n > 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")

@@ -18,7 +18,7 @@ def test_place__buffers_that_live_together_never_overlap() -> None:
         for first in sorted(rng.integers(0, 60, 40).tolist()):
             buffer = storage.allocate(int(rng.choice([4, 64, 100, 5000])), 0, first)
             buffer.last = first + int(rng.integers(0, 15))
-        size = storage.place()
+        size = storage.assign_offsets()
         for a, b in itertools.combinations(storage.buffers, 2):
             together = a.first <= b.last and b.first <= a.last
             apart = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
@@ -30,7 +30,7 @@ def test_place__reuses_the_memory_of_dead_buffers() -> None:
     storage = Storage()
     for k in range(10):
         storage.allocate(256, 0, k).last = k + 1
-    assert storage.place() == 512
+    assert storage.assign_offsets() == 512
 
 
 def test_room__of_large_buffers_is_no_multiple_of_a_page() -> None:

@@ -58,7 +58,7 @@ class _Reader:
         block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(block.arguments, kernel.arguments):
             if spec.kind == "program_id":
-                variable = LoopVariable(f"program_id_{spec.place}", 0, kernel.grid[spec.place] - 1, spec.place)
+                variable = LoopVariable(f"program_id_{spec.index}", 0, kernel.grid[spec.index] - 1, spec.index)
                 self.code.programs.append(variable)
                 self.values[argument] = variable
                 continue
@@ -67,7 +67,7 @@ class _Reader:
                 what = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
                 raise BadSignature(what=what).located(location_of(kernel.op))
             role = "output" if spec.kind == "shared" else "input"
-            self.buffers[argument] = self.shared(Buffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.place))
+            self.buffers[argument] = self.shared(Buffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
         self.block(block, self.code.body)
 
     def block(self, block: Any, into: Block) -> Block:
@@ -218,7 +218,7 @@ class _Reader:
     def shared(self, buffer: Buffer) -> Buffer:
         """The HBM tensor of that role and place, made if it is new."""
         for known in self.code.globals:
-            if (known.role, known.place) == (buffer.role, buffer.place):
+            if (known.role, known.index) == (buffer.role, buffer.index):
                 return known
         self.code.globals.append(buffer)
         return buffer

@@ -93,7 +93,7 @@ def variables_of(value: Value) -> Iterator[LoopVariable]:
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class Buffer:
-    """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``place`` and ``data``.
+    """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``index`` and ``data``.
 
     ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it. ``addresses`` are those
     that it chose for the blocks along the leading free axes, row-major.
@@ -104,7 +104,7 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: DType
     role: str = "local"
-    place: int = 0
+    index: int = 0
     data: bytes = b""
     address: tuple[int, int] | None = None
     fixed: bool = False

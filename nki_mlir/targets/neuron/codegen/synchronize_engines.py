@@ -386,7 +386,7 @@ def variables_of(code: Code, steps: Sequence[Step]) -> dict[Buffer, Variable]:
     internal = 0
     made: dict[Buffer, Variable] = {}
     for buffer in buffers:
-        kind, place = buffer.role, buffer.place
+        kind, place = buffer.role, buffer.index
         if kind == "local":
             kind, place, internal = "internal", internal, internal + 1
         first = name = plain(buffer.name or kind)

@@ -167,8 +167,8 @@ Buffers = dict[Buffer, Buffer]
 
 
 class _Unroller:
-    def __init__(self, kept: Mapping[Loop, int]) -> None:
-        self.kept = kept            # the loops to keep, with the iterations that go into one body
+    def __init__(self, rolled: Mapping[Loop, int]) -> None:
+        self.rolled = rolled            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple, Value] = {}
 
     def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
@@ -186,8 +186,8 @@ class _Unroller:
             match node:
                 case Step():
                     made.nodes += self.step(node, values, buffers)
-                case Loop() if node in self.kept:
-                    copies = min(self.kept[node], len(node.span))
+                case Loop() if node in self.rolled:
+                    copies = min(self.rolled[node], len(node.span))
                     whole = len(node.span) // copies * copies
                     self.loop(made, node, node.span[:whole:copies], copies, values, buffers)
                     self.iterations(made, node, node.span[whole:], values, buffers)

@@ -59,20 +59,20 @@ class _Writer:
     # -- arguments -----------------------------------------------------------------------------------------------------
     def arguments(self) -> None:
         """The tensors among the arguments; program ids that are still in use."""
-        by_place = {(b.role, b.place): b for b in self.code.globals}
+        by_place = {(b.role, b.index): b for b in self.code.globals}
         programs = {p.axis: p for p in self.code.programs}
         for argument, spec in zip(self.block_now.arguments, self.kernel.arguments):
             if spec.kind == "program_id":
-                if spec.place in programs:
-                    self.values[programs[spec.place]] = argument
+                if spec.index in programs:
+                    self.values[programs[spec.index]] = argument
             else:
-                self.buffers[by_place["output" if spec.kind == "shared" else "input", spec.place]] = argument
+                self.buffers[by_place["output" if spec.kind == "shared" else "input", spec.index]] = argument
 
     def signature(self) -> None:
         """Drop the program ids and the grid where loops have taken their place."""
         op, block = self.kernel.op, self.kernel.op.regions[0].blocks[0]
         used = {p.axis for p in self.code.programs}
-        kept = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id" or a.place in used]
+        kept = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id" or a.index in used]
         if len(kept) < len(self.kernel.arguments):
             for k in reversed(range(len(self.kernel.arguments))):
                 if k not in kept:

@@ -52,7 +52,7 @@ def header(program: Program) -> Iterator[str]:
     yield from (f".note {note}" for note in program.notes)
     for variable in program.variables:
         extents = ",".join(map(str, variable.shape))
-        yield f".{variable.kind} {variable.name} {variable.dtype.asm}[{extents}] {variable.place}"
+        yield f".{variable.kind} {variable.name} {variable.dtype.asm}[{extents}] {variable.index}"
         for at in range(0, len(variable.data), DATA_LINE):
             yield f".data {variable.data[at:at + DATA_LINE].hex()}"
     for number, semaphore in enumerate(program.semaphores):

@@ -33,7 +33,7 @@ def encode_program(program: Program) -> bytes:
     head = pack(HEAD, "the header", string(program.kernel), string(program.target), program.sbuf_bytes,
                 program.psum_bytes)
     variables = b"".join(
-        pack(VARIABLE, f"variable {v.name}", string(v.name), KINDS.index(v.kind), DTYPES.index(v.dtype), v.place,
+        pack(VARIABLE, f"variable {v.name}", string(v.name), KINDS.index(v.kind), DTYPES.index(v.dtype), v.index,
              len(v.shape), len(v.data)) + b"".join(EXTENT.pack(n) for n in v.shape) for v in program.variables)
     sections = {
         b"HEAD": head,

@@ -45,7 +45,7 @@ def elements_of(tile: Tile, symbols: tuple[Any, ...]) -> Elements:
     return Elements(memory_of(tile.handle), tile.access.dtype, free.const, terms, tile.access.dims)
 
 
-class KeptTiles:
+class TileCache:
     """The tiles at the place of one operation of the graph after the other."""
 
     def __init__(self, bytes: int) -> None:
