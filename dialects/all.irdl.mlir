@@ -18,7 +18,7 @@ module {
       %2 = irdl.base "#builtin.integer"
       %3 = irdl.base "#builtin.type"
       %4 = irdl.base "#builtin.string"
-      irdl.attributes {"label" = %0, "kind" = %1, "place" = %2, "type" = %3, "data" = %4}
+      irdl.attributes {"label" = %0, "kind" = %1, "index" = %2, "type" = %3, "data" = %4}
     }
     irdl.operation @semaphore {
       %0 = irdl.base "#builtin.string"
@@ -601,7 +601,7 @@ module {
       %1 = irdl.any
       %2 = irdl.any
       %3 = irdl.any
-      irdl.operands(values: %0, places: %1, src: %2, symbols: variadic %3)
+      irdl.operands(values: %0, indices: %1, src: %2, symbols: variadic %3)
       %4 = irdl.base "#builtin.array"
       %5 = irdl.base "#builtin.integer_set"
       %6 = irdl.base "#builtin.string"

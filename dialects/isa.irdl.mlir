@@ -18,7 +18,7 @@ module {
       %2 = irdl.base "#builtin.integer"
       %3 = irdl.base "#builtin.type"
       %4 = irdl.base "#builtin.string"
-      irdl.attributes {"label" = %0, "kind" = %1, "place" = %2, "type" = %3, "data" = %4}
+      irdl.attributes {"label" = %0, "kind" = %1, "index" = %2, "type" = %3, "data" = %4}
     }
     irdl.operation @semaphore {
       %0 = irdl.base "#builtin.string"

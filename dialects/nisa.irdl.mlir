@@ -546,7 +546,7 @@ module {
       %1 = irdl.any
       %2 = irdl.any
       %3 = irdl.any
-      irdl.operands(values: %0, places: %1, src: %2, symbols: variadic %3)
+      irdl.operands(values: %0, indices: %1, src: %2, symbols: variadic %3)
       %4 = irdl.base "#builtin.array"
       %5 = irdl.base "#builtin.integer_set"
       %6 = irdl.base "#builtin.string"

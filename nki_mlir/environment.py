@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 
-class Variable:
+class EnvironmentVariable:
     """One of them, by name."""
 
     def __init__(self, name: str) -> None:

@@ -5,6 +5,8 @@ import ast
 import io
 import re
 import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,48 @@ def anys(file: Path) -> int:
                                   for f in sorted((ROOT / "nki_mlir" / "dialects" / folder).glob("*.py"))], ids=name)
 def test_op_class__has_types(file: Path) -> None:
     assert not anys(file)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+# Words that do not say what a thing is; CONTRIBUTING.md, "Words", has those that do. Locals may have them.
+RETIRED = {"doubts", "given", "givenup", "kept", "made", "notwhole", "place", "places", "remembered", "said",
+           "surroundings", "whole", "writtenvalues", "written"}
+GENERATIONS = "what the language has in each of its generations, under the language's name"
+LEVELS = "an operation of one name at two levels; classes are named after their operation"
+SHARED_NAMES = {
+    "ActivationOp": LEVELS, "IotaOp": LEVELS, "Kernel": GENERATIONS, "MemoryRegion": GENERATIONS, "MemsetOp": LEVELS,
+    "TileSize": GENERATIONS, "dge_mode": GENERATIONS, "engine": GENERATIONS, "nc_version": GENERATIONS,
+    "oob_mode": GENERATIONS, "reduce_cmd": GENERATIONS,
+}
+
+
+def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of the classes, functions and fields of a module."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name, body=body):
+                yield node.lineno, name
+                yield from ((n.lineno, n.target.id) for n in body
+                            if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name))
+            case ast.FunctionDef(name=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize("file", PACKAGE, ids=name)
+def test_module__has_no_retired_name(file: Path) -> None:
+    names = [(0, file.stem), *defined(ast.parse(file.read_text()))]
+    assert not [f"{line}: {name}" for line, name in names if name.strip("_").lower() in RETIRED]
+
+
+def test_class_names__are_defined_once() -> None:
+    """Two classes of one name are two meanings of one word; ``SHARED_NAMES`` says why some are not."""
+    files = defaultdict(set)
+    for file in PACKAGE:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(name(file))
+    shared = {label: found for label, found in files.items() if len(found) > 1}
+    assert shared.keys() == SHARED_NAMES.keys(), shared
 
 
 # Absolute places of one machine, and folders beside the checkout, which only the acceptance tests may look for.

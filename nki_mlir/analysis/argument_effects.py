@@ -16,7 +16,7 @@ from nki_mlir.dialects.op import Op
 
 
 @dataclass
-class Effects:
+class ArgumentEffects:
     """What the operations of a kernel do to one argument."""
 
     reads: bool = False
@@ -24,10 +24,10 @@ class Effects:
     covered: bool = False
 
 
-def argument_effects(kernel: KernelFunction) -> list[Effects]:
+def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
     """Effects on each argument of the function, in order (program ids have none)."""
     block = kernel.op.regions[0].blocks[0]
-    found = [Effects() for _ in block.arguments]
+    found = [ArgumentEffects() for _ in block.arguments]
 
     def visit(operation: Operation) -> None:
         if is_tile_op(operation):

@@ -52,7 +52,7 @@ class NotVerified(NkiMlirError):
     fix = "give a kernel, or a module at the nki, linalg or nisa level"
 
 
-class TooMany(NkiMlirError):
+class TooManyArguments(NkiMlirError):
     code = "NKI-ARG"
     message = "{what}"
     fix = "the inputs are {names}"
@@ -182,10 +182,11 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
     from nki_mlir.cli.arguments import fill  # start-up: needed where it is asked for
     names = [name for name, _, _ in wanted]
     if len(positional) > len(names):
-        raise TooMany(what=f"{len(positional)} values are given for {len(names)} inputs", names=", ".join(names))
+        raise TooManyArguments(what=f"{len(positional)} values are given for {len(names)} inputs",
+                               names=", ".join(names))
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
-        raise TooMany(what=f"there is no input '{unknown}'", names=", ".join(names))
+        raise TooManyArguments(what=f"there is no input '{unknown}'", names=", ".join(names))
     given = dict(zip(names, positional)) | keywords
     return [checked_input(given[name], name, shape, dtype) if name in given else fill(shape, dtype, "random", k, name)
             for k, (name, shape, dtype) in enumerate(wanted)]

@@ -18,7 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Kind
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Encoding
 from nki_mlir.waist.scalar_body import ScalarBody
 
 ALU_OF = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
@@ -52,9 +52,9 @@ class ArithToScalar(Pass, name="arith-to-scalar"):
                 load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(
                     module.operation)
                 found = upstream_operations(module)
-            bodies: dict[Any, _Body] = {}
+            bodies: dict[Any, _BodyRewriter] = {}
             for op in found:
-                bodies.setdefault(op.block, _Body()).rewrite(op)
+                bodies.setdefault(op.block, _BodyRewriter()).rewrite(op)
 
 
 def upstream_operations(root: Any) -> list[Any]:
@@ -83,10 +83,10 @@ def is_of_elements(op: Any) -> bool:
 
 def unsigned(dtype: DType) -> DType:
     """The integer type of as many bits without a sign."""
-    return UNSIGNED[dtype.bits] if dtype.kind is Kind.SIGNED else dtype
+    return UNSIGNED[dtype.bits] if dtype.kind is Encoding.SIGNED else dtype
 
 
-class _Body:
+class _BodyRewriter:
     """Rewrites the operations of one body, in their order."""
 
     def __init__(self) -> None:

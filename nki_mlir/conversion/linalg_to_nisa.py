@@ -44,7 +44,7 @@ from nki_mlir.selection.selector import Selector, is_copy
 from nki_mlir.waist.builder import StructuredBuilder
 from nki_mlir.waist.expressions import Constant, Convert
 from nki_mlir.waist.reader import Reader
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
 BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
@@ -167,7 +167,7 @@ class _Block:
                 return None
         return None
 
-    def starts(self, nest: Nest, op: Any, following: Any) -> bool:
+    def starts(self, nest: TileNest, op: Any, following: Any) -> bool:
         """Whether an operation writes the identity of the fold that follows, which then needs no start value."""
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:
@@ -179,7 +179,8 @@ class _Block:
         identity = ALU[fn].identity(element.dtype)
         return identity is not None and Constant(element.dtype, type(nest.body.value)(identity)) == nest.body
 
-    def finish(self, reader: NestReader, nest: Nest, op: Operation, following: int | None, start: Any) -> Nest | None:
+    def finish(self, reader: NestReader, nest: TileNest, op: Operation, following: int | None, start: Any
+               ) -> TileNest | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 
         The result is then used nowhere else: it is a buffer of its own.
@@ -221,11 +222,11 @@ def _users_through_views(op: Operation) -> list[Any]:
     return [user for r in op.results for use in r.uses for user in _users_through_views(use.owner.operation)]
 
 
-def _output_through(fold: Nest, after: Nest) -> Operand | None:
+def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     """Where the fold's result goes when ``after`` copies it, along the fold's axes."""
     source = after.inputs[0]
 
-    def way(operand: Operand, axis: int) -> tuple[bool, int]:
+    def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
         return axis == operand.lanes, operand.steps[axis]
     ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
     place: dict[int, int] = {}

@@ -34,7 +34,7 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import fuse_function
 from nki_mlir.waist.expressions import Constant
-from nki_mlir.waist.tile_nest import Nest
+from nki_mlir.waist.tile_nest import TileNest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
@@ -89,9 +89,9 @@ def next_operation(op: Operation) -> Any:
     return next((other for other in block[block.index(op) + 1:] if effects_of(other).touches(buffer)), None)
 
 
-def same_output(fill: Nest, fold: Nest) -> bool:
+def same_output(fill: TileNest, fold: TileNest) -> bool:
     """Whether a fill writes what a fold adds to."""
-    def walked(nest: Nest) -> Any:
+    def walked(nest: TileNest) -> Any:
         o = nest.output
         return o.handle, o.free, sorted((step, n) for step, n in zip(o.steps, nest.extents) if step and n > 1)
     return walked(fill) == walked(fold)

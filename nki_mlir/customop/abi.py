@@ -29,13 +29,13 @@ class Arg(ctypes.Structure):
                 ("sizes", POINTER(c_int64))]
 
 
-class Source(ctypes.Structure):
+class SourceRecord(ctypes.Structure):
     _fields_ = [("file", c_char_p), ("line", c_int64)]
 
 
-class Finding(ctypes.Structure):
-    _fields_ = [("kind", c_char_p), ("at", Source), ("other", Source), ("pc", c_void_p), ("values", c_int64 * 4),
-                ("text", c_char_p), ("count", c_int64), ("cores", c_int64)]
+class FindingRecord(ctypes.Structure):
+    _fields_ = [("kind", c_char_p), ("at", SourceRecord), ("other", SourceRecord), ("pc", c_void_p),
+                ("values", c_int64 * 4), ("text", c_char_p), ("count", c_int64), ("cores", c_int64)]
 
 
 class Counters(ctypes.Structure):
@@ -46,8 +46,9 @@ class Counters(ctypes.Structure):
 
 
 class Report(ctypes.Structure):
-    _fields_ = [("findings", POINTER(Finding)), ("count", c_int64), ("printed", c_void_p), ("printed_bytes", c_int64),
-                ("rank", c_int64), ("dtype", c_int64), ("sizes", c_int64 * DIMS_MAX), ("counters", Counters * CORES)]
+    _fields_ = [("findings", POINTER(FindingRecord)), ("count", c_int64), ("printed", c_void_p),
+                ("printed_bytes", c_int64), ("rank", c_int64), ("dtype", c_int64), ("sizes", c_int64 * DIMS_MAX),
+                ("counters", Counters * CORES)]
 
 
 class EngineOptions(ctypes.Structure):

@@ -148,7 +148,7 @@ class WrongArgument(NkiMlirError, TypeError):
     fix = "pass {wanted}"
 
 
-class WrongDtype(NkiMlirError, TypeError):
+class WrongArgumentDtype(NkiMlirError, TypeError):
     code = "NKI-CUSTOMOP-DTYPE"
     message = "argument {place} of {signature} has dtype {given}"
     fix = "custom operators have {known}"

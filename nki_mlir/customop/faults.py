@@ -206,7 +206,7 @@ class WritesInput(Fault):
 
 
 # -- sizes, dtypes, operands -------------------------------------------------------------------------------------------
-class TooManyDims(Fault):
+class TooManyTensorDims(Fault):
     kind, fields = "dims", ("rank",)
     code = "NKI-GPSIMD-DIMS"
     message = "a tensor has {rank} dimensions; there are at most 8"

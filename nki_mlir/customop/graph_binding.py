@@ -21,7 +21,7 @@ from nki_mlir.customop.abi import ABI, CODES, DTYPES
 from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
 from nki_mlir.customop.findings import Fault
 from nki_mlir.customop.library import loaded_library
-from nki_mlir.customop.operator import Buffer, Operator
+from nki_mlir.customop.operator import DenseArray, Operator
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
@@ -33,7 +33,7 @@ Kind = tuple[int, tuple[int, ...]]          # code of a dtype, shape
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedArray:
     """Stands for an array."""
 
     shape: tuple[int, ...]
@@ -49,7 +49,7 @@ class OperatorRecord(KernelRecord):
     target = OPERATOR_TARGET
 
     def __init__(self, operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ...]) -> None:
-        values = kernel_binding.merged(operator, [Buffer(0, *kind) for kind in kinds], numbers)
+        values = kernel_binding.merged(operator, [DenseArray(0, *kind) for kind in kinds], numbers)
         shape, code = operator.infer(values)
         form = CallForm(tuple(range(len(kinds))), (("shared", 0),), (0,))
         vars(self).update(operator=operator, kinds=kinds, numbers=numbers, result=(code, shape), name=operator.name,
@@ -124,16 +124,16 @@ class OperatorRecord(KernelRecord):
             return operator(*kernel_binding.merged(operator, tensors, numbers))
         call.__name__ = operator.name
         kernel = Kernel(call)
-        arrays = tuple(Described(shape, DTYPES[code]) for code, shape in self.kinds)
-        bound = kernel.bind(arrays, {}, lambda value: isinstance(value, Described), describe_array)
+        arrays = tuple(DescribedArray(shape, DTYPES[code]) for code, shape in self.kinds)
+        bound = kernel.bind(arrays, {}, lambda value: isinstance(value, DescribedArray), describe_array)
         return record_of(kernel.specialize(bound), PlainResults())
 
     @property
     def program(self) -> Callable[..., None]:
         """The operator itself, from arrays into an array."""
         def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-            arrays = [Buffer(a.ctypes.data, *kind) for a, kind in zip(inputs, self.kinds)]
-            target = Buffer(shared[0].ctypes.data, *self.result)
+            arrays = [DenseArray(a.ctypes.data, *kind) for a, kind in zip(inputs, self.kinds)]
+            target = DenseArray(shared[0].ctypes.data, *self.result)
             self.operator.run(kernel_binding.merged(self.operator, arrays, self.numbers), target, current_engine())
         return run
 
@@ -147,8 +147,8 @@ def record(operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ..
 def callee(operator: Operator, arguments: Sequence[Any]) -> Callee:
     """The call as frameworks bind it; tensors are anything with shape and dtype."""
     values = operator.values(arguments, lambda tensor: 0)
-    kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, Buffer))
-    made = record(operator, kinds, tuple(v for v in values if not isinstance(v, Buffer)))
+    kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, DenseArray))
+    made = record(operator, kinds, tuple(v for v in values if not isinstance(v, DenseArray)))
     found = Callee(made, "gpsimd", lambda: made.program)
     return callees().setdefault(found.key, found)
 

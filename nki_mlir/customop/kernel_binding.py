@@ -18,8 +18,8 @@ from nki_mlir.customop.abi import CODES, DTYPES
 from nki_mlir.customop.errors import EmptyTensor, TooManyTensors
 from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import loaded_library
-from nki_mlir.customop.operator import Buffer, Operator
-from nki_mlir.customop.settings import Engine, current_engine
+from nki_mlir.customop.operator import DenseArray, Operator
+from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.gpsimd_call import SOURCES, GpsimdCallOp
@@ -29,7 +29,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations
 from nki_mlir.scalar.dtypes import dtype_of
 
-QUIET = Engine(threads=False, printf_bytes=0)
+QUIET = CallSettings(threads=False, printf_bytes=0)
 
 
 def call(operator: Operator, arguments: Sequence[Any]) -> Any:
@@ -40,7 +40,7 @@ def call(operator: Operator, arguments: Sequence[Any]) -> Any:
             operator.refuse(place, tensor, "a tensor of the kernel")
     numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
     kinds = [tensor_kind(operator, place, tensor) for place, tensor in enumerate(tensors)]
-    shape, code = operator.infer(merged(operator, [Buffer(0, *kind) for kind in kinds], numbers))
+    shape, code = operator.infer(merged(operator, [DenseArray(0, *kind) for kind in kinds], numbers))
     try:
         check_instruction(operator, [*(s for _, s in kinds), shape])
     except NkiMlirError as error:

@@ -13,8 +13,8 @@ import numpy as np
 
 from nki_mlir.customop import abi, cost
 from nki_mlir.customop.abi import CODES, DTYPE_NAMES, DTYPES, PARAMETERS
-from nki_mlir.customop.errors import WrongArgument, WrongArity, WrongDtype
-from nki_mlir.customop.settings import Engine, current_engine
+from nki_mlir.customop.errors import WrongArgument, WrongArgumentDtype, WrongArity
+from nki_mlir.customop.settings import CallSettings, current_engine
 
 if TYPE_CHECKING:
     from nki_mlir.customop.library import Library
@@ -25,7 +25,7 @@ TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding")
            ("nki_mlir.frontend.tensor", "View", "kernel_binding"))
 
 
-class Buffer(NamedTuple):
+class DenseArray(NamedTuple):
     """A dense array: where it is, the code of its dtype, its shape."""
 
     address: int
@@ -71,18 +71,18 @@ class Operator:
                 return importlib.import_module(f"nki_mlir.customop.{binding}").call(self, arguments)
         return self.on_numpy(arguments, current_engine())
 
-    def on_numpy(self, arguments: Sequence[object], engine: Engine) -> np.ndarray:
+    def on_numpy(self, arguments: Sequence[object], engine: CallSettings) -> np.ndarray:
         """The result of a call on arrays and numbers."""
         return self.measured(arguments, engine)[0]
 
-    def measured(self, arguments: Sequence[object], engine: Engine) -> tuple[np.ndarray, list[abi.Counters]]:
+    def measured(self, arguments: Sequence[object], engine: CallSettings) -> tuple[np.ndarray, list[abi.Counters]]:
         """The result of a call on arrays and numbers, and what each core did for it."""
         arrays = [np.asarray(a, order="C") if p == "T" and isinstance(a, np.ndarray) else a
                   for p, a in zip(self.parameters, arguments)]
         values = self.values(arrays, lambda a: a.ctypes.data)
         shape, code = self.infer(values)
         result = np.empty(shape, DTYPES[code])
-        return result, self.run(values, Buffer(result.ctypes.data, code, shape), engine)
+        return result, self.run(values, DenseArray(result.ctypes.data, code, shape), engine)
 
     def counters(self, *arguments: object) -> list[abi.Counters]:
         """What each core does in a call on NumPy arrays; element accesses are counted by the checked build only."""
@@ -105,9 +105,9 @@ class Operator:
         if len(arguments) != len(self.parameters):
             raise WrongArity(signature=self.signature, given=len(arguments), wanted=len(self.parameters))
 
-    def values(self, arguments: Sequence[Any], address: Any) -> list[Buffer | float]:
-        """Arguments as the engine takes them; raises ``WrongArgument`` and ``WrongDtype``."""
-        values: list[Buffer | float] = []
+    def values(self, arguments: Sequence[Any], address: Any) -> list[DenseArray | float]:
+        """Arguments as the engine takes them; raises ``WrongArgument`` and ``WrongArgumentDtype``."""
+        values: list[DenseArray | float] = []
         for place, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
             if parameter != "T":
                 if not isinstance(argument, numbers.Real | np.bool_):
@@ -121,7 +121,7 @@ class Operator:
                 code = CODES.get(np.dtype(argument.dtype))
                 if code is None:
                     self.refuse_dtype(place, argument.dtype)
-                values.append(Buffer(address(argument), code, tuple(argument.shape)))       # type: ignore[arg-type]
+                values.append(DenseArray(address(argument), code, tuple(argument.shape)))       # type: ignore[arg-type]
         return values
 
     def refuse(self, place: int, argument: object, wanted: str) -> None:
@@ -130,17 +130,17 @@ class Operator:
 
     def refuse_dtype(self, place: int, dtype: Any) -> None:
         """The error of a dtype that the engine does not have."""
-        raise WrongDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
-                         known=DTYPE_NAMES)
+        raise WrongArgumentDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
+                                 known=DTYPE_NAMES)
 
     # -- the engine ----------------------------------------------------------------------------------------------------
-    def infer(self, values: Sequence[Buffer | float]) -> tuple[tuple[int, ...], int]:
+    def infer(self, values: Sequence[DenseArray | float]) -> tuple[tuple[int, ...], int]:
         """Shape and dtype code of the result, by the shape function; raises what it finds wrong."""
         report = self.library.dll.gpsimd_shape(self.number, self.arguments(values))
         with self.library.reading(report, cores=1) as read:
             return tuple(read.sizes[:read.rank]), read.dtype
 
-    def run(self, values: Sequence[Buffer | float], result: Buffer, engine: Engine) -> list[abi.Counters]:
+    def run(self, values: Sequence[DenseArray | float], result: DenseArray, engine: CallSettings) -> list[abi.Counters]:
         """Run the kernel on the cores; what each did."""
         cores = abi.CORES if self.library.multicore else 1
         options = abi.EngineOptions(cores, engine.workers, engine.ring_bytes())
@@ -154,11 +154,11 @@ class Operator:
         finally:
             engine.show(printed.decode(errors="replace"))
 
-    def arguments(self, values: Sequence[Buffer | float]) -> Any:
+    def arguments(self, values: Sequence[DenseArray | float]) -> Any:
         """The C array; it keeps what it points to."""
         made = (abi.Arg * max(1, len(values)))()
         for argument, value in zip(made, values):
-            if isinstance(value, Buffer):
+            if isinstance(value, DenseArray):
                 sizes = (ctypes.c_int64 * max(1, len(value.shape)))(*value.shape)
                 argument.kind, argument.data, argument.dtype = ord("T"), value.address, value.code
                 argument.rank, argument.sizes = len(value.shape), sizes

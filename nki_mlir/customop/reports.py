@@ -44,7 +44,7 @@ def tell(found: list[FoundError]) -> None:
             raise
 
 
-def _position(place: abi.Source) -> tuple[str, int] | None:
+def _position(place: abi.SourceRecord) -> tuple[str, int] | None:
     return (place.file.decode(), place.line) if place.file else None
 
 

@@ -18,7 +18,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO")                     # of NEURON_RT_LOG_LEVEL
 
 
 @dataclass(frozen=True)
-class Engine:
+class CallSettings:
     """Settings of calls. ``printf_bytes`` None: as the environment says; ``output`` None: standard error."""
 
     threads: bool = True
@@ -54,20 +54,20 @@ def checked_size(given: str) -> int:
     return size
 
 
-current: ContextVar[Engine | None] = ContextVar("engine", default=None)
+current: ContextVar[CallSettings | None] = ContextVar("engine", default=None)
 
 
-_open: list[Engine] = []                                # of all threads, the innermost last
+_open: list[CallSettings] = []                                # of all threads, the innermost last
 
 
-def current_engine() -> Engine:
+def current_engine() -> CallSettings:
     """This thread's settings; on a thread that has none, as those of XLA, what any other has set."""
-    return current.get() or next(reversed(_open), None) or Engine(
+    return current.get() or next(reversed(_open), None) or CallSettings(
         threads=os.environ.get("NKI_MLIR_GPSIMD", "") != "sequential")
 
 
 @contextlib.contextmanager
-def _set(made: Engine) -> Iterator[None]:
+def _set(made: CallSettings) -> Iterator[None]:
     token = current.set(made)
     _open.append(made)
     try:

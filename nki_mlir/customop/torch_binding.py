@@ -16,7 +16,7 @@ from nki_mlir import customop
 from nki_mlir.customop.abi import DTYPES, PARAMETERS
 from nki_mlir.customop.errors import NotDifferentiable
 from nki_mlir.customop.library import Library
-from nki_mlir.customop.operator import Buffer, Operator
+from nki_mlir.customop.operator import DenseArray, Operator
 from nki_mlir.customop.settings import current_engine
 
 __all__ = ["load", "load_library"]
@@ -106,9 +106,9 @@ def call(operator: Operator, arguments: Sequence[object]) -> Any:
     return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
 
 
-def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any], int]) -> list[Buffer | float]:
+def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any], int]) -> list[DenseArray | float]:
     """The arguments as an operator takes them; ``address`` says where a tensor is."""
-    values: list[Buffer | float] = []
+    values: list[DenseArray | float] = []
     for place, (parameter, argument) in enumerate(zip(operator.parameters, arguments)):
         if parameter != "T":
             values.append(float(argument))
@@ -116,7 +116,7 @@ def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any
         code = TORCH_CODES.get(str(argument.dtype))
         if code is None:
             operator.refuse_dtype(place, argument.dtype)
-        values.append(Buffer(address(argument), code, tuple(int(n) for n in argument.shape)))   # type: ignore[arg-type]
+        values.append(DenseArray(address(argument), code, tuple(int(n) for n in argument.shape)))   # type: ignore[arg-type]
     return values
 
 
@@ -126,7 +126,7 @@ def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
     values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)
     result = new(shape, code)
-    operator.run(values, Buffer(result.data_ptr(), code, shape), current_engine())
+    operator.run(values, DenseArray(result.data_ptr(), code, shape), current_engine())
     return result
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from nki_mlir.diagnostics.errors import Location, NkiMlirError
-from nki_mlir.environment import Variable
+from nki_mlir.environment import EnvironmentVariable
 
 VARIABLE = "NKI_MLIR_DEVICE_RULES"
 
@@ -23,7 +23,7 @@ class DeviceRules(Enum):
     ERROR = "error"
 
 
-class UnknownLevel(NkiMlirError, ValueError):
+class UnknownRulesLevel(NkiMlirError, ValueError):
     code = "NKI-DEVICE-RULES"
     message = "NKI_MLIR_DEVICE_RULES is '{found}'"
     fix = "set it to off, warn or error; unset, broken rules are errors and doubtful ones warnings"
@@ -33,14 +33,14 @@ class DeviceRuleWarning(UserWarning):
     """A rule of the device that a kernel may break."""
 
 
-_variable, _levels = Variable(VARIABLE), {level.value: level for level in DeviceRules}
+_variable, _levels = EnvironmentVariable(VARIABLE), {level.value: level for level in DeviceRules}
 
 
 def device_rules() -> DeviceRules:
     """The level that the environment asks for."""
     found = _variable.text()
     if found not in _levels:
-        raise UnknownLevel(found=found)
+        raise UnknownRulesLevel(found=found)
     return _levels[found]
 
 

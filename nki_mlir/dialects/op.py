@@ -67,7 +67,7 @@ class ScalarFunctions(Protocol[V]):
         """A function of ``scalar.activation``, by name."""
 
 
-class Builder(Protocol):
+class LoweringBuilder(Protocol):
     """The forms that the waist has: what ``lower`` chooses from."""
 
     def keep(self, op: "Op") -> None:
@@ -258,7 +258,7 @@ class Op:
         """
         raise InternalError(f"{self.full_name()} has no reference")
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         """The meaning in linalg, emitted through ``b``."""
         raise InternalError(f"{self.full_name()} has no lowering")
 
@@ -321,7 +321,7 @@ class Elementwise(Op):
         same = tuple(range(len(shape)))
         return Iteration(shape, {f.name: same for f, _ in self.operands()})
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.elementwise(self)
 
     def body(self, s: ScalarFunctions[V], *values: V) -> V:

@@ -33,15 +33,15 @@ def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults(
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)
 
 
-class _Slot:
+class _TensorSlot:
     """Stands for a tensor in arguments that are kept."""
 
 
 def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program:
     """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
-    kept = Bound(bound.names, {n: map_leaves(v, bound.is_tensor, lambda _: _Slot) for n, v in bound.values.items()},
-                 bound.specs)
-    kept.is_tensor, kept.call = lambda value: value is _Slot, bound.call     # type: ignore[method-assign, assignment]
+    values = {n: map_leaves(v, bound.is_tensor, lambda _: _TensorSlot) for n, v in bound.values.items()}
+    kept = Bound(bound.names, values, bound.specs)
+    kept.is_tensor, kept.call = lambda value: value is _TensorSlot, bound.call     # type: ignore[method-assign, assignment]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         programs = executed(kernel, kept, list(inputs), kernel.eager_program(), lambda checks, programs: None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.jax_primitive import NotDifferentiable, bind, registered_handler
+from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.graph.custom_call import TARGETS
@@ -32,7 +32,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
     callee = callee_for(kernel, bound, PlainResults(None))
     try:
         results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
-    except NotDifferentiable as error:
+    except KernelNotDifferentiable as error:
         raise error.located(user_location()) from None
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 

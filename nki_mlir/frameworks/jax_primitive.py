@@ -26,7 +26,7 @@ from nki_mlir.frameworks.xla_handler import Handler, UnsupportedFfi, handler
 from nki_mlir.graph.custom_call import TARGETS
 
 
-class NotDifferentiable(NkiMlirError, NotImplementedError):
+class KernelNotDifferentiable(NkiMlirError, NotImplementedError):
     code = "NKI-JAX-GRADIENT"
     message = "kernel {name} is differentiated, and a kernel has no derivative"
     fix = "wrap the call in a function with jax.custom_vjp and give it a forward and a backward rule"
@@ -80,13 +80,13 @@ def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: A
     """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
-        raise NotDifferentiable(name=callee.record.name)
+        raise KernelNotDifferentiable(name=callee.record.name)
     return results, [ad.Zero.from_primal_value(r) for r in results]      # type: ignore[attr-defined]
 
 
 def _transpose(*arguments: object, callee: Callee, **shown: Any) -> Any:
     """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
-    raise NotDifferentiable(name=callee.record.name)
+    raise KernelNotDifferentiable(name=callee.record.name)
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: Any) -> Any:

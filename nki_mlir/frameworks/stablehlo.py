@@ -133,12 +133,12 @@ def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], 
 def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module's executable: one program for graph and kernels, where the kernels are compiled for the CPU."""
     if default_executor() == "jit":
-        from nki_mlir.targets.cpu.kernel import CompiledKernel  # start-up: loads MLIR
+        from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: loads MLIR
         graph = module.operation.clone()
         try:
             StablehloToLinalg().run(graph)
             FuseGraph().run(graph)
-            return CompiledKernel(Captured({(): Variant(graph, [], None, 0)}, 0, {}), ())
+            return NativeKernel(Captured({(): Variant(graph, [], None, 0)}, 0, {}), ())
         except Unsupported:
             pass                        # it may still run with the upstream passes around calls of the kernels
     return NativeCalls(module)

@@ -41,7 +41,7 @@ class NotOnCpu(NkiMlirError, ValueError):
     fix = "move it first: x.cpu()"
 
 
-class _Slot:
+class _TensorMark:
     """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
 
 
@@ -55,7 +55,7 @@ def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
 
     def take(value: Any) -> Any:
         tensors.append(value)
-        return (_Slot, len(tensors) - 1)
+        return (_TensorMark, len(tensors) - 1)
     grid = kernel.grid
     if torch.compiler.is_dynamo_compiling():        # to which sizes and numbers are symbols
         arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
@@ -171,7 +171,7 @@ def structure_of(text: str, count: int) -> Any:
 
 
 def _is_slot(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and value[0] is _Slot
+    return isinstance(value, tuple) and len(value) == 2 and value[0] is _TensorMark
 
 
 def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:

@@ -44,7 +44,7 @@ def differentiable(plan: Plan) -> bool:
     return bool(updated) or any([dtype.is_floating_point for _, dtype, _ in outputs])
 
 
-class Launch:
+class PlannedCall:
     """A planned call. ``order`` has the tensor of each slot of the entry, counted over the call's and the made ones."""
 
     def __init__(self, kernel: Kernel, plan: Plan, tensors: list[torch.Tensor]) -> None:
@@ -86,7 +86,7 @@ class Launch:
         return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
 
 
-_LAUNCHES: dict[Any, Launch] = {}
+_LAUNCHES: dict[Any, PlannedCall] = {}
 
 
 def launched(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> tuple[Any] | None:
@@ -103,7 +103,7 @@ def remember(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], plan: P
     """Make later calls like this one short, where calls like it can be."""
     key = key_of(kernel, arguments, keywords, [])
     if key is not None and not torch.compiler.is_exporting():
-        _LAUNCHES[key] = Launch(kernel, plan, tensors)
+        _LAUNCHES[key] = PlannedCall(kernel, plan, tensors)
 
 
 def key_of(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], tensors: list[torch.Tensor]) -> Any:

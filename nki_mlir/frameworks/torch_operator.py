@@ -43,7 +43,7 @@ class UnknownCallee(NkiMlirError, LookupError):
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferMapping:
     """How tensors of the operators map to buffers of a callee.
 
     ``order`` has, for each slot of the entry's data, the list it is in (updated, tensors, results) and its place there.
@@ -56,7 +56,7 @@ class Layout:
 
 
 @cache
-def layout_of(callee: Callee) -> Layout:
+def layout_of(callee: Callee) -> BufferMapping:
     """The layout; raises ``NoTorchDtype``."""
     record, form = callee.record, callee.record.form
     aliased = list(form.aliases)
@@ -77,7 +77,7 @@ def layout_of(callee: Callee) -> Layout:
             order.append(("results", made.index(n)))
         else:
             order.append(("updated", aliased.index(form.operands.index(slot[1]))))
-    return Layout(tuple(order), tuple(results))
+    return BufferMapping(tuple(order), tuple(results))
 
 
 @cache

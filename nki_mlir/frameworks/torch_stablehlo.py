@@ -200,15 +200,15 @@ def replace_operator(op: Any, custom: Any) -> None:
     op.erase()
 
 
-class Described(NamedTuple):
+class DescribedValue(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
-def described(value: Value) -> Described:
+def described(value: Value) -> DescribedValue:
     """Shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
     sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
-    return Described(tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy)
+    return DescribedValue(tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy)
 
 
 def number(value: Value, custom: Any) -> float:

@@ -17,7 +17,7 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.frontend.attempt import UnrollPlan
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.errors import UnrollLimit
-from nki_mlir.frontend.hazards import Program, ignored_axes, judge_loops, judge_programs, program_of
+from nki_mlir.frontend.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.frontend.index import NeedsValue
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.mlir_builder import MlirBuilder
@@ -28,7 +28,7 @@ from nki_mlir.frontend.wrapping import name_of, wrap
 
 
 @dataclass
-class Output:
+class KernelOutput:
     """One result of a kernel: the captured function's argument that holds it."""
 
     name: str
@@ -44,7 +44,7 @@ class Variant:
     """A captured module, for the programs whose ids on the fixed axes are given."""
 
     module: Any
-    outputs: list[Output]
+    outputs: list[KernelOutput]
     structure: Any              # how the kernel returned them: None, one, or a tuple
     unproved: int               # operations with a bound left to a check at run time
     open: frozenset[int] = frozenset()          # numbers of the outputs that only a run can tell to be written
@@ -88,7 +88,7 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
         variants: dict[tuple, Variant] = {}
         texts: dict[str, Variant] = {}
-        programs: list[Program] = []
+        programs: list[ProgramTouches] = []
         verdict = Verdict()
         for ids in itertools.product(*(range(grid[axis]) for axis in axes)):
             fixed = tuple(zip(axes, ids))
@@ -122,7 +122,7 @@ class Again:
 
 
 def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
-             target: str, verdict: Verdict) -> tuple[Variant, Program] | Again:
+             target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | Again:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)
         token = current.set(builder)
@@ -143,7 +143,8 @@ def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollP
             raise
         finally:
             current.reset(token)
-        made = [Output(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.created_at) for b in outputs]
+        made = [KernelOutput(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.created_at)
+                for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

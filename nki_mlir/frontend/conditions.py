@@ -34,12 +34,14 @@ def happens(conditions: Sequence[Mask]) -> bool | None:
     roots = list(dict.fromkeys(r for e in indices for s in e.symbols for r in s.roots()))
     extents = next((e.shape for e in indices if e.shape), ())
     spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
-    if Points(roots, len(extents), [sorted({s[0], s[-1]}) for s in spans]).some(conditions):
+    if ConditionPoints(roots, len(extents), [sorted({s[0], s[-1]}) for s in spans]).some(conditions):
         return True
-    return Points(roots, len(extents), spans).some(conditions) if prod(map(len, spans)) <= MOST_POINTS else None
+    if prod(map(len, spans)) > MOST_POINTS:
+        return None
+    return ConditionPoints(roots, len(extents), spans).some(conditions)
 
 
-class Points:
+class ConditionPoints:
     """Values of axes, then of symbols, each along a dimension of its own."""
 
     def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:

@@ -15,7 +15,7 @@ from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import View
 
 
-class Dependences:
+class CaptureDependences:
     """Those of one capture, until it is clear that its loops stay rolled: a place in a Python variable is no index."""
 
     def __init__(self) -> None:

@@ -17,8 +17,8 @@ from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.conditions import happens, masks_of
-from nki_mlir.frontend.eager_checks import EagerChecks, Loop, Scopes
-from nki_mlir.frontend.hazards import Program, judge_loops, judge_programs, point_text
+from nki_mlir.frontend.eager_checks import EagerChecks, Scopes, WatchedLoop
+from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import Verdict
@@ -84,10 +84,10 @@ class EagerBuilder(Builder):
     def parameter(self, array: np.ndarray, dtype: DType, name: str, role: str = "input") -> Buffer:
         return Buffer(tuple(array.shape), dtype, "hbm", name, handle=array, role=role)
 
-    def program(self) -> Program:
+    def program(self) -> ProgramTouches:
         """What this program did to the memory of all."""
         shared: dict[Hashable, Any] = {id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
-        return Program(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
+        return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
                  partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
@@ -182,7 +182,7 @@ class EagerBuilder(Builder):
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
-        depth, branches, loop = len(self.scopes.open), len(self.branches), Loop(parallel)
+        depth, branches, loop = len(self.scopes.open), len(self.branches), WatchedLoop(parallel)
         several = not isinstance(span, range) or len(span) > 1
         try:
             for number in super().iterations(span, site, parallel, name):

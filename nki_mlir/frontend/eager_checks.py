@@ -13,15 +13,15 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, UnknownLevel
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, UnknownRaceLevel
 from nki_mlir.frontend.tensor import View
 
 REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule, IterationsMeet, ProgramsMeet,
-            UnknownLevel)
+            UnknownRaceLevel)
 
 
 @dataclass(eq=False)
-class Loop:
+class WatchedLoop:
     """One run of a loop. ``writers`` are what its iterations have written, by the first one that has."""
 
     parallel: bool
@@ -29,10 +29,10 @@ class Loop:
 
 
 @dataclass(eq=False)
-class Scope:
+class WatchedScope:
     """An iteration of a loop, or a branch inside one."""
 
-    loop: Loop | None
+    loop: WatchedLoop | None
     depth: int
     ended: bool = False
 
@@ -42,7 +42,7 @@ class EagerChecks:
 
     def __init__(self) -> None:
         self.found = False
-        self.programs = Loop(parallel=True)
+        self.programs = WatchedLoop(parallel=True)
 
 
 class Scopes:
@@ -50,10 +50,10 @@ class Scopes:
 
     def __init__(self, checks: EagerChecks, program: object) -> None:
         self.checks, self.program = checks, program
-        self.open: list[Scope] = []
+        self.open: list[WatchedScope] = []
 
-    def enter(self, loop: Loop | None) -> None:
-        self.open.append(Scope(loop, len(self.open)))
+    def enter(self, loop: WatchedLoop | None) -> None:
+        self.open.append(WatchedScope(loop, len(self.open)))
 
     def leave(self, depth: int) -> None:
         """End the scopes beyond the first ``depth``."""
@@ -61,7 +61,7 @@ class Scopes:
             scope.ended = True
         del self.open[depth:]
 
-    def innermost(self) -> Scope | None:
+    def innermost(self) -> WatchedScope | None:
         return self.open[-1] if self.open else None
 
     def used(self, view: View) -> None:
@@ -83,6 +83,6 @@ class Scopes:
             if independent and view.buffer.role in ("input", "output"):
                 self.wrote(self.checks.programs, place, self.program)
 
-    def wrote(self, loop: Loop, place: tuple, by: object) -> None:
+    def wrote(self, loop: WatchedLoop, place: tuple, by: object) -> None:
         if loop.writers.setdefault(place, by) is not by:
             self.checks.found = True

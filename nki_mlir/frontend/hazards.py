@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nki_mlir.frontend.overlaps import Apart, SearchTooLong, element, meeting
-from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooMany, clearly_apart
+from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
@@ -88,7 +88,7 @@ def roots_of(touch: Touch) -> set[Symbol]:
 
 # -- programs ----------------------------------------------------------------------------------------------------------
 @dataclass
-class Program:
+class ProgramTouches:
     """What a captured (or executed) program does to the memory of all: by parameter or output.
 
     ``point`` is its text; ``axes`` are the grid's axes along which it stands for several programs: their extents and
@@ -107,12 +107,12 @@ def ignored_axes(builder: Any) -> list[int]:
             and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
 
 
-def program_of(builder: Any) -> Program:
+def program_of(builder: Any) -> ProgramTouches:
     """What a captured program does to the memory of all."""
     ignored = ignored_axes(builder)
     axes = {axis: (extent, None if axis in ignored else builder.programs[axis])
             for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point}
-    return Program(point_text(builder.point, len(builder.grid)), None, shared_touches(builder.touches), axes)
+    return ProgramTouches(point_text(builder.point, len(builder.grid)), None, shared_touches(builder.touches), axes)
 
 
 def point_text(point: dict[int, int], dimensions: int) -> str:
@@ -133,9 +133,9 @@ def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]
     return found
 
 
-def judge_programs(programs: Sequence[Program], dimensions: int, verdict: Verdict) -> None:
+def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict: Verdict) -> None:
     """What the programs of a grid do to each other's memory."""
-    kinds: dict[Hashable, list[Program]] = {}
+    kinds: dict[Hashable, list[ProgramTouches]] = {}
     for program in programs:
         kinds.setdefault(program.identity, []).append(program)
     for same in kinds.values():
@@ -147,7 +147,7 @@ def judge_programs(programs: Sequence[Program], dimensions: int, verdict: Verdic
         judge_different([same[0] for same in kinds.values()], verdict)
 
 
-def judge_axis(program: Program, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
+def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol | None, dimensions: int, verdict: Verdict
                ) -> None:
     """Programs that differ in one id, all of which the capture stands for."""
     along = f" along axis {axis}" if dimensions > 1 else ""
@@ -163,7 +163,7 @@ def judge_axis(program: Program, axis: int, extent: int, symbol: Symbol | None, 
                 programs_meet(found, buffer, names, verdict)
 
 
-def judge_repeated(program: Program, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
+def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
     """Programs that do the same: a race only where one reads what another may have changed already."""
     for buffer, listed in program.touches.values():
         writes = [t for t in listed if t.writes]
@@ -196,7 +196,7 @@ def exposed(listed: Sequence[Touch]) -> list[Touch]:
     return found
 
 
-def judge_different(programs: Sequence[Program], verdict: Verdict) -> None:
+def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> None:
     """Programs that were captured, or ran, one by one."""
     keys = dict.fromkeys(key for program in programs for key in program.touches)
     for key in keys:
@@ -331,7 +331,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
         if found is None and vague is not None and by_elements(buffer, listed) is not None:
             verdict.undecided.append((vague, vague))
         return found
-    except TooMany:
+    except TooManyPoints:
         verdict.undecided.append((listed[0][0], listed[-1][0]))
         return None
 
@@ -340,7 +340,7 @@ def by_elements(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> Clash
     numbers = {number: k for k, number in enumerate(dict.fromkeys(n for _, n in listed))}
     owners = Owners(buffer, [(touch, numbers[n]) for touch, n in listed])
     if owners.size > MOST_ELEMENTS:
-        raise TooMany
+        raise TooManyPoints
     for place, (touch, number) in enumerate(listed):
         clash = owners.touch(place)
         if clash is not None:

@@ -95,7 +95,7 @@ class LogicWrapper(ast.NodeTransformer):
 
 # -- what the wrapped code calls ---------------------------------------------------------------------------------------
 @dataclass
-class Undecided:
+class UndecidedOperand:
     """The left operand of ``and`` or ``or``, a condition without a truth: the right one is evaluated, too."""
 
     condition: Mask
@@ -120,12 +120,12 @@ def is_undecided(value: object) -> bool:
 
 
 def operand(value: Any, is_and: bool) -> Any:
-    return Undecided(value, is_and, position()) if is_undecided(value) else value
+    return UndecidedOperand(value, is_and, position()) if is_undecided(value) else value
 
 
 def both(first: object, second: object) -> Any:
     """``first and second``, where the first one does not decide it."""
-    if not isinstance(first, Undecided):
+    if not isinstance(first, UndecidedOperand):
         return second
     if first.joins(second):
         return first.condition & second
@@ -134,7 +134,7 @@ def both(first: object, second: object) -> Any:
 
 def either(first: object, second: object) -> Any:
     """``first or second``, where the first one does not decide it."""
-    if not isinstance(first, Undecided):
+    if not isinstance(first, UndecidedOperand):
         return second
     if first.joins(second):
         return first.condition | second

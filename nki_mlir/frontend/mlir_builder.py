@@ -13,13 +13,13 @@ from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.attempt import Argument, Scope, UnrollPlan
 from nki_mlir.frontend.builder import Builder, Operands, Site
-from nki_mlir.frontend.dependences import Dependences
+from nki_mlir.frontend.dependences import CaptureDependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.frontend.initialization import FirstUses
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.outputs import OutputWrites
-from nki_mlir.frontend.replay import Block, Trace
+from nki_mlir.frontend.replay import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
@@ -41,7 +41,7 @@ class MlirBuilder(Builder):
         self.abandoned: dict[tuple, str] = {}       # requests to make should it succeed
         self.unrolled, self.counted, self.replaying = 0, 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
-        self.dependences = Dependences()
+        self.dependences = CaptureDependences()
         self.trace = Trace()
         self.first_uses = FirstUses()
         self.programs: dict[int, Symbol] = {}
@@ -254,7 +254,7 @@ class MlirBuilder(Builder):
         kind = self.make.value("parallel" if parallel else "sequential")
         op = self._op("scf.for", bounds, regions=1, attributes={"nki.loop": kind})
         block = op.regions[0].blocks.append(self.index_type, arg_locs=[self.unknown])
-        self.trace.record(Block(block.arguments))
+        self.trace.record(BlockArguments(block.arguments))
         symbol = Symbol(name or f"loop variable of line {site[1]}", span[0], span[-1], site, self,
                         block.arguments[0], span.step)
         self.scopes.append(Scope(block, op, symbol, parallel=parallel, began=self.memory.begin()))

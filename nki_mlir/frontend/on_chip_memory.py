@@ -51,7 +51,7 @@ class OutsideMemory(TargetRule):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TileFootprint:
     """What equal tiles have in common: their sizes in a partition, and the rule that they break."""
 
     space: str
@@ -69,7 +69,7 @@ class Held:
 
     __slots__ = ("blocks", "created", "first", "kind", "last", "location", "name")
 
-    def __init__(self, kind: Kind, name: str, created: int, location: Location | None) -> None:
+    def __init__(self, kind: TileFootprint, name: str, created: int, location: Location | None) -> None:
         self.kind, self.name, self.created, self.location = kind, name, created, location
         self.first = self.last = 0
         self.blocks: tuple[tuple[int, int], ...] = ()
@@ -90,7 +90,7 @@ class OnChipMemory:
         self.machine = machine
         self.now = 0
         self.tiles: list[Held] = []
-        self.kinds: dict[Any, Kind] = {}
+        self.kinds: dict[Any, TileFootprint] = {}
         self.total = {SBUF: 0, PSUM: 0}
         self.loops: list[tuple[int, int]] = []      # from which operation to which
         self.placed = False
@@ -111,14 +111,14 @@ class OnChipMemory:
             return Finding(kind.broken)
         return self.outside(held) if held.blocks else None
 
-    def kind_of(self, buffer: Buffer) -> Kind:
+    def kind_of(self, buffer: Buffer) -> TileFootprint:
         physical, blocks = buffer.physical_shape, max(1, prod(buffer.shape[:buffer.partition_dim]))
         size, limit = prod(physical[1:]) * buffer.dtype.itemsize, self.physical(buffer.space)
         block = size // blocks
         broken = None if block <= limit else TileTooLarge(
             shape=list(buffer.shape), dtype=buffer.dtype, bytes=block, memory=buffer.space.upper(), limit=limit,
             target=self.machine.name, most=limit // buffer.dtype.itemsize)
-        return Kind(buffer.space, physical[0], size, block, broken)
+        return TileFootprint(buffer.space, physical[0], size, block, broken)
 
     def outside(self, held: Held) -> Finding | None:
         """An address that is not in the memory."""

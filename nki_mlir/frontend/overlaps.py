@@ -21,7 +21,7 @@ Form = tuple[int, dict[int, int]]       # a constant, and coefficients of variab
 
 
 @dataclass(frozen=True)
-class Meeting:
+class CommonElement:
     """An element that both touch: where it is in its tensor, and the values of the symbol that tells them apart."""
 
     element: tuple[int, ...]
@@ -41,7 +41,7 @@ class Apart:
     shared: frozenset[Symbol] = frozenset()
 
 
-def meeting(a: Touch, b: Touch, apart: Apart) -> Meeting | None:
+def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
     """Where the two meet, None if nowhere; raises ``SearchTooLong`` where that is not decided."""
     cases = list(itertools.islice(itertools.product(alternatives(a), alternatives(b)), MOST_CASES + 1))
     if len(cases) > MOST_CASES:
@@ -51,7 +51,7 @@ def meeting(a: Touch, b: Touch, apart: Apart) -> Meeting | None:
             system = System(apart)
             found = system.solved(one, other, first if one is a else second, second if one is a else first)
             if found is not None:
-                return found if one is a else Meeting(found.element, found.second, found.first)
+                return found if one is a else CommonElement(found.element, found.second, found.first)
     return None
 
 
@@ -120,7 +120,7 @@ class System:
 
     # -- the two sides -------------------------------------------------------------------------------------------------
     def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Index, bool]], when_b: Sequence[tuple[Index, bool]]
-               ) -> Meeting | None:
+               ) -> CommonElement | None:
         """The first at the point that comes first; both under their conditions."""
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
         unit = size_a if size_a == size_b else 1
@@ -138,7 +138,7 @@ class System:
         if self.apart.symbol is not None:
             numbers = tuple(self.apart.symbol.first + n * self.apart.symbol.step for n in numbers)  # type: ignore[assignment]
         place = [const + sum(c * values[v] for v, c in terms.items()) for const, terms in (partition, free)]
-        return Meeting(element(a.view.buffer, place[0], place[1] * unit), *numbers)
+        return CommonElement(element(a.view.buffer, place[0], place[1] * unit), *numbers)
 
     def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
         """A solution at neighbours, the first two if possible: it is the easiest to follow."""

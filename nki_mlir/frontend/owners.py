@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.conditions import Points
+from nki_mlir.frontend.conditions import ConditionPoints
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.overlaps import alternatives
 from nki_mlir.frontend.symbol import Symbol
@@ -117,8 +117,8 @@ class Owners:
         roots: list[Symbol] = list(dict.fromkeys(r for i in indices for s in i.symbols for r in s.roots()))
         spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
         if prod(map(len, spans)) > MOST_POINTS:
-            raise TooMany
-        points = Points(roots, len(extents), spans)
+            raise TooManyPoints
+        points = ConditionPoints(roots, len(extents), spans)
         holds: Any = np.ones((1,) * len(spans), np.bool_)
         for mask in masks:
             holds = holds & points.truth(mask)
@@ -128,7 +128,7 @@ class Owners:
         holds, flat = np.broadcast_arrays(holds, flat)
         found = np.unique(flat[holds])
         if len(found) and (found[0] < 0 or found[-1] + scale > self.size):
-            raise TooMany               # what leaves its tensor is reported by whoever runs it
+            raise TooManyPoints               # what leaves its tensor is reported by whoever runs it
         return Chosen((found[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else found)
 
     def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
@@ -201,7 +201,7 @@ def in_bytes(touch: Touch, row: int) -> tuple[int, list[tuple[int, int]]]:
     return start, [*dims, (1, run)]
 
 
-class TooMany(Exception):
+class TooManyPoints(Exception):
     """A condition chooses among more points than are tried, or its elements are not known to be there."""
 
 
@@ -233,7 +233,7 @@ class Strided:
         low = self.start + sum(min(0, step * (n - 1)) for step, n in self.dims)
         high = self.start + sum(max(0, step * (n - 1)) for step, n in self.dims)
         if low < 0 or high >= len(array):
-            raise TooMany               # what leaves its tensor is reported by whoever runs it
+            raise TooManyPoints               # what leaves its tensor is reported by whoever runs it
         size = array.itemsize
         return np.ndarray([n for _, n in self.dims], array.dtype, array, self.start * size,
                           [step * size for step, _ in self.dims])

@@ -36,7 +36,7 @@ class ProgramsRepeat(KernelError):
     fix = "divide the work by {what}, or launch the kernel on one program"
 
 
-class UnknownLevel(NkiMlirError, ValueError):
+class UnknownRaceLevel(NkiMlirError, ValueError):
     code = "NKI-RACES"
     message = "NKI_MLIR_RACES is '{found}'"
     fix = "set it to off, warn or error; unset, races are warnings"
@@ -60,7 +60,7 @@ def report(found: Sequence[KernelError]) -> None:
         return
     level = os.environ.get(VARIABLE) or ("error" if os.environ.get(STRICT) else "warn")
     if level not in LEVELS:
-        raise UnknownLevel(found=level)
+        raise UnknownRaceLevel(found=level)
     for error in found if level != "off" else ():
         if level == "error" and not isinstance(error, ProgramsRepeat):
             raise type(error)(**error.values).located(error.at)

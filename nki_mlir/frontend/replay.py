@@ -11,7 +11,7 @@ from typing import Any
 from nki_mlir.dialects.op import FRESH
 
 
-class Block:
+class BlockArguments:
     """The arguments of a block that was opened."""
 
     def __init__(self, arguments: Sequence[object]) -> None:
@@ -19,7 +19,7 @@ class Block:
 
 
 class Trace:
-    """Operations in the order they are emitted; ``Block`` where a body begins, None where one was taken back.
+    """Operations in the order they are emitted; ``BlockArguments`` where a body begins, None where one was taken back.
 
     Every operation of a capture is recorded, few are looked at: what there is to know of one is read from it then.
     """
@@ -63,8 +63,8 @@ class Trace:
         canonical: list[Any] = []
         for at, entry in enumerate(self.entries[start:end]):
             values: Sequence[Any] = ()
-            if isinstance(entry, Block):
-                canonical.append(Block)
+            if isinstance(entry, BlockArguments):
+                canonical.append(BlockArguments)
                 values = entry.arguments
             elif entry is None:
                 canonical.append(None)
@@ -86,4 +86,4 @@ class Trace:
 
 
 def is_operation(entry: object) -> bool:
-    return entry is not None and not isinstance(entry, Block)
+    return entry is not None and not isinstance(entry, BlockArguments)

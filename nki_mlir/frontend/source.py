@@ -19,7 +19,7 @@ class Definition(NamedTuple):
     inside: str | None
 
 
-class Source(NamedTuple):
+class ParsedFile(NamedTuple):
     """A file as it was parsed: ``def`` by first line and name."""
 
     lines: list[str]
@@ -27,7 +27,7 @@ class Source(NamedTuple):
     definitions: dict[tuple[int, str], Definition]
 
 
-_files: dict[str, Source] = {}
+_files: dict[str, ParsedFile] = {}
 
 
 def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
@@ -63,7 +63,7 @@ def statement_at(file: str, line: int) -> tuple[int, int | None]:
     return first, inner.end_col_offset if inner.end_lineno == line else len(text)
 
 
-def source_of(file: str) -> Source:
+def source_of(file: str) -> ParsedFile:
     """The file as it is now; empty where it cannot be read."""
     linecache.checkcache(file)
     lines = linecache.getlines(file)
@@ -73,7 +73,7 @@ def source_of(file: str) -> Source:
             tree = ast.parse("".join(lines))
         except (SyntaxError, ValueError):
             tree = ast.Module([], [])
-        known = _files[file] = Source(lines, tree, dict(_definitions(tree, None)))
+        known = _files[file] = ParsedFile(lines, tree, dict(_definitions(tree, None)))
     return known
 
 

@@ -72,12 +72,12 @@ class Runtime:
             raise WhileEntry().located(user_location())
 
     @staticmethod
-    def branch(condition: object, names: tuple, jumps: bool) -> "Branch":
+    def branch(condition: object, names: tuple, jumps: bool) -> "PlainBranch":
         if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
             builder = current.get()
             if condition.known() is None and builder is not None and builder.symbolic:
                 return SymbolicBranch(builder, condition, names)
-        return Branch(bool(condition), current.get())      # a jump under a symbolic condition: bool() asks for numbers
+        return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
 
     @staticmethod
     def annotated(value: object, annotation: Callable[[], Any]) -> Any:
@@ -172,7 +172,7 @@ def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, tar
     builder.close_loop()
 
 
-class Branch:
+class PlainBranch:
     """A wrapped ``if`` whose condition is a plain truth value."""
 
     def __init__(self, truth: bool, builder: Any) -> None:
@@ -191,7 +191,7 @@ class Branch:
             self.builder.leave_branch()
 
 
-class SymbolicBranch(Branch):
+class SymbolicBranch(PlainBranch):
     """Both bodies are captured. Python state they leave behind would be the last one's, so it asks for numbers."""
 
     def __init__(self, builder: Any, condition: Mask, names: tuple) -> None:

@@ -23,7 +23,7 @@ from nki_mlir.frontend.source import Definition, definition
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 
 
-class Wrapper(LogicWrapper):
+class ConstructWrapper(LogicWrapper):
     """Routes the constructs through the runtime, with the names each has to watch."""
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
@@ -155,7 +155,7 @@ def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
 def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     function, inside = found
     function.decorator_list = []
-    wrapped = Wrapper(function, is_kernel).visit(function)
+    wrapped = ConstructWrapper(function, is_kernel).visit(function)
     # What calls itself by a global name finds that, not a name of the outer function.
     own = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
     # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of

@@ -12,7 +12,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Kind
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
 from nki_mlir.waist.expressions import (
     Activation,
     Alu,
@@ -136,9 +136,9 @@ class GraphBody(BodyReader):
         if not isinstance(source, ir.Block) and source.name == "scalar.wrap" and source.operands[0].type == (
                 op.results[0].type) and to.bits <= frm.bits:
             return self.value(source.operands[0])
-        if frm is BOOL or (to.bits > frm.bits and to.kind is Kind.SIGNED):
+        if frm is BOOL or (to.bits > frm.bits and to.kind is Encoding.SIGNED):
             return converted(value, held(to))
-        return unsigned(value, to.bits) if to.kind is Kind.UNSIGNED else wrapped(converted(value, INT32), to)
+        return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
 
     def loaded(self, op: Any) -> Node:
         """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
@@ -247,12 +247,12 @@ def divided(a: Node, b: Node) -> tuple[Node, Node]:
 
 def held(dtype: DType) -> DType:
     """The type in which a value of a type is held."""
-    return INT32 if dtype.kind is Kind.UNSIGNED else dtype
+    return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
 
 
 def of_integers(op: Any, name: str, dtype: DType, operands: list[Node]) -> Node:
     """A function of integers of one type, or of truth values."""
-    bits, signed = dtype.bits, dtype.kind is Kind.SIGNED
+    bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
     if name in COMPARISONS:
         a, b = operands if signed else (flipped(v, bits) for v in operands)
         return converted(compared(name, a, b), held(dtype))

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from nki_mlir.alone import alone, made_alone
-from nki_mlir.analysis.argument_effects import Effects, argument_effects, multiply_accumulates
+from nki_mlir.analysis.argument_effects import ArgumentEffects, argument_effects, multiply_accumulates
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
@@ -120,7 +120,7 @@ class KernelRecord:
         return [self.inputs[n] if kind == "input" else self.shared[n] for kind, n in self.form.results]
 
     @made_alone
-    def effects(self) -> dict[Slot, Effects]:
+    def effects(self) -> dict[Slot, ArgumentEffects]:
         """What the kernel does to each of its buffers."""
         return effects_of(list(self.modules.values()))
 
@@ -172,14 +172,14 @@ class KernelRecord:
 
 
 @alone
-def effects_of(modules: list[Any]) -> dict[Slot, Effects]:
+def effects_of(modules: list[Any]) -> dict[Slot, ArgumentEffects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
-    found: dict[Slot, Effects] = {}
+    found: dict[Slot, ArgumentEffects] = {}
     distinct = list({id(m): m for m in modules}.values())
     for kernel in map(the_kernel, distinct):
         for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
             if argument.kind != "program_id":
-                total = found.setdefault((argument.kind, argument.index), Effects())
+                total = found.setdefault((argument.kind, argument.index), ArgumentEffects())
                 total.reads |= effects.reads
                 total.writes |= effects.writes
                 total.covered = effects.covered and len(distinct) == 1

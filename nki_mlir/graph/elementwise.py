@@ -16,7 +16,7 @@ CHANGES = ("scalar.convert", "scalar.wrap")
 
 
 @dataclass(frozen=True)
-class Structured:
+class GenericOperation:
     """A ``linalg.generic`` with one output."""
 
     op: Any
@@ -74,7 +74,7 @@ def axes_of(mapping: Any) -> list[int]:
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
 
 
-def structured(op: Any) -> Structured | None:
+def structured(op: Any) -> GenericOperation | None:
     """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
     if op.name != "linalg.generic":
         return None
@@ -89,7 +89,7 @@ def structured(op: Any) -> Structured | None:
         return None
     operands = list(op.operands)
     maps = tuple(m.value for m in attributes["indexing_maps"])
-    return Structured(op, tuple(operands[:inputs]), operands[inputs], maps)
+    return GenericOperation(op, tuple(operands[:inputs]), operands[inputs], maps)
 
 
 def _inside(op: Any) -> list[Any]:
@@ -103,7 +103,7 @@ def _is_inside(value: Any, op: Any) -> bool:
     return value.owner.operation.block == op.regions[0].blocks[0] or value.owner.name == "arith.constant"
 
 
-def fused(first: Structured, second: Structured, place: int, first_inputs: Sequence[tuple[Any, Any]],
+def fused(first: GenericOperation, second: GenericOperation, place: int, first_inputs: Sequence[tuple[Any, Any]],
           second_operands: Sequence[Any]) -> Any:
     """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.
 
@@ -133,7 +133,7 @@ def fused(first: Structured, second: Structured, place: int, first_inputs: Seque
     return op
 
 
-def keeps_extents(second: Structured, place: int, maps: Iterable[Any]) -> bool:
+def keeps_extents(second: GenericOperation, place: int, maps: Iterable[Any]) -> bool:
     """Whether operands still give the extent of every loop of ``second`` where its input ``place`` has gone.
 
     ``maps`` are those of the memory that what is computed in its place reads, over the axes of ``second``.

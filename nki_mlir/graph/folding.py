@@ -7,7 +7,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Alu, Convert, Node, Output
-from nki_mlir.waist.tile_nest import Nest
+from nki_mlir.waist.tile_nest import TileNest
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Fold:
         return value
 
 
-def fold_of(nest: Nest) -> Fold:
+def fold_of(nest: TileNest) -> Fold:
     """The fold of a reduction. A narrow result is kept in the dtype of its arithmetic, not rounded at each step."""
     body = nest.body.value if isinstance(nest.body, Convert) else nest.body
     if isinstance(body, Alu) and len(body.args) == 2:

@@ -21,7 +21,7 @@ from nki_mlir.waist.expressions import (
     rebuilt,
 )
 from nki_mlir.waist.reader import extents_of, iterators_of, subscripts_of
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
 
@@ -32,7 +32,7 @@ class GraphNestReader(NestReader):
         super().__init__(operation)
         self.gathers: list[Gather] = []
 
-    def nest(self) -> Nest:
+    def nest(self) -> TileNest:
         op = self.operation
         if op.name == "linalg.fill":
             return super().nest()
@@ -63,7 +63,7 @@ class GraphNestReader(NestReader):
                 operands[node.index], reader)
         inputs_used = tuple(found[k] for k in used)
         self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
-        return Nest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
+        return TileNest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
 
     def scalar(self, value: Any, reader: GraphBody) -> Node:
         """An operand that is no memory: a constant, or an index value as a number."""
@@ -72,7 +72,7 @@ class GraphNestReader(NestReader):
             return converted(Position(self.form(op.operands[0])), BY_MLIR[str(value.type)])
         return reader.value(value)
 
-    def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, Operand],
+    def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, TileOperand],
                  extents: tuple[int, ...]) -> "Gather":
         """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
         view = self.view(buffer)
@@ -91,7 +91,7 @@ class GraphNestReader(NestReader):
         steps = [0] * len(extents)
         for k, a in enumerate((*axes, *inner)):
             steps[a] = prod(shape[k + 1:])
-        result = Operand(scratch, HBM, tuple(shape), view.dtype, view.dtype, None, ZERO, tuple(steps), None)
+        result = TileOperand(scratch, HBM, tuple(shape), view.dtype, view.dtype, None, ZERO, tuple(steps), None)
         table = self.operand(view, [Linear(0, (), ((d, 1),)) for d in range(len(view.sizes))], view.sizes)
         return Gather(replace(table, partition=None, lanes=None), view.sizes, row, tuple(axes), extents, result)
 
@@ -100,16 +100,16 @@ class GraphNestReader(NestReader):
 class Gather:
     """Rows of a table, brought into a buffer of their own (``result``) before the operation that reads them."""
 
-    table: Operand
+    table: TileOperand
     sizes: tuple[int, ...]              # of the table
     row: Node                           # which row, over the axes of the operation
     axes: tuple[int, ...]               # those that it depends on
     extents: tuple[int, ...]            # of the operation
-    result: Operand
-    inputs: tuple[Operand, ...] = ()
+    result: TileOperand
+    inputs: tuple[TileOperand, ...] = ()
 
 
-def read_nest(op: Any) -> tuple[Nest, list[Gather]]:
+def read_nest(op: Any) -> tuple[TileNest, list[Gather]]:
     """An operation as a nest, and the gathers that must come before it."""
     reader = GraphNestReader(op)
     nest = reader.read()
@@ -124,7 +124,7 @@ def _positions(node: Node, axis: int) -> bool:
     return any(_positions(child, axis) for child in children(node))
 
 
-def _plain(operand: Operand) -> Operand:
+def _plain(operand: TileOperand) -> TileOperand:
     """HBM has no partitions."""
     return replace(operand, partition=None, lanes=None)
 
@@ -136,7 +136,7 @@ def in_hbm(op: Any) -> bool:
 
 
 # -- changes of nests --------------------------------------------------------------------------------------------------
-def split(nest: Nest, axis: int, inner: int) -> Nest:
+def split(nest: TileNest, axis: int, inner: int) -> TileNest:
     """An axis as two: the outer one in its place, then one of extent ``inner``, which divides its extent."""
     def axes(form: Linear) -> Linear:
         moved: dict[int, int] = {}
@@ -147,7 +147,7 @@ def split(nest: Nest, axis: int, inner: int) -> Nest:
                 moved[a + (a > axis)] = c
         return Linear(form.const, form.symbols, tuple(sorted(moved.items())))
 
-    def operand(o: Operand) -> Operand:
+    def operand(o: TileOperand) -> TileOperand:
         steps = (*o.steps[:axis], o.steps[axis] * inner, *o.steps[axis:])
         return replace(o, steps=steps)
     made = nest.with_forms(axes)
@@ -157,6 +157,6 @@ def split(nest: Nest, axis: int, inner: int) -> Nest:
                    output=operand(nest.output))
 
 
-def only_input(buffer: Any, base: Operand, steps: tuple[int, ...], shape: tuple[int, ...]) -> Operand:
+def only_input(buffer: Any, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
     """An operand that walks a new HBM buffer."""
-    return Operand(buffer, HBM, shape, base.dtype, base.dtype, None, ZERO, steps, None)
+    return TileOperand(buffer, HBM, shape, base.dtype, base.dtype, None, ZERO, steps, None)

@@ -20,7 +20,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.waist.expressions import Input, Node, Output, alu, children, converted, rebuilt
-from nki_mlir.waist.tile_nest import Nest
+from nki_mlir.waist.tile_nest import TileNest
 
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
@@ -33,7 +33,7 @@ class Placement:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
-    def write(self, op: Any, nest: Nest, start: float | int | None) -> None:
+    def write(self, op: Any, nest: TileNest, start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, nest.symbols)
@@ -59,7 +59,7 @@ class Placement:
             steps[a] = prod(one.extents[b] for b in one.axes[k + 1:])
         output = replace(only_input(rows.handle, one.result, tuple(steps), (count,)), base_dtype=INT32, dtype=INT32)
         extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
-        self.elementwise(Nest(extents, frozenset(), one.inputs, output, one.row))
+        self.elementwise(TileNest(extents, frozenset(), one.inputs, output, one.row))
         for start in range(0, count, self.machine.partitions):
             part = min(self.machine.partitions, count - start)
             index = self.tiles.buffer((part, 1), INT32)
@@ -76,14 +76,14 @@ class Placement:
         return replace(tile, access=replace(tile.access, free=free, dims=((width, count), (1, width))))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
-    def boxes(self, nest: Nest, sizes: Sequence[int]) -> Iterator[Nest]:
+    def boxes(self, nest: TileNest, sizes: Sequence[int]) -> Iterator[TileNest]:
         """The nest in boxes of these sizes, those at the ends smaller, in row-major order."""
         parts = [nest]
         for axis, size in enumerate(sizes):
             parts = [p for part in parts for p in part.windows(axis, size)]
         yield from parts
 
-    def sizes(self, nest: Nest, body: Node) -> list[int]:
+    def sizes(self, nest: TileNest, body: Node) -> list[int]:
         """Sizes of boxes: the partitions, then as many of the inner axes as there is room for."""
         room = max(64, self.elements * NODES // max(NODES, _nodes(body) + len(nest.inputs)))
         sizes = [self.machine.partitions]
@@ -92,7 +92,7 @@ class Placement:
             room = max(1, room // extent)
         return sizes
 
-    def arranged(self, nest: Nest) -> list[Nest]:
+    def arranged(self, nest: TileNest) -> list[TileNest]:
         """The nest with an axis along the partitions, one that is not reduced; in two parts where none divides."""
         merged = nest.arranged(None)
         axes = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
@@ -111,13 +111,13 @@ class Placement:
                 for part in self.arranged(merged.window(axis, start, count))]
 
     # -- elementwise ---------------------------------------------------------------------------------------------------
-    def move(self, nest: Nest) -> None:
+    def move(self, nest: TileNest) -> None:
         """A copy between HBM buffers, whatever its size."""
         nest = nest.arranged(None)
         self.tiles.cache.forget(nest.output.handle)
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
-    def elementwise(self, nest: Nest) -> None:
+    def elementwise(self, nest: TileNest) -> None:
         if _reads_output(nest.body):
             place = len(nest.inputs)
             body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
@@ -131,7 +131,7 @@ class Placement:
                 self.tiles.store(part.output, result, axes)
 
     # -- folds ---------------------------------------------------------------------------------------------------------
-    def reduction(self, nest: Nest, fold: Fold, start: float | int | None) -> None:
+    def reduction(self, nest: TileNest, fold: Fold, start: float | int | None) -> None:
         merged = nest.arranged(None)
         if not merged.reduced:                      # of one element each
             return self.elementwise(merged if start is None else replace(merged, body=_with_old(merged.body, start)))
@@ -144,7 +144,7 @@ class Placement:
             return None
         return self.in_two_steps(merged, axis, rows, fold, start)
 
-    def in_two_steps(self, nest: Nest, axis: int, rows: int, fold: Fold, start: float | int | None) -> None:
+    def in_two_steps(self, nest: TileNest, axis: int, rows: int, fold: Fold, start: float | int | None) -> None:
         """A fold of everything into one value: one value a row first."""
         parts = split(nest, axis, nest.extents[axis] // rows)
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
@@ -158,11 +158,11 @@ class Placement:
             self.fold(whole, fold_of(whole), fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
-        last = Nest((rows,), frozenset({0}), (only_input(scratch.handle, base, (1,), (rows,)),),
-                    replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
+        last = TileNest((rows,), frozenset({0}), (only_input(scratch.handle, base, (1,), (rows,)),),
+                        replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
         self.fold(last.arranged(None), fold_of(last), start)
 
-    def fold(self, nest: Nest, fold: Fold, start: float | int | None) -> None:
+    def fold(self, nest: TileNest, fold: Fold, start: float | int | None) -> None:
         """A fold with its partitions along axis 0."""
         sizes = self.sizes(nest, fold.element)
         kept = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
@@ -187,7 +187,7 @@ class Placement:
                 self.tiles.copy(result, total)
             self.tiles.store(box.output, result, kept)
 
-    def halve(self, nest: Nest, fold: Fold, inputs: Sequence[tuple[Tile, tuple[int, ...]]], total: Tile,
+    def halve(self, nest: TileNest, fold: Fold, inputs: Sequence[tuple[Tile, tuple[int, ...]]], total: Tile,
               kept: tuple[int, ...]) -> None:
         """total = total (fn) elements, in integers, which no engine folds: halves of the tile onto each other."""
         axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
@@ -223,9 +223,9 @@ class Placement:
             write_product(self.tiles, self.machine, replace(product, nest=part), start)
 
 
-def _over(nest: Nest, extents: Sequence[int], body: Node) -> Nest:
+def _over(nest: TileNest, extents: Sequence[int], body: Node) -> TileNest:
     """An elementwise nest over a box of tiles."""
-    return Nest(tuple(extents), frozenset(), (), nest.output, body)
+    return TileNest(tuple(extents), frozenset(), (), nest.output, body)
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -12,7 +12,7 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.expressions import Alu, Constant, Convert, Input, Node, Output, alu, converted
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 
@@ -21,7 +21,7 @@ MOST_KEPT = 64          # tiles of the left factor that stay on chip while the c
 class Product:
     """A nest whose axis 0 has extent 1, its factors, and its axes (0 where there is none)."""
 
-    nest: Nest
+    nest: TileNest
     left: int
     right: int
     inner: int
@@ -33,7 +33,7 @@ class Product:
         return self.inner, self.rows, self.columns
 
 
-def product_of(nest: Nest) -> Product | None:
+def product_of(nest: TileNest) -> Product | None:
     """The nest as a product of two operands, if it is one that the Tensor engine computes."""
     try:
         fold = fold_of(nest)
@@ -94,11 +94,11 @@ def write_product(tiles: Tiles, machine: Machine, product: Product, start: float
             finish(tiles, part, product, total, start)
 
 
-def windows(nest: Nest, axis: int, size: int) -> list[Nest]:
+def windows(nest: TileNest, axis: int, size: int) -> list[TileNest]:
     return nest.windows(axis, size)
 
 
-def pieces(nest: Nest, inner: int, size: int) -> Iterator[Nest]:
+def pieces(nest: TileNest, inner: int, size: int) -> Iterator[TileNest]:
     """The summed axes in boxes: one axis in pieces, the others one by one."""
     others = [a for a in nest.reduced if a != inner and nest.extents[a] > 1]
     for index in itertools.product(*(range(nest.extents[a]) for a in others)):
@@ -108,12 +108,12 @@ def pieces(nest: Nest, inner: int, size: int) -> Iterator[Nest]:
         yield from part.windows(inner, size)
 
 
-def lies_across(operand: Operand, inner: int, other: int) -> bool:
+def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
     """Whether an operand lies row by row along the other axis, not along the one that is summed."""
     return operand.steps[inner] == 1 and operand.steps[other] not in (0, 1)
 
 
-def factor(tiles: Tiles, nest: Nest, place: int, inner: int, other: int) -> Tile:
+def factor(tiles: Tiles, nest: TileNest, place: int, inner: int, other: int) -> Tile:
     """A factor with the summed axis along the partitions; one that lies the other way round is transposed."""
     operand, counts = nest.inputs[place], (nest.extents[inner], nest.extents[other])
     tile = tiles.buffer(counts, operand.dtype)
@@ -131,16 +131,16 @@ def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
     extents = (left.shape[0], left.shape[1], right.shape[1])
     a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
     body = alu("add", Output(FLOAT32), alu("multiply", a, b))
-    nest = Nest(extents, frozenset({0}), (), _all_of(total), body)
+    nest = TileNest(extents, frozenset({0}), (), _all_of(total), body)
     tiles.compute(nest, [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
 
 
-def _all_of(tile: Tile) -> Operand:
-    return Operand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, tile.access.partition,
-                   tile.access.free, (0, 0, 1), 1)
+def _all_of(tile: Tile) -> TileOperand:
+    return TileOperand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, tile.access.partition,
+                       tile.access.free, (0, 0, 1), 1)
 
 
-def finish(tiles: Tiles, nest: Nest, product: Product, total: Tile, start: float | int | None) -> None:
+def finish(tiles: Tiles, nest: TileNest, product: Product, total: Tile, start: float | int | None) -> None:
     """Store a tile of the result: the sum, and what it starts with."""
     axes = product.rows, product.columns
     counts = tuple(nest.extents[a] for a in axes)
@@ -156,5 +156,5 @@ def finish(tiles: Tiles, nest: Nest, product: Product, total: Tile, start: float
             inputs.append((held, (0, 1)))
             before = converted(Input(nest.output.dtype, 1), FLOAT32)
         body = converted(alu("add", before, Input(FLOAT32, 0)), nest.output.dtype)
-        tiles.compute(Nest(counts, frozenset(), (), nest.output, body), inputs, result, (0, 1), body)
+        tiles.compute(TileNest(counts, frozenset(), (), nest.output, body), inputs, result, (0, 1), body)
     tiles.store(nest.output, result, axes)

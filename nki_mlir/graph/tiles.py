@@ -13,10 +13,8 @@ from nki_mlir.graph.tile_cache import TileCache, elements_of
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
 from nki_mlir.waist.scalar_body import ScalarBody
-from nki_mlir.waist.tile_nest import Nest, Operand
-from nki_mlir.waist.writer import Nest as Loops
-from nki_mlir.waist.writer import Operand as View
-from nki_mlir.waist.writer import Writer
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
 
 
 class Tiles:
@@ -43,26 +41,26 @@ class Tiles:
             dims[0] = (1, shape[0])
         return Tile(value, space, tuple(shape), dtype, Access(dtype, None if space == HBM else ZERO, ZERO, tuple(dims)))
 
-    def view(self, tile: Tile, axes: tuple[int, ...]) -> View:
+    def view(self, tile: Tile, axes: tuple[int, ...]) -> OperandView:
         return self.writer.view(tile, axes, self.symbols)
 
     def copy(self, dst: Tile, src: Tile, order: tuple[int, ...] = ()) -> None:
         """dst = src, converted; dim k of src goes along dim ``order[k]`` of dst."""
         axes = tuple(range(len(dst.shape)))
-        self.writer.generic(Loops(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)], dst.dtype,
-                            lambda s, ins, outs: [s.convert(ins[0], src.dtype, dst.dtype)])
+        self.writer.generic(IterationSpace(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)],
+                            dst.dtype, lambda s, ins, outs: [s.convert(ins[0], src.dtype, dst.dtype)])
 
     def apply(self, dst: Tile, src: Tile, body: Node) -> None:
         """dst = body, of each element of src."""
         axes = tuple(range(len(dst.shape)))
-        self.writer.generic(Loops(len(axes)), [self.view(src, axes)], [self.view(dst, axes)], body.dtype,
+        self.writer.generic(IterationSpace(len(axes)), [self.view(src, axes)], [self.view(dst, axes)], body.dtype,
                             lambda s, ins, outs: [expression(body, s, ins, outs, {})])
 
     def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
         """Start a fold, whose result goes along ``axes``: both have one view of it."""
         self.writer.fill(self.view(dst, axes), value)
 
-    def load(self, operand: Operand, extents: Sequence[int], first: int = 0) -> tuple[Tile, tuple[int, ...]]:
+    def load(self, operand: TileOperand, extents: Sequence[int], first: int = 0) -> tuple[Tile, tuple[int, ...]]:
         """The elements of an HBM operand in a new tile, along the axes that it moves along; ``first`` on partitions.
 
         An operand that stays the same over ``first`` is in every partition.
@@ -83,16 +81,16 @@ class Tiles:
         op.engine = op.runs_on.value
         write_op(op, self.writer.make, self.writer.location, self.writer.insertion_point)
 
-    def store(self, output: Operand, tile: Tile, axes: tuple[int, ...]) -> None:
+    def store(self, output: TileOperand, tile: Tile, axes: tuple[int, ...]) -> None:
         target = output.tile(tile.shape, axes)
         self.copy(target, tile)
         self.cache.stored(elements_of(target, self.symbols), tile)
 
-    def compute(self, nest: Nest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
+    def compute(self, nest: TileNest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
                 axes: tuple[int, ...], body: Node) -> None:
         """output = body, over the nest's axes. Fold with the output where the body reads it."""
         body = with_exact_extremes(body)
-        loops = Loops(len(nest.extents), nest.reduced, (), (), self.symbols)
+        loops = IterationSpace(len(nest.extents), nest.reduced, (), (), self.symbols)
         views = [self.view(tile, own) for tile, own in inputs]
         kept = tuple(a for a in axes if a not in nest.reduced)
         target = self.writer.view(output, axes, self.symbols, nest.reduced) if nest.reduced else self.view(output, kept)

@@ -18,7 +18,7 @@ from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import CHECKING, EagerBuilder, Launch, PrivateResult, verdict_on
 from nki_mlir.frontend.eager_checks import REFUSALS, EagerChecks
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownLevel, report
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
 from nki_mlir.targets.mesh import run_programs
@@ -56,7 +56,7 @@ def check_run(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> None:
     token = CHECKING.set(True)
     try:
         executed(kernel, bound, [array.copy() for array in arrays], kernel.eager_program(), report_races)
-    except (IterationsMeet, ProgramsMeet, UnknownLevel, RaceWarning):
+    except (IterationsMeet, ProgramsMeet, UnknownRaceLevel, RaceWarning):
         raise
     except Exception:
         pass

@@ -25,7 +25,7 @@ from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.device_rules import device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.environment import Variable
+from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
@@ -51,7 +51,7 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 DEFAULT_TARGET = "trn2"
-EXECUTOR, TARGET = Variable("NKI_MLIR_EXECUTOR"), Variable("NEURON_PLATFORM_TARGET_OVERRIDE")
+EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")
 
 
 def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:

@@ -16,12 +16,12 @@ from nki_mlir.scalar.dtypes import (
     FLOAT32,
     TFLOAT32,
     DType,
-    Kind,
+    Encoding,
 )
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 # Exponent bias and the byte patterns of infinity (None where there is none) and NaN.
 _FLOAT8: dict[DType, tuple[int, int | None, int]] = {
@@ -31,7 +31,7 @@ _FLOAT8: dict[DType, tuple[int, int | None, int]] = {
 }
 
 
-def expand_convert(e: "Emitter", value: "Value", frm: DType, to: DType) -> "Value":
+def expand_convert(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
     """``value``, held in the storage type of ``frm``, converted into the storage type of ``to``."""
     if frm is to:
         return value
@@ -43,10 +43,10 @@ def expand_convert(e: "Emitter", value: "Value", frm: DType, to: DType) -> "Valu
     return from_float32(e, to_float32(e, value, frm), to)
 
 
-def to_float32(e: "Emitter", value: "Value", frm: DType) -> "Value":
+def to_float32(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     """``value`` as f32: exact for floats, to nearest even for integers."""
     if frm.is_integer:
-        return e.sitofp(value, "f32") if frm.kind is Kind.SIGNED else e.uitofp(value, "f32")
+        return e.sitofp(value, "f32") if frm.kind is Encoding.SIGNED else e.uitofp(value, "f32")
     if frm is FLOAT16:
         return e.extf(value, "f32")
     if frm is BFLOAT16:
@@ -54,7 +54,7 @@ def to_float32(e: "Emitter", value: "Value", frm: DType) -> "Value":
     return _from_float8(e, value, frm) if frm.itemsize == 1 else value
 
 
-def from_float32(e: "Emitter", value: "Value", to: DType) -> "Value":
+def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     """An f32 rounded into the storage type of ``to``."""
     if to is FLOAT32:
         return value
@@ -72,7 +72,7 @@ def from_float32(e: "Emitter", value: "Value", to: DType) -> "Value":
     return _to_float8(e, value, to)
 
 
-def _round_bits(e: "Emitter", value: "Value", dropped: int) -> "Value":
+def _round_bits(e: "ScalarEmitter", value: "Value", dropped: int) -> "Value":
     """The bits of an f32 rounded to nearest even above the ``dropped`` low ones, which become zero; NaN stays."""
     bits = e.bitcast(value, "i32")
     mask = -1 << dropped
@@ -81,14 +81,14 @@ def _round_bits(e: "Emitter", value: "Value", dropped: int) -> "Value":
     return e.and_(e.select(e.is_nan(value), e.or_(bits, 0x400000), rounded), mask)
 
 
-def _from_scale(e: "Emitter", value: "Value") -> "Value":
+def _from_scale(e: "ScalarEmitter", value: "Value") -> "Value":
     """A byte that is the exponent of a power of two: float32's own, of which the lowest is a denormal."""
     byte = e.extui(value, "i32")
     bits = e.select(e.cmp("eq", byte, 0), e.const(byte, 0x400000), e.shl(byte, 23))
     return e.bitcast(e.select(e.cmp("eq", byte, 0xFF), e.const(byte, 0x7FC00000), bits), "f32")
 
 
-def _to_scale(e: "Emitter", value: "Value") -> "Value":
+def _to_scale(e: "ScalarEmitter", value: "Value") -> "Value":
     """The nearest power of two, the larger one half way; zero and what is negative, infinite or NaN have none."""
     bits = e.bitcast(value, "i32")
     code = e.minui(e.shrui(e.add(bits, 0x400000), 23), 0xFF)
@@ -96,7 +96,7 @@ def _to_scale(e: "Emitter", value: "Value") -> "Value":
     return e.trunci(e.select(e.cmp("sle", bits, 0), e.const(bits, 0xFF), code), "i8")
 
 
-def _from_float8(e: "Emitter", value: "Value", frm: DType) -> "Value":
+def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     if frm is FLOAT8_E8M0FNU:
         return _from_scale(e, value)
     bias, infinity, _ = _FLOAT8[frm]
@@ -113,7 +113,7 @@ def _from_float8(e: "Emitter", value: "Value", frm: DType) -> "Value":
     return e.bitcast(e.or_(bits, e.shl(e.and_(byte, 0x80), 24)), "f32")
 
 
-def _to_float8(e: "Emitter", value: "Value", to: DType) -> "Value":
+def _to_float8(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     if to is FLOAT8_E8M0FNU:
         return _to_scale(e, value)
     bias, infinity, nan = _FLOAT8[to]
@@ -134,7 +134,7 @@ def _to_float8(e: "Emitter", value: "Value", to: DType) -> "Value":
     return e.trunci(e.or_(code, e.and_(e.shrui(bits, 24), 0x80)), "i8")
 
 
-def _to_integer(e: "Emitter", value: "Value", to: DType) -> "Value":
+def _to_integer(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     limits = np.iinfo(to.numpy)
     low, high = float(limits.min), np.float32(limits.max)
     beyond = int(high) > limits.max             # `high` was rounded up to a power of two
@@ -145,18 +145,18 @@ def _to_integer(e: "Emitter", value: "Value", to: DType) -> "Value":
     name = f"i{to.bits}"
     # Types narrower than 32 bits go through i32, which has vector instructions for the conversion.
     wide = f"i{max(32, to.bits)}"
-    convert = e.fptoui if to.kind is Kind.UNSIGNED and to.bits >= 32 else e.fptosi
+    convert = e.fptoui if to.kind is Encoding.UNSIGNED and to.bits >= 32 else e.fptosi
     result = convert(inside, wide)
     if beyond:
         return e.select(e.cmp("ogt", rounded, float(high)), e.const(result, limits.max), result)
     return e.trunci(result, name) if name != wide else result
 
 
-def _saturate(e: "Emitter", value: "Value", frm: DType, to: DType) -> "Value":
+def _saturate(e: "ScalarEmitter", value: "Value", frm: DType, to: DType) -> "Value":
     """An integer, or a bool, into an integer type."""
     source = (0, 1) if frm is BOOL else (int(np.iinfo(frm.numpy).min), int(np.iinfo(frm.numpy).max))
     target = np.iinfo(to.numpy)
-    signed = frm.kind is Kind.SIGNED
+    signed = frm.kind is Encoding.SIGNED
     if target.min > source[0]:
         value = e.maxsi(value, int(target.min))
     if target.max < source[1]:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 
-class Kind(Enum):
+class Encoding(Enum):
     """How the bits of an element are read."""
 
     FLOAT = "float"
@@ -26,7 +26,7 @@ class DType:
     numpy: np.dtype
     mlir: str
     asm: str
-    kind: Kind
+    kind: Encoding
     mantissa: int = 0           # explicit mantissa bits of a float
 
     @property
@@ -40,12 +40,12 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        return self.kind is Kind.FLOAT
+        return self.kind is Encoding.FLOAT
 
     @property
     def is_integer(self) -> bool:
         """Signed, unsigned or bool (which is stored as a byte)."""
-        return self.kind is not Kind.FLOAT
+        return self.kind is not Encoding.FLOAT
 
     @property
     def dtype(self) -> np.dtype:
@@ -82,32 +82,32 @@ def _tfloat32() -> np.dtype:
     return np.dtype(np.float32, metadata={"nki": "tfloat32"})
 
 
-FLOAT32 = DType("float32", np.dtype(np.float32), "f32", "fp32", Kind.FLOAT, 23)
-TFLOAT32 = DType("tfloat32", _tfloat32(), "tf32", "fp32r", Kind.FLOAT, 10)
-FLOAT16 = DType("float16", np.dtype(np.float16), "f16", "fp16", Kind.FLOAT, 10)
-BFLOAT16 = DType("bfloat16", np.dtype(ml_dtypes.bfloat16), "bf16", "bfloat16", Kind.FLOAT, 7)
-FLOAT8_E4M3 = DType("float8_e4m3", np.dtype(ml_dtypes.float8_e4m3), "f8E4M3", "fp8_e4", Kind.FLOAT, 3)
-FLOAT8_E4M3FN = DType("float8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn), "f8E4M3FN", "fp8_e4fn", Kind.FLOAT, 3)
-FLOAT8_E5M2 = DType("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2), "f8E5M2", "fp8_e5", Kind.FLOAT, 2)
-INT8 = DType("int8", np.dtype(np.int8), "i8", "int8", Kind.SIGNED)
-INT16 = DType("int16", np.dtype(np.int16), "i16", "int16", Kind.SIGNED)
-INT32 = DType("int32", np.dtype(np.int32), "i32", "int32", Kind.SIGNED)
-INT64 = DType("int64", np.dtype(np.int64), "i64", "int64", Kind.SIGNED)
-UINT8 = DType("uint8", np.dtype(np.uint8), "ui8", "uint8", Kind.UNSIGNED)
-UINT16 = DType("uint16", np.dtype(np.uint16), "ui16", "uint16", Kind.UNSIGNED)
-UINT32 = DType("uint32", np.dtype(np.uint32), "ui32", "uint32", Kind.UNSIGNED)
-UINT64 = DType("uint64", np.dtype(np.uint64), "ui64", "uint64", Kind.UNSIGNED)
+FLOAT32 = DType("float32", np.dtype(np.float32), "f32", "fp32", Encoding.FLOAT, 23)
+TFLOAT32 = DType("tfloat32", _tfloat32(), "tf32", "fp32r", Encoding.FLOAT, 10)
+FLOAT16 = DType("float16", np.dtype(np.float16), "f16", "fp16", Encoding.FLOAT, 10)
+BFLOAT16 = DType("bfloat16", np.dtype(ml_dtypes.bfloat16), "bf16", "bfloat16", Encoding.FLOAT, 7)
+FLOAT8_E4M3 = DType("float8_e4m3", np.dtype(ml_dtypes.float8_e4m3), "f8E4M3", "fp8_e4", Encoding.FLOAT, 3)
+FLOAT8_E4M3FN = DType("float8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn), "f8E4M3FN", "fp8_e4fn", Encoding.FLOAT, 3)
+FLOAT8_E5M2 = DType("float8_e5m2", np.dtype(ml_dtypes.float8_e5m2), "f8E5M2", "fp8_e5", Encoding.FLOAT, 2)
+INT8 = DType("int8", np.dtype(np.int8), "i8", "int8", Encoding.SIGNED)
+INT16 = DType("int16", np.dtype(np.int16), "i16", "int16", Encoding.SIGNED)
+INT32 = DType("int32", np.dtype(np.int32), "i32", "int32", Encoding.SIGNED)
+INT64 = DType("int64", np.dtype(np.int64), "i64", "int64", Encoding.SIGNED)
+UINT8 = DType("uint8", np.dtype(np.uint8), "ui8", "uint8", Encoding.UNSIGNED)
+UINT16 = DType("uint16", np.dtype(np.uint16), "ui16", "uint16", Encoding.UNSIGNED)
+UINT32 = DType("uint32", np.dtype(np.uint32), "ui32", "uint32", Encoding.UNSIGNED)
+UINT64 = DType("uint64", np.dtype(np.uint64), "ui64", "uint64", Encoding.UNSIGNED)
 # A bool is a byte that holds 0 or 1. ``i1`` is only its spelling in memref types.
-BOOL = DType("bool", np.dtype(np.bool_), "i1", "bool", Kind.BOOL)
+BOOL = DType("bool", np.dtype(np.bool_), "i1", "bool", Encoding.BOOL)
 
 ALL = (FLOAT32, TFLOAT32, FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2,
        INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, BOOL)
 # Microscaling: a scale that is a power of two, and four small floats packed into one element. A packed element is its
 # bits: it is moved, quantized to and multiplied from, by instructions that know what is inside.
-FLOAT8_E8M0FNU = DType("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu), "f8E8M0FNU", "fp8_e8", Kind.FLOAT)
-FLOAT8_E5M2_X4 = DType("float8_e5m2_x4", np.dtype(np.uint32), "ui32", "fp8_e5_x4", Kind.UNSIGNED)
-FLOAT8_E4M3FN_X4 = DType("float8_e4m3fn_x4", np.dtype(np.uint32), "ui32", "fp8_e4fn_x4", Kind.UNSIGNED)
-FLOAT4_E2M1FN_X4 = DType("float4_e2m1fn_x4", np.dtype(np.uint16), "ui16", "fp4_e2_x4", Kind.UNSIGNED)
+FLOAT8_E8M0FNU = DType("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu), "f8E8M0FNU", "fp8_e8", Encoding.FLOAT)
+FLOAT8_E5M2_X4 = DType("float8_e5m2_x4", np.dtype(np.uint32), "ui32", "fp8_e5_x4", Encoding.UNSIGNED)
+FLOAT8_E4M3FN_X4 = DType("float8_e4m3fn_x4", np.dtype(np.uint32), "ui32", "fp8_e4fn_x4", Encoding.UNSIGNED)
+FLOAT4_E2M1FN_X4 = DType("float4_e2m1fn_x4", np.dtype(np.uint16), "ui16", "fp4_e2_x4", Encoding.UNSIGNED)
 MICROSCALING = (FLOAT8_E8M0FNU, FLOAT8_E5M2_X4, FLOAT8_E4M3FN_X4, FLOAT4_E2M1FN_X4)
 
 BY_NAME = {d.name: d for d in (*ALL, *MICROSCALING)} | {"bool_": BOOL}

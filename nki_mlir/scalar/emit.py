@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A thin layer over the arith, math, vector and scf builders, working alike on scalars and 1-D vectors.
 
-Expansions are written with an ``Emitter``: the same code gives ``f32`` and ``vector<16xf32>``. Values are raw
+Expansions are written with an ``ScalarEmitter``: the same code gives ``f32`` and ``vector<16xf32>``. Values are raw
 ``ir.Value``s of float or signless integer types, so signedness is in the method (``shrui``, ``shrsi``). A Python number
 may stand for any operand but one: it becomes a constant of the other's type. Operations go to the ambient insertion
 point and location.
@@ -34,7 +34,7 @@ def element(value: Value) -> Type:
     return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
 
 
-class Emitter:
+class ScalarEmitter:
     """Builds operations on scalars and vectors; see the module."""
 
     # -- types and constants

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.dtypes import FLOAT32, DType, Kind
+from nki_mlir.scalar.dtypes import FLOAT32, DType, Encoding
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 MATH: dict[str, "MathFunction"] = {}
 
@@ -43,7 +43,7 @@ class MathFunction:
         return self.name
 
 
-def _expand_log1p(e: "Emitter", d: DType, x: "Value") -> "Value":
+def _expand_log1p(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
     """log(u) x / (u - 1) for u = 1 + x as it is rounded: the quotient makes up for what the sum lost."""
     u = e.add(x, 1.0)
     log = ACTIVATIONS["log"].expand(e, u)
@@ -52,7 +52,7 @@ def _expand_log1p(e: "Emitter", d: DType, x: "Value") -> "Value":
     return e.select(e.cmp("oeq", u, 1.0), x, e.select(whole, log, near))
 
 
-def _expand_expm1(e: "Emitter", d: DType, x: "Value") -> "Value":
+def _expand_expm1(e: "ScalarEmitter", d: DType, x: "Value") -> "Value":
     """(u - 1) x / log(u) for u = exp(x) as it is rounded."""
     u = ACTIVATIONS["exp"].expand(e, x)
     less = e.sub(u, 1.0)
@@ -66,10 +66,10 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, a.dtype.type(0), (a - np.fmod(a, by)) // by)
 
 
-def _expand_quotient(e: "Emitter", d: DType, a: "Value", b: "Value") -> "Value":
+def _expand_quotient(e: "ScalarEmitter", d: DType, a: "Value", b: "Value") -> "Value":
     """By 0 and by -1 division would trap for some values: the first gives 0, the second is a subtraction."""
     zero = e.cmp("eq", b, 0)
-    if d.kind is not Kind.SIGNED:
+    if d.kind is not Encoding.SIGNED:
         return e.select(zero, e.const(a, 0), e.divui(a, e.select(zero, e.const(b, 1), b)))
     minus = e.cmp("eq", b, -1)
     quotient = e.divsi(a, e.select(e.or_(zero, minus), e.const(b, 1), b))

@@ -17,7 +17,7 @@ from nki_mlir.scalar.dtypes import (
     UINT32,
     UINT64,
     DType,
-    Kind,
+    Encoding,
     dtype_of,
 )
 
@@ -75,7 +75,7 @@ def _promote_floats(a: DType, b: DType) -> DType:
 def _promote_integers(a: DType, b: DType) -> DType:
     if a.kind is b.kind:
         return a if a.bits > b.bits else b
-    signed, unsigned = (a, b) if a.kind is Kind.SIGNED else (b, a)
+    signed, unsigned = (a, b) if a.kind is Encoding.SIGNED else (b, a)
     if UINT64 in (a, b) or (UINT32 in (a, b) and signed is not INT64):
         return FLOAT32                      # the device has no integer that holds both
     return next(d for d in _SIGNED if d.bits >= signed.bits and d.bits > unsigned.bits)

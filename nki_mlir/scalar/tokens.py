@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel may write where an operator is asked for, mapped to the ``AluOp`` or ``Activation`` it means.
+"""What a kernel may write where an operator is asked for, and the ``AluOperator`` or ``ActivationFunction`` it means.
 
 Accepted are names, the language's own functions (they carry their name as ``nki_token``) and NumPy's functions.
 """
@@ -9,17 +9,17 @@ from typing import TypeVar
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.scalar.activation import ACTIVATIONS, Activation
-from nki_mlir.scalar.alu import ALU, AluOp
+from nki_mlir.scalar.activation import ACTIVATIONS, ActivationFunction
+from nki_mlir.scalar.alu import ALU, AluOperator
 
 
-class UnknownOperator(KernelError, TypeError):
+class UnknownToken(KernelError, TypeError):
     code = "NKI-OPERATOR"
     message = "{token} is not {what}; accepted are the language's functions, NumPy's functions and the names {names}"
     fix = "use one of those names"
 
 
-_Entry = TypeVar("_Entry", AluOp, Activation)
+_Entry = TypeVar("_Entry", AluOperator, ActivationFunction)
 
 # Names of NumPy and of the language that differ from the operator's own.
 ALIASES = {
@@ -35,7 +35,7 @@ ALIASES = {
 
 def token_name(token: object) -> str | None:
     """The operator's name in ``token``, or None where it is no token."""
-    if isinstance(token, (AluOp, Activation)):
+    if isinstance(token, (AluOperator, ActivationFunction)):
         return token.name
     name = token if isinstance(token, str) else getattr(token, "nki_token", None)
     if name is None and (isinstance(token, np.ufunc) or getattr(token, "__module__", None) == "numpy"):
@@ -47,10 +47,10 @@ def _entry(token: object, table: dict[str, _Entry], what: str) -> _Entry:
     name = token_name(token)
     if name is not None and name in table:
         return table[name]
-    raise UnknownOperator(token=repr(token), what=what, names=", ".join(table))
+    raise UnknownToken(token=repr(token), what=what, names=", ".join(table))
 
 
-def alu_token(token: object) -> AluOp:
+def alu_token(token: object) -> AluOperator:
     """The ALU operator that ``token`` means.
 
     >>> alu_token(np.amax), alu_token("add")
@@ -59,7 +59,7 @@ def alu_token(token: object) -> AluOp:
     return _entry(token, ALU, "an ALU operator")
 
 
-def activation_token(token: object) -> Activation:
+def activation_token(token: object) -> ActivationFunction:
     """The activation function that ``token`` means.
 
     >>> activation_token(np.tanh)

@@ -41,7 +41,7 @@ from nki_mlir.waist.expressions import (
     children,
     converted,
 )
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}
@@ -55,9 +55,9 @@ class Cover:
     ``bring`` gives an operand on chip, its lanes on axis 0; it is asked once for each operand that is read.
     """
 
-    def __init__(self, emitter: Emitter, nest: Nest, bring: Callable[[Operand], Operand]) -> None:
+    def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
         self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
-        self.known: dict[Node, Operand] = {}            # what is in a buffer already
+        self.known: dict[Node, TileOperand] = {}            # what is in a buffer already
 
     # -- shapes --------------------------------------------------------------------------------------------------------
     def axes(self, node: Node) -> frozenset[int]:
@@ -80,7 +80,7 @@ class Cover:
         return isinstance(node, Constant) or (bool(axes) and not self.axes(node))
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def value(self, node: Node) -> Operand:
+    def value(self, node: Node) -> TileOperand:
         """A buffer that holds the value, in its dtype."""
         if node not in self.known:
             match node:
@@ -93,10 +93,10 @@ class Cover:
                     self.assign(node, self.known[node].tile(self.counts(self.axes(node))), self.axes(node))
         return self.known[node]
 
-    def buffer(self, dtype: DType, axes: frozenset[int]) -> Operand:
+    def buffer(self, dtype: DType, axes: frozenset[int]) -> TileOperand:
         tile = self.emitter.buffer(self.counts(axes), dtype)
         steps = tuple(step if a in axes else 0 for a, (step, _) in enumerate(tile.access.dims))
-        return Operand(tile.handle, tile.space, tile.base_shape, dtype, dtype, Linear(), Linear(), steps, 0)
+        return TileOperand(tile.handle, tile.space, tile.base_shape, dtype, dtype, Linear(), Linear(), steps, 0)
 
     def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
         """A tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.

@@ -15,7 +15,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR
 from nki_mlir.waist.expressions import Alu, Convert, Input, Node, Output, children
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACROSS_PARTITIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
 
 
-def select(selector: "Selector", nest: Nest, fresh: bool) -> None:
+def select(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     """Emit a nest with reduced axes."""
     if not _reads_output(nest.body):
         return _assignment(selector, nest)
@@ -36,7 +36,7 @@ def select(selector: "Selector", nest: Nest, fresh: bool) -> None:
     return _reduction(selector, nest, fresh)
 
 
-def is_fold(nest: Nest) -> bool:
+def is_fold(nest: TileNest) -> bool:
     """Whether a nest adds, or folds otherwise, values into what its output holds."""
     match nest.body:
         case Alu(fn=fn, args=(Output(), _)) | Alu(fn=fn, args=(_, Output())):
@@ -59,12 +59,12 @@ def fold_of(body: Node) -> tuple[str, Node]:
                       instead="yield scalar.alu(output, value)")
 
 
-def by_lanes(nest: Nest) -> Nest:
+def by_lanes(nest: TileNest) -> TileNest:
     """Arranged by the axis along the partitions, of the result or else of what is folded."""
     return nest.arranged(nest.partition_axis())
 
 
-def _assignment(selector: "Selector", nest: Nest) -> None:
+def _assignment(selector: "Selector", nest: TileNest) -> None:
     """A value that does not change along the reduced axes, written to each result that an active element goes into."""
     nest = by_lanes(nest)
     emitter = selector.emitter
@@ -79,7 +79,7 @@ def _assignment(selector: "Selector", nest: Nest) -> None:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
+def _reduction(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     nest = by_lanes(nest)
     fn, element = fold_of(nest.body)                        # its forms are of the arranged axes
     emitter = selector.emitter
@@ -115,7 +115,7 @@ def _reduction(selector: "Selector", nest: Nest, fresh: bool) -> None:
     return emitter.copy(dst, result) if flags is None else masks.write_where(emitter, dst, result, flags)
 
 
-def reduce_tile(selector: "Selector", nest: Nest, fn: str, src: Tile, dst: Tile, compute: DType) -> None:
+def reduce_tile(selector: "Selector", nest: TileNest, fn: str, src: Tile, dst: Tile, compute: DType) -> None:
     """dst = src reduced along the nest's reduced axes."""
     emitter = selector.emitter
     axes = tuple(sorted(nest.reduced - {0}))
@@ -145,7 +145,7 @@ def _factors(fn: str, element: Node) -> tuple[int, int] | None:
     return None
 
 
-def _product(nest: Nest, factors: tuple[int, int]) -> Nest | None:
+def _product(nest: TileNest, factors: tuple[int, int]) -> TileNest | None:
     """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
     (contracted,) = nest.reduced
     nest = nest.arranged(contracted, keep=nest.output.lanes)
@@ -163,7 +163,7 @@ def _product(nest: Nest, factors: tuple[int, int]) -> Nest | None:
     return None
 
 
-def _products(selector: "Selector", nest: Nest, fresh: bool) -> None:
+def _products(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     """A product for each box of active elements. Those that go into one result are neighbours: it is in one box."""
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
@@ -177,7 +177,7 @@ def _products(selector: "Selector", nest: Nest, fresh: bool) -> None:
     return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last=0)
 
 
-def _contraction(selector: "Selector", nest: Nest, fresh: bool) -> None:
+def _contraction(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     """Products of tiles, as many as the sizes take, accumulated over the contracted axis."""
     machine, emitter = selector.emitter.machine, selector.emitter
     rows = nest.output.lanes
@@ -205,7 +205,7 @@ def _contraction(selector: "Selector", nest: Nest, fresh: bool) -> None:
         emitter.copy(result, total)
 
 
-def _multipliable(selector: "Selector", nest: Nest) -> list[Operand]:
+def _multipliable(selector: "Selector", nest: TileNest) -> list[TileOperand]:
     """Both inputs where and as the Tensor engine takes them: no integers, and float32 only together with float32."""
     operands = [selector.brought(o, nest) for o in nest.inputs]
     dtypes = {o.dtype for o in operands}

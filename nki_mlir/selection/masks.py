@@ -19,7 +19,7 @@ from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Starts = tuple[int, ...]
 
 
-def select(selector: "Selector", nest: Nest) -> None:
+def select(selector: "Selector", nest: TileNest) -> None:
     """Emit an arranged nest with a mask and without folds."""
     from nki_mlir.selection.selector import is_copy  # which imports this module
     box = box_of(nest.mask, nest.extents, selector.interval)
@@ -47,7 +47,7 @@ def select(selector: "Selector", nest: Nest) -> None:
     return boxes(selector, nest, nest.output, result)
 
 
-def boxed(nest: Nest, box: Box) -> Nest:
+def boxed(nest: TileNest, box: Box) -> TileNest:
     """The nest on a box that holds all its active elements."""
     for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
         nest = nest.window(axis, start, count)
@@ -58,7 +58,7 @@ def forms_of(mask: Mask) -> list[Linear]:
     return [c.form for c in mask]
 
 
-def _by_dma(nest: Nest) -> bool:
+def _by_dma(nest: TileNest) -> bool:
     """Whether a copy can be made of DMA transfers alone, and has to be: one side is in HBM."""
     spaces = {o.space for o in (nest.inputs[0], nest.output)}
     return PSUM not in spaces and spaces != {SBUF}
@@ -77,12 +77,12 @@ def contains(interval: Interval, tile: Tile) -> bool:
     return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
 
 
-def cover(selector: "Selector", nest: Nest) -> Cover:
+def cover(selector: "Selector", nest: TileNest) -> Cover:
     """A cover of a nest with a mask, for all of its elements."""
     return Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
 
 
-def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
+def gathered(selector: "Selector", nest: TileNest, operand: TileOperand) -> TileOperand:
     """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
@@ -93,12 +93,12 @@ def gathered(selector: "Selector", nest: Nest, operand: Operand) -> Operand:
     tile = selector.emitter.buffer(nest.extents, operand.dtype)
     selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
     steps = tuple(0 if a == 0 else step for a, (step, _) in enumerate(tile.access.dims))
-    target = Operand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+    target = TileOperand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
     boxes(selector, nest, target, operand)
     return target
 
 
-def boxes(selector: "Selector", nest: Nest, dst: Operand, src: Operand) -> None:
+def boxes(selector: "Selector", nest: TileNest, dst: TileOperand, src: TileOperand) -> None:
     """dst = src for the active elements, box by box."""
     def copy(starts: Starts, counts: Starts) -> None:
         selector.emitter.bound(counts, tuple(replace(c, form=c.form.moved(starts)) for c in nest.limits))
@@ -182,7 +182,7 @@ def _along(box: Box, axis: int, key: tuple, run: list[int]) -> tuple[tuple[int, 
 
 
 # -- predicates --------------------------------------------------------------------------------------------------------
-def predicate(selector: "Selector", nest: Nest) -> Operand:
+def predicate(selector: "Selector", nest: TileNest) -> TileOperand:
     """A buffer that holds 1 for the active elements and 0 for the others."""
     cover = selector.cover(nest)
     flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
@@ -199,7 +199,7 @@ def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
                      value=value)
 
 
-def replaced(selector: "Selector", nest: Nest, tile: Tile, value: float) -> Tile:
+def replaced(selector: "Selector", nest: TileNest, tile: Tile, value: float) -> Tile:
     """A buffer's elements with a value in place of those that are not active."""
     emitter = selector.emitter
     if tile.dtype.is_float or tile.dtype.bits < 32:
@@ -217,7 +217,7 @@ def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
 
 
 # -- folds -------------------------------------------------------------------------------------------------------------
-def touched(selector: "Selector", nest: Nest) -> Tile | None:
+def touched(selector: "Selector", nest: TileNest) -> Tile | None:
     """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
     from nki_mlir.selection.folds import reduce_tile  # which imports this module
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))

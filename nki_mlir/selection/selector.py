@@ -10,7 +10,7 @@ from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.transposes import on_lanes, relaid, transpose
 from nki_mlir.waist.expressions import Convert, Input, Node
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 
 class Selector:
@@ -22,7 +22,7 @@ class Selector:
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:
         self.emitter, self.interval, self.pieces = emitter, interval, pieces
 
-    def select(self, nest: Nest, fresh: bool = False) -> None:
+    def select(self, nest: TileNest, fresh: bool = False) -> None:
         """``fresh``: a fold starts from its identity, not from what the output holds."""
         if nest.reduced:
             folds.select(self, nest, fresh)
@@ -32,12 +32,12 @@ class Selector:
             self.elementwise(self.by_lanes(nest))
 
     @staticmethod
-    def by_lanes(nest: Nest) -> Nest:
+    def by_lanes(nest: TileNest) -> TileNest:
         """The nest arranged by the axis along the partitions; where all is in HBM, any axis serves."""
         axis = nest.partition_axis()
         return nest.arranged(0 if axis is None and nest.extents and not nest.output.on_chip else axis)
 
-    def elementwise(self, nest: Nest) -> None:
+    def elementwise(self, nest: TileNest) -> None:
         """Emit an arranged nest without mask."""
         self.emitter.bound(nest.extents, nest.limits)
         if is_copy(nest.body) and self.copied(nest):
@@ -53,7 +53,7 @@ class Selector:
             return cover.assign(nest.body, nest.output.tile(nest.extents), axes)
         return self.emitter.copy(nest.output.tile(nest.extents), cover.value(nest.body).tile(nest.extents))
 
-    def copied(self, nest: Nest) -> bool:
+    def copied(self, nest: TileNest) -> bool:
         """Emit a nest that copies its input, if it takes no more than a copy or a transpose."""
         src, dst = nest.inputs[0], nest.output
         if not src.on_chip or not dst.on_chip or on_lanes(src):
@@ -65,24 +65,24 @@ class Selector:
         return False
 
     # -- operands ------------------------------------------------------------------------------------------------------
-    def cover(self, nest: Nest) -> Cover:
+    def cover(self, nest: TileNest) -> Cover:
         return Cover(self.emitter, nest, lambda operand: self.brought(operand, nest))
 
-    def brought(self, operand: Operand, nest: Nest) -> Operand:
+    def brought(self, operand: TileOperand, nest: TileNest) -> TileOperand:
         """The operand on chip, its partitions along axis 0."""
         if not operand.on_chip:
             return self.loaded(operand, nest)
         return operand if on_lanes(operand) else relaid(self.emitter, operand, nest.extents)
 
-    def loaded(self, operand: Operand, nest: Nest) -> Operand:
+    def loaded(self, operand: TileOperand, nest: TileNest) -> TileOperand:
         """An SBUF buffer with the elements of an HBM operand, each once in a partition."""
         counts = [n if a == 0 or operand.moves(a) else 1 for a, n in enumerate(nest.extents)]
         tile = self.emitter.buffer(counts, operand.dtype)
         self.emitter.copy(tile, operand.tile(counts))
         steps = tuple(0 if a == 0 or not operand.moves(a) else step for a, (step, _) in enumerate(tile.access.dims))
-        return Operand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+        return TileOperand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
 
-    def converted(self, operand: Operand, nest: Nest, node: Node) -> Operand:
+    def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
         """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
         single = replace(nest, inputs=(operand,), body=node)
         return self.cover(single).value(node)

@@ -12,26 +12,26 @@ from dataclasses import replace
 from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.selection.emitter import TENSOR, VECTOR, Emitter
-from nki_mlir.waist.tile_nest import Operand
+from nki_mlir.waist.tile_nest import TileOperand
 
 
-def on_lanes(operand: Operand) -> bool:
+def on_lanes(operand: TileOperand) -> bool:
     """Whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
     return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.steps[0] == 0)
 
 
-def relaid(emitter: Emitter, operand: Operand, extents: Sequence[int]) -> Operand:
+def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
     """A buffer with the operand's elements whose partitions go along axis 0."""
     counts = [n if operand.moves(a) else 1 for a, n in enumerate(extents)]
     tile = emitter.buffer(counts, operand.dtype)
     steps = tuple(step if n > 1 else 0 for step, n in tile.access.dims)
-    target = Operand(tile.handle, SBUF, tile.base_shape, operand.dtype, operand.dtype, Linear(), Linear(),
-                     (0, *steps[1:]), 0 if counts[0] > 1 else None)
+    target = TileOperand(tile.handle, SBUF, tile.base_shape, operand.dtype, operand.dtype, Linear(), Linear(),
+                         (0, *steps[1:]), 0 if counts[0] > 1 else None)
     transpose(emitter, target, operand, counts)
     return target
 
 
-def transpose(emitter: Emitter, dst: Operand, src: Operand, counts: Sequence[int]) -> None:
+def transpose(emitter: Emitter, dst: TileOperand, src: TileOperand, counts: Sequence[int]) -> None:
     """dst = src, where axis 0 goes along the partitions of dst but not along those of src."""
     lanes = src.lanes if src.lanes is not None else 0
     rows = counts[lanes] if lanes else 1                        # partitions of src

@@ -80,7 +80,7 @@ class Exchanges:
 
 
 @dataclass(eq=False)
-class Member:
+class MeshMember:
     """One program's place in a mesh."""
 
     mesh: "Mesh"
@@ -143,7 +143,7 @@ class Mesh:
                 number = self._next()
 
     def _run(self, number: int) -> Any:
-        MEMBERS[self.kind].set(Member(self, number))
+        MEMBERS[self.kind].set(MeshMember(self, number))
         return self.bodies[number]()
 
     def _next(self) -> int | None:

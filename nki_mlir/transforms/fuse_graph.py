@@ -18,7 +18,7 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
 from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
-from nki_mlir.graph.elementwise import Structured, fused, keeps_extents, structured
+from nki_mlir.graph.elementwise import GenericOperation, fused, keeps_extents, structured
 from nki_mlir.graph.views import DYNAMIC, defining, start_in_buffer, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
@@ -67,7 +67,7 @@ class _Graph:
         return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
 
     # -- what comes before a kernel ------------------------------------------------------------------------------------
-    def into_loads(self, number: int, producer: Structured) -> bool:
+    def into_loads(self, number: int, producer: GenericOperation) -> bool:
         """Compute a graph's operation where a kernel reads its result."""
         buffer = memory_of(producer.output)
         sources = [memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
@@ -115,14 +115,14 @@ class _Graph:
         return after[-1] if after else None
 
     # -- what comes after a kernel -------------------------------------------------------------------------------------
-    def into_stores(self, number: int, consumer: Structured) -> bool:
+    def into_stores(self, number: int, consumer: GenericOperation) -> bool:
         """Compute a graph's operation where a kernel writes what it reads."""
         for place, value in enumerate(consumer.inputs):
             if isinstance(value.type, ir.MemRefType) and self.into_stores_of(number, consumer, place):
                 return True
         return False
 
-    def into_stores_of(self, number: int, consumer: Structured, place: int) -> bool:
+    def into_stores_of(self, number: int, consumer: GenericOperation, place: int) -> bool:
         buffer = memory_of(consumer.inputs[place])
         origin = defining(buffer)
         if origin is None or origin.name != "memref.alloc":
@@ -167,10 +167,10 @@ class _Graph:
         return True
 
     @staticmethod
-    def write_fused(store: Structured, consumer: Structured, place: int) -> None:
+    def write_fused(store: GenericOperation, consumer: GenericOperation, place: int) -> None:
         """The consumer on the part that is stored, over the store's axes."""
         mapping = store.maps[-1]
-        moved = Structured(consumer.op, consumer.inputs, consumer.output, tuple(
+        moved = GenericOperation(consumer.op, consumer.inputs, consumer.output, tuple(
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
             for v in (*consumer.inputs, consumer.output)))
         operands = [viewed_as(v, store.output) for v in (*consumer.inputs, consumer.output)]

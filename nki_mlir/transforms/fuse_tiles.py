@@ -20,7 +20,7 @@ from nki_mlir.graph.effects import memory_of, own_effects
 from nki_mlir.graph.elementwise import (
     MOST_INPUTS,
     MOST_OPERATIONS,
-    Structured,
+    GenericOperation,
     axes_of,
     fused,
     keeps_extents,
@@ -47,7 +47,7 @@ class FuseTiles(Pass, name="fuse-tiles"):
 
 def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda op: True) -> None:
     """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
-    _Function(kernel, wanted).fuse()
+    _FunctionFusion(kernel, wanted).fuse()
 
 
 def elements_per_operation(kernel: KernelFunction) -> float:
@@ -72,7 +72,7 @@ def share_views(module: Module) -> None:
     load("passmanager").PassManager.parse("builtin.module(cse)").run(module.operation)
 
 
-class _Function:
+class _FunctionFusion:
     """The operations of a function by number, in their order, and which of them use and write each buffer.
 
     They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
@@ -151,7 +151,7 @@ class _Function:
         return place < len(at) and at[place] < last
 
 
-def can_fuse(producer: Structured, consumer: Structured) -> bool:
+def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
     """Whether the consumer uses all that the producer makes, once, and may read what it is made of."""
     tile = producer.output
     if not producer.parallel or not producer.writes_only or not producer.one_place_a_value or any(
@@ -167,7 +167,7 @@ def can_fuse(producer: Structured, consumer: Structured) -> bool:
             and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
 
 
-def in_step(producer: Structured, consumer: Structured) -> bool:
+def in_step(producer: GenericOperation, consumer: GenericOperation) -> bool:
     """Whether all that is read lies as what is written does, and is read in that order."""
     *reads, write = [v for v in (*producer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType)]
     place = list(consumer.op.operands).index(producer.output)
@@ -191,7 +191,7 @@ def _is_counted(view: Value) -> bool:
     return all(counted(value) for value, _ in start_in_buffer(view).terms)
 
 
-def fuse(producer: Structured, consumer: Structured) -> Any:
+def fuse(producer: GenericOperation, consumer: GenericOperation) -> Any:
     """One operation that computes the producer's elements where the consumer reads them; both are erased."""
     place = list(consumer.op.operands).index(producer.output)
     inputs = inputs_through(producer, consumer, place)
@@ -202,7 +202,7 @@ def fuse(producer: Structured, consumer: Structured) -> Any:
     return made
 
 
-def inputs_through(producer: Structured, consumer: Structured, place: int) -> list[tuple[Any, Any]]:
+def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int) -> list[tuple[Any, Any]]:
     """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it makes."""
     order = axes_of(producer.maps[-1])
     results = consumer.maps[place].results

@@ -100,7 +100,7 @@ class Linker:
         for _, text in record.variants:
             if text not in programs:
                 programs[text] = self.insert_program(text, f"{name}.program", parts, place)
-        wrapper = Wrapper(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
+        wrapper = TensorFunction(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
         parts += self.append(ir.Module.parse(wrapper.text(), self.module.context))
         return Linked(name, record, tuple(p for p in parts if p != name))
 
@@ -172,7 +172,7 @@ def tensor_type(spec: ArgumentSpec) -> str:
 
 # -- from tensors to buffers -------------------------------------------------------------------------------------------
 @dataclass
-class Wrapper:
+class TensorFunction:
     """The function on tensors around a kernel's programs."""
 
     record: KernelRecord

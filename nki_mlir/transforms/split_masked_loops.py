@@ -42,10 +42,10 @@ class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 if any(is_tile_op(op) and is_masked(op) for op in below(contents(kernel.op.regions[0].blocks[0]))):
-                    _Function(kernel, self.copies).run()
+                    _FunctionSplit(kernel, self.copies).run()
 
 
-class _Function:
+class _FunctionSplit:
     """One function while it is cut."""
 
     def __init__(self, kernel: KernelFunction, copies: int) -> None:

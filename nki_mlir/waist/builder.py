@@ -20,13 +20,13 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.scalar_body import ScalarBody
 from nki_mlir.waist.template import Template
-from nki_mlir.waist.writer import Nest, Operand, Writer
+from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
 
 Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 
 
 @dataclass(frozen=True)
-class Fold:
+class Reduction:
     """A reduction as a start value, what is done to an element, a step, and what is done to the result.
 
     ``first`` is a reduction of the same elements that comes before; ``element`` and ``last`` get its result, too.
@@ -36,7 +36,7 @@ class Fold:
     start: float
     element: Expression = lambda s, value, *known: value
     last: Expression | None = None
-    first: "Fold | None" = None
+    first: "Reduction | None" = None
 
     def add(self, s: ScalarBody, total: Any, value: Any, *known: Any) -> Any:
         return s.alu(self.step, total, self.element(s, value, *known))
@@ -134,7 +134,7 @@ class StructuredBuilder:
         """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
         (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
         work = _Work(self, op)
-        total = work.accumulator(dst, Fold("add", 0))
+        total = work.accumulator(dst, Reduction("add", 0))
         if not accumulate:
             work.fill(name, total, 0)
         elif total is not dst:
@@ -157,14 +157,14 @@ class _Work:
         self.reduced = self.iteration.reduced
         self.target_names = {name for name, _ in op.targets()}
         self.compute: DType = op.compute or op.sources()[-1][1].dtype
-        self.nest = Nest(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
+        self.nest = IterationSpace(len(self.iteration.extents), self.reduced, op.mask, op.limits, op.symbols)
         self.elements = replace(self.nest, reduced=frozenset())
 
     # -- operands ------------------------------------------------------------------------------------------------------
-    def operand(self, name: str, tile: Tile) -> Operand:
+    def operand(self, name: str, tile: Tile) -> OperandView:
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols)
 
-    def folded(self, name: str, tile: Tile) -> Operand:
+    def folded(self, name: str, tile: Tile) -> OperandView:
         """The view of a fold's result, without the reduced axes."""
         return self.writer.view(tile, self.iteration.axes[name], self.op.symbols, self.reduced)
 
@@ -178,7 +178,7 @@ class _Work:
         overlaps = any(may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
-    def accumulator(self, dst: Tile, fold: Fold, overlaps: bool = False) -> Tile:
+    def accumulator(self, dst: Tile, fold: Reduction, overlaps: bool = False) -> Tile:
         """Where a fold is kept: ``dst`` or, if it has not the compute dtype, a temporary.
 
         Under a mask the last step runs once for each folded element: it must not read what it writes.
@@ -207,18 +207,18 @@ class _Work:
             step *= self.iteration.extents[axis]
         return Linear(0, (), tuple(sorted(axes)))
 
-    def fold(self, alu: str, negate: bool = False) -> Fold:
+    def fold(self, alu: str, negate: bool = False) -> Reduction:
         entry, masked = ALU[alu], bool(self.nest.mask)
         start = entry.identity(self.compute)
         if start is not None:
-            return Fold(alu, start, last=(lambda s, total: s.alu("negative", total)) if negate else None)
+            return Reduction(alu, start, last=(lambda s, total: s.alu("negative", total)) if negate else None)
         if alu == "average":
             number = prod(self.iteration.extents[axis] for axis in self.reduced)
 
             def mean(s: ScalarBody, total: Any, *counted: Any) -> Any:
                 return _signed(s, s.alu("divide", total, counted[0] if counted else s.constant(number)), negate)
-            return Fold("add", 0, last=mean,
-                        first=Fold("add", 0, lambda s, value: s.constant(1)) if masked else None)
+            return Reduction("add", 0, last=mean,
+                             first=Reduction("add", 0, lambda s, value: s.constant(1)) if masked else None)
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
         order = self.order()
 
@@ -226,11 +226,11 @@ class _Work:
             place = s.position(order)
             behind = s.alu("not_equal", place, first[0]) if first else place
             return s.alu("select", behind, s.alu("negative", value), value)
-        return Fold("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
-                    Fold("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
+        return Reduction("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
+                         Reduction("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-    def inputs(self) -> list[Operand]:
+    def inputs(self) -> list[OperandView]:
         """All sources. What a body ignores is not read, but each loop needs an operand that has it."""
         return [self.operand(n, t) for n, t in self.op.sources() if n not in self.target_names]
 
@@ -248,7 +248,8 @@ class _Work:
         self.writer.generic(self.elements, [self.operand(name, temporary)], [self.operand(name, dst)], dst.dtype,
                             lambda s, ins, outs: [ins[0]])
 
-    def folds(self, name: str, total: Tile, fold: Fold, inputs: list[Operand], value: Expression) -> list[Tile]:
+    def folds(self, name: str, total: Tile, fold: Reduction, inputs: list[OperandView], value: Expression
+              ) -> list[Tile]:
         """Fold ``value(s, inputs)`` into ``total``; the result of what is folded before, for ``finish``."""
         known = []
         if fold.first is not None:
@@ -276,13 +277,13 @@ class _Work:
     def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, known: Sequence[Tile] = ()
                      ) -> None:
         given, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
-        nest, inputs = self.nest, list[Operand]()
+        nest, inputs = self.nest, list[OperandView]()
         if nest.mask:
             inputs = self.inputs()
         else:                                       # a loop over the result alone
             place = {axis: k for k, axis in enumerate(out.axes)}
-            *given, out = (Operand(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
-            nest = Nest(len(place))
+            *given, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
+            nest = IterationSpace(len(place))
 
         def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
             value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])

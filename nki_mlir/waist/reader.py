@@ -37,7 +37,7 @@ class Structured:
     limits: Mask
 
 
-class Layout(NamedTuple):
+class MemrefLayout(NamedTuple):
     dtype: DType
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -45,13 +45,13 @@ class Layout(NamedTuple):
 
 
 @memoized
-def layout_of(kind: Any) -> Layout:
+def layout_of(kind: Any) -> MemrefLayout:
     """A memref type, whose sizes and strides must be static."""
     sizes, dtype, _ = memref_parts(kind)
     strides, offset = ir.MemRefType(kind).get_strides_and_offset()
     if DYNAMIC in strides:
         raise Unsupported(feature=f"the strides of {kind}", instead="give the view static strides")
-    return Layout(dtype, sizes, tuple(strides), offset)
+    return MemrefLayout(dtype, sizes, tuple(strides), offset)
 
 
 @memoized
@@ -137,13 +137,13 @@ class Reader:
         """A ``memref.copy``."""
         source, target = op.operands
         extents = layout_of(target.type).sizes
-        return _structured(extents, frozenset(), _Body(1, (), [0]), [source], [target], [
+        return _structured(extents, frozenset(), _BodyReader(1, (), [0]), [source], [target], [
             _identity(extents)] * 2)
 
     def _fill(self, op: Any) -> Structured:
         value, target = op.operands
         extents = layout_of(target.type).sizes
-        body = _Body(0, ())
+        body = _BodyReader(0, ())
         body.yielded = [body.value(value)]
         return _structured(extents, frozenset(), body, [], [target], [_identity(extents)])
 
@@ -157,7 +157,7 @@ class Reader:
         memory = (*inputs, *range(count, len(operands)))
         extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
         arguments = list(op.regions[0].blocks[0].arguments)
-        body = _Body(len(inputs), [operands[k] for k in symbols])
+        body = _BodyReader(len(inputs), [operands[k] for k in symbols])
         body.values.update((arguments[k], number) for number, k in enumerate(inputs))
         body.values.update((arguments[k], SYMBOLS + number) for number, k in enumerate(symbols))
         for k in range(count):
@@ -173,7 +173,7 @@ def _identity(extents: Sequence[int]) -> Subscripts:
     return [Linear(0, (), ((axis, 1),)) for axis in range(len(extents))]
 
 
-def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_Body", inputs: Sequence[Any],
+def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", inputs: Sequence[Any],
                 outputs: Sequence[Any], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
                 ) -> Structured:
     values = (*inputs, *body.numbers, *outputs)
@@ -213,7 +213,7 @@ def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], ra
     return tuple([extents[axis] for axis in range(rank)])
 
 
-class _Body:
+class _BodyReader:
     """The scalar operations of one body. Values have provisional numbers, so that inputs and symbols can be added."""
 
     def __init__(self, inputs: int, symbols: Sequence[Any], yielded: Sequence[int] = ()) -> None:

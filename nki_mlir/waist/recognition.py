@@ -8,7 +8,7 @@ from nki_mlir.waist.nest import Nest, Step
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldedOutput:
     """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value."""
 
     output: int
@@ -27,7 +27,7 @@ def function_of(step: Step | None) -> str:
     return step.name if step is not None and step.kind == "alu" else ""
 
 
-def fold_of(nest: Nest, output: int) -> Fold | None:
+def fold_of(nest: Nest, output: int) -> FoldedOutput | None:
     """An output as a fold, if nothing else uses the value that it holds before."""
     old, step = nest.first_output + output, nest.step(nest.results[output])
     fn = function_of(step)
@@ -36,7 +36,7 @@ def fold_of(nest: Nest, output: int) -> Fold | None:
     left, right = step.operands
     if left != old and not ALU[fn].commutative:
         return None
-    return Fold(output, step, fn, right if left == old else left)
+    return FoldedOutput(output, step, fn, right if left == old else left)
 
 
 def factors_of(nest: Nest, value: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.op import constant_value
-from nki_mlir.scalar.dtypes import INT32, INT64, DType, Kind
+from nki_mlir.scalar.dtypes import INT32, INT64, DType, Encoding
 
 Create = Callable[..., Any]                 # (name, operands, result types, attributes) -> operation
 
@@ -26,7 +26,7 @@ class ScalarBody:
     def constant(self, value: float) -> Any:
         """``value`` as the compute dtype holds it."""
         dtype, number = self.compute, constant_value(value, self.compute)
-        if dtype.kind is not Kind.UNSIGNED:
+        if dtype.kind is not Encoding.UNSIGNED:
             kind = self.make.type(dtype)
             attribute = ir.FloatAttr.get(kind, number) if dtype.is_float else ir.IntegerAttr.get(kind, int(number))
             return self._value("arith.constant", [], kind, {"value": attribute})

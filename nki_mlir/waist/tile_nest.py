@@ -17,7 +17,7 @@ from nki_mlir.waist.expressions import Node, Position, children, rebuilt
 
 
 @dataclass(frozen=True)
-class Operand:
+class TileOperand:
     """``partition`` and ``free`` are the start (partition None in HBM); ``steps`` are per axis, 0 for ``lanes``."""
 
     handle: Any
@@ -46,7 +46,7 @@ class Operand:
         access = Access(self.dtype, self.partition, self.free, tuple(dims))
         return Tile(self.handle, self.space, self.base_shape, self.base_dtype, access)
 
-    def at(self, starts: Sequence[int]) -> "Operand":
+    def at(self, starts: Sequence[int]) -> "TileOperand":
         """The operand for a nest that begins at ``starts``."""
         free = sum(step * start for step, start in zip(self.steps, starts))
         partition = self.partition
@@ -56,13 +56,13 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Nest:
+class TileNest:
     """One output, ``output = body`` at each point; reduced axes fold into it. Symbols are counted by position."""
 
     extents: tuple[int, ...]
     reduced: frozenset[int]
-    inputs: tuple[Operand, ...]
-    output: Operand
+    inputs: tuple[TileOperand, ...]
+    output: TileOperand
     body: Node
     mask: Mask = ()
     limits: Mask = ()
@@ -70,7 +70,7 @@ class Nest:
     ranges: Ranges = ()
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[TileOperand, ...]:
         return (*self.inputs, self.output)
 
     def partition_axis(self) -> int | None:
@@ -80,19 +80,19 @@ class Nest:
                 return operand.lanes
         return None
 
-    def windows(self, axis: int, size: int) -> list["Nest"]:
+    def windows(self, axis: int, size: int) -> list["TileNest"]:
         """The nest in pieces of at most ``size`` along an axis."""
         return [self.window(axis, start, min(size, self.extents[axis] - start))
                 for start in range(0, self.extents[axis], size)]
 
-    def window(self, axis: int, start: int, count: int) -> "Nest":
+    def window(self, axis: int, start: int, count: int) -> "TileNest":
         starts = [start if a == axis else 0 for a in range(len(self.extents))]
         extents = tuple(count if a == axis else n for a, n in enumerate(self.extents))
         moved = self.with_forms(lambda form: form.moved(starts))
         return replace(moved, extents=extents, inputs=tuple(o.at(starts) for o in self.inputs),
                        output=self.output.at(starts))
 
-    def with_forms(self, change: Callable[[Linear], Linear]) -> "Nest":
+    def with_forms(self, change: Callable[[Linear], Linear]) -> "TileNest":
         """The nest with every form over its axes changed."""
         def position(node: Node) -> Node | None:
             return Position(change(node.form), node.dtype) if isinstance(node, Position) else None
@@ -106,7 +106,7 @@ class Nest:
         return [c.form for c in (*self.mask, *self.limits)] + below(self.body)
 
     # -- normal form ---------------------------------------------------------------------------------------------------
-    def arranged(self, partition: int | None, keep: int | None = None) -> "Nest":
+    def arranged(self, partition: int | None, keep: int | None = None) -> "TileNest":
         """The same nest with ``partition`` as axis 0, then the axes that are kept, then the reduced ones.
 
         Axes of extent 1 go (but not ``keep``), neighbours that every operand walks as one become one; at least one axis
@@ -123,8 +123,8 @@ class Nest:
             groups, nest = [[len(nest.extents)]], nest._with_unit_axis()
         return nest._grouped([[first], *groups])
 
-    def _with_unit_axis(self) -> "Nest":
-        def wider(operand: Operand) -> Operand:
+    def _with_unit_axis(self) -> "TileNest":
+        def wider(operand: TileOperand) -> TileOperand:
             return replace(operand, steps=(*operand.steps, 0))
         return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
                        output=wider(self.output))
@@ -136,10 +136,10 @@ class Nest:
             o.lanes not in (outer, inner) and o.steps[outer] == o.steps[inner] * n for o in self.operands
         ) and all(dict(f.axes).get(outer, 0) == dict(f.axes).get(inner, 0) * n for f in self.forms())
 
-    def _grouped(self, groups: list[list[int]]) -> "Nest":
+    def _grouped(self, groups: list[list[int]]) -> "TileNest":
         place = {axes[-1]: k for k, axes in enumerate(groups)}      # a group steps as its innermost axis
 
-        def operand(o: Operand) -> Operand:
+        def operand(o: TileOperand) -> TileOperand:
             steps = tuple(o.steps[axes[-1]] for axes in groups)
             return replace(o, steps=steps, lanes=place.get(o.lanes) if o.lanes is not None else None)
         nest = self.with_forms(lambda form: renamed(form, place))

@@ -21,14 +21,14 @@ from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.expressions import Input, Node, Position, applied, expression_of, inputs_of, rebuilt
 from nki_mlir.waist.reader import DYNAMIC, Reader, layout_of
-from nki_mlir.waist.tile_nest import Nest, Operand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
 CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
 
 
 @dataclass(frozen=True)
-class View:
+class BufferView:
     """A strided view: base buffer, element type, and offset, sizes and strides in elements of that type."""
 
     base: Any
@@ -46,7 +46,7 @@ class NestReader:
         self.numbering = numbering or Numbering(())
         self.reader = reader or Reader()
 
-    def read(self) -> Nest:
+    def read(self) -> TileNest:
         nest, symbols = self.nest(), tuple(self.numbering.values)
         return replace(nest, symbols=symbols, ranges=ranges_of(self.operation, symbols))
 
@@ -56,7 +56,7 @@ class NestReader:
         named = (attributes[k] for k in range(len(attributes)))
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
 
-    def nest(self) -> Nest:
+    def nest(self) -> TileNest:
         read = self.reader.read(self.operation)
         nest, extents = read.nest, read.nest.extents
         if len(nest.outputs) != 1:
@@ -81,7 +81,7 @@ class NestReader:
             return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
         if given or len(used) < len(nest.inputs):
             body = rebuilt(body, known)
-        return Nest(extents, nest.reduced, tuple(operands[k] for k in used), operands[-1], body, mask, limits)
+        return TileNest(extents, nest.reduced, tuple(operands[k] for k in used), operands[-1], body, mask, limits)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
@@ -98,25 +98,25 @@ class NestReader:
         return Linear(0, ((self.numbering.position(value), 1),))
 
     # -- views ---------------------------------------------------------------------------------------------------------
-    def view(self, value: Any) -> View:
+    def view(self, value: Any) -> BufferView:
         op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
         match op.name if op is not None else "":
             case "memref.reinterpret_cast":
                 base = self.view(op.operands[0])
                 layout = layout_of(value.type)
                 start = self.form(op.operands[1]) if layout.offset == DYNAMIC else Linear(layout.offset)
-                return View(base.base, base.dtype, start, layout.sizes, layout.strides)
+                return BufferView(base.base, base.dtype, start, layout.sizes, layout.strides)
             case "memref.subview":
                 return self.subview(op, self.view(op.operands[0]))
             case "memref.cast":
                 return self.view(op.operands[0])
             case "nki.reinterpret":
                 shape, dtype, _ = memref_parts(value.type)
-                return View(op.operands[0], dtype, ZERO, shape, _dense(shape))
+                return BufferView(op.operands[0], dtype, ZERO, shape, _dense(shape))
         shape, dtype, _ = memref_parts(value.type)
-        return View(value, dtype, ZERO, shape, _dense(shape))
+        return BufferView(value, dtype, ZERO, shape, _dense(shape))
 
-    def subview(self, op: Any, base: View) -> View:
+    def subview(self, op: Any, base: BufferView) -> BufferView:
         kind = ir.MemRefType(op.results[0].type)
         sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
         if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
@@ -125,9 +125,11 @@ class NestReader:
         offset = base.offset
         for start, stride in zip(starts, base.strides):
             offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
-        return View(base.base, base.dtype, offset, tuple(sizes), tuple(a * b for a, b in zip(steps, base.strides)))
+        strides = tuple(a * b for a, b in zip(steps, base.strides))
+        return BufferView(base.base, base.dtype, offset, tuple(sizes), strides)
 
-    def operand(self, view: View, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()) -> Operand:
+    def operand(self, view: BufferView, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()
+                ) -> TileOperand:
         """The view as it is walked by the axes of the nest."""
         shape, base_dtype, space = memref_parts(view.base.type)
         steps, offset, lanes = [0] * len(extents), view.offset, None
@@ -148,7 +150,7 @@ class NestReader:
         if space != HBM:
             walked = Linear(0, (), tuple((axis, step) for axis, step in enumerate(steps) if step))
             partition, offset = self.split(offset, row, walked, extents, mask)
-        return Operand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
+        return TileOperand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
 
     def split(self, offset: Linear, row: int, walked: Linear, extents: Sequence[int], mask: Mask
               ) -> tuple[Linear, Linear]:

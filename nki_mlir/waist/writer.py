@@ -18,7 +18,7 @@ from nki_mlir.waist.scalar_body import ScalarBody
 Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
 
 
-class Operand(NamedTuple):
+class OperandView(NamedTuple):
     """A view of a tile, and the iteration axis of each of its dims."""
 
     value: Any
@@ -27,7 +27,7 @@ class Operand(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nest:
+class IterationSpace:
     """An iteration space: the axes that are reduced, what restricts it, and the symbols that count in those forms."""
 
     rank: int
@@ -90,13 +90,13 @@ class Writer:
         return Tile(buffer, like.space, shape, dtype, Access(dtype, start, Linear(), tuple(dims)))
 
     def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[Any], without: frozenset[int] = frozenset()
-             ) -> Operand:
+             ) -> OperandView:
         """The tile as a strided memref; dims along the axes in ``without`` (of extent 1) are left out."""
         kept = tuple(axis for axis in axes if axis not in without) if without else axes
         key = tile.handle, tile.access, kept
         if key not in self.views:
             self.views[key] = self._view(tile, axes, kept, symbols)
-        return Operand(self.views[key], tile.dtype, kept)
+        return OperandView(self.views[key], tile.dtype, kept)
 
     def _view(self, tile: Tile, axes: tuple[int, ...], kept: tuple[int, ...], symbols: Sequence[Any]) -> Any:
         base = tile.handle
@@ -138,15 +138,15 @@ class Writer:
         return self.once(("segments", sizes), lambda: ir.DenseI32ArrayAttr.get(sizes))
 
     # -- computations --------------------------------------------------------------------------------------------------
-    def fill(self, target: Operand, value: float) -> None:
+    def fill(self, target: OperandView, value: float) -> None:
         constant = self.scalars(target.dtype).constant(value)
         op = self.create("linalg.fill", [constant, target.value], [], {"operandSegmentSizes": self._segments(1, 1)}, 1)
         block = op.regions[0].blocks.append(constant.type, constant.type, arg_locs=[self.location] * 2)
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=self.location,
                             ip=ir.InsertionPoint(block))
 
-    def generic(self, nest: Nest, inputs: Sequence[Operand], outputs: Sequence[Operand], compute: DType, body: Body,
-                forms: Sequence[Linear] = (), extra: dict[str, Any] | None = None) -> None:
+    def generic(self, nest: IterationSpace, inputs: Sequence[OperandView], outputs: Sequence[OperandView],
+                compute: DType, body: Body, forms: Sequence[Linear] = (), extra: dict[str, Any] | None = None) -> None:
         """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
         used = nest.used(forms)
         symbols = [nest.symbols[position] for position in used]
@@ -176,7 +176,7 @@ class Writer:
             return ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps])
         return self.once(("maps", rank, tuple(axes)), make)
 
-    def _iterators(self, nest: Nest) -> Any:
+    def _iterators(self, nest: IterationSpace) -> Any:
         def make() -> Any:
             kinds = ["reduction" if axis in nest.reduced else "parallel" for axis in range(nest.rank)]
             # Read as a whole: an iterator type by itself would make the bindings import their linalg package (0.1 s).

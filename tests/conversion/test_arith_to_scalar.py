@@ -14,7 +14,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import new_context
 from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.scalar.dtypes import BY_MLIR
-from nki_mlir.targets.cpu.kernel import CompiledKernel
+from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.interpreter.module import compile_function
 
 from ..scalar.samples import NUMPY_ULP
@@ -55,7 +55,7 @@ def results(operations: str, x: np.ndarray, y: np.ndarray, kind: str, result: st
     """What the CPU and the interpreter compute."""
     module = module_of(operations, kind, result, x.size)
     found = []
-    for run in (CompiledKernel(Captured({(): Variant(module, [], None, 0)}, 0, {}), ()),
+    for run in (NativeKernel(Captured({(): Variant(module, [], None, 0)}, 0, {}), ()),
                 lambda given, shared: compile_function(the_kernel(module))((), given, shared)):
         out = np.zeros(x.size, BY_MLIR[result].numpy)
         run([x.copy(), y.copy(), out], [])

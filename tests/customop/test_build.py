@@ -365,9 +365,9 @@ def test_calls__that_are_wrong_run_nothing(files):
     assert twice.signature == "my_ops.twice(Tensor, float, int)"
     with pytest.raises(errors.WrongArity, match="called with 2 arguments; it takes 3"):
         twice(X, 1)
-    with pytest.raises(errors.WrongDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
+    with pytest.raises(errors.WrongArgumentDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
         twice(X.astype(np.float64), 1, 1)
-    with pytest.raises(errors.WrongDtype, match="int64"):
+    with pytest.raises(errors.WrongArgumentDtype, match="int64"):
         twice(np.arange(3), 1, 1)
     with pytest.raises(errors.WrongArgument, match=r"argument 0 .* is 3 .*\n.*pass an array"):
         twice(3, 1, 1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop.errors import NotDifferentiable, WrongDtype
+from nki_mlir.customop.errors import NotDifferentiable, WrongArgumentDtype
 from nki_mlir.customop.faults import CheckFailed, Leaked
 from tests.customop.conftest import SOURCES
 
@@ -98,7 +98,7 @@ def test_opcheck(torch, spread):
 def test_mistakes__are_errors_before_anything_runs(torch, custom_op, build, spread):
     with pytest.raises(RuntimeError, match="missing value for argument 'arg1'"):
         spread(torch.rand(3))
-    with pytest.raises(WrongDtype, match=r"argument 0 of spreading\.spread.* has dtype float64"):
+    with pytest.raises(WrongArgumentDtype, match=r"argument 0 of spreading\.spread.* has dtype float64"):
         spread(torch.rand(3, dtype=torch.float64), 0)
     with pytest.raises(Exception, match=r"argument 0 of spreading\.spread.* has dtype int64"):
         torch.compile(lambda x: spread(x, 0), backend="eager")(torch.arange(3))
@@ -192,7 +192,7 @@ def test_jax__vmap_and_custom_vjp(jax, build):
 @pytest.mark.jax
 def test_jax__mistakes_and_settings(jax, build):
     spread = build("spread", multicore=True).spread
-    with pytest.raises(WrongDtype, match="dtype int64"):
+    with pytest.raises(WrongArgumentDtype, match="dtype int64"):
         spread.shape(jax.ShapeDtypeStruct((3,), np.int64), 0)
     assert spread.shape(jax.ShapeDtypeStruct((3,), jax.numpy.bfloat16), 0) == ((3,), jax.numpy.bfloat16)
     with customop.engine(threads=False):

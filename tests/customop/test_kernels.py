@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import cost
-from nki_mlir.customop.errors import TooManyTensors, WrongArgument, WrongArity, WrongDtype
+from nki_mlir.customop.errors import TooManyTensors, WrongArgument, WrongArgumentDtype, WrongArity
 from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language.beta import language as nl
@@ -150,7 +150,7 @@ def test_mistakes__are_at_the_call_in_the_kernel(giou, build):
         a_number(BOXES)
     with pytest.raises(WrongMemory, match="to be in address space 'hbm'"):
         on_chip(BOXES)
-    with pytest.raises(WrongDtype, match=r"argument 0 of spreading.* has dtype uint32"):
+    with pytest.raises(WrongArgumentDtype, match=r"argument 0 of spreading.* has dtype uint32"):
         whole(np.zeros(3, np.uint32))
     with pytest.raises(WrongArity, match=r"giou\(Tensor, Tensor\) is called with 1 arguments; it takes 2"):
         too_few(BOXES)

@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop.abi import CODES, DTYPES
-from nki_mlir.customop.faults import BitwiseType, LongDim, TooManyDims
+from nki_mlir.customop.faults import BitwiseType, LongDim, TooManyTensorDims
 
 UNARY = ["abs", "ceil", "floor", "sin", "cos", "tan", "log", "log2", "log10", "exp", "bitwise_not"]
 BINARY = ["add", "sub", "mul", "div", "pow", "bitwise_and", "bitwise_or"]
@@ -184,7 +184,7 @@ def test_arrays__of_any_layout_and_size(api):
 
 
 def test_arrays__of_too_many_or_too_long_dimensions(api):
-    with pytest.raises(TooManyDims, match="a tensor has 9 dimensions"):
+    with pytest.raises(TooManyTensorDims, match="a tensor has 9 dimensions"):
         api.streamed(np.zeros((1,) * 9, np.float32))
     with pytest.raises(LongDim, match="a dimension of a tensor of 5 dimensions is 65,536"):
         api.cast(np.zeros((1, 1, 1, 1, 65536), np.int8), 1)

@@ -15,7 +15,7 @@ from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten  # noqa: E402
 from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
-from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402
+from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
@@ -151,7 +151,7 @@ def test_grad__with_a_rule(executor):
 
 
 def test_grad__without_a_rule_says_what_to_do():
-    with pytest.raises(NotDifferentiable) as error:
+    with pytest.raises(KernelNotDifferentiable) as error:
         jax.grad(lambda a: kernels.add[2](a, B).sum())(A)
     assert error.value.headline == "kernel add is differentiated, and a kernel has no derivative"
     assert str(error.value).endswith(

@@ -11,7 +11,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
-from nki_mlir.frameworks.jax_primitive import NotDifferentiable  # noqa: E402
+from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 
 from . import kernels  # noqa: E402
@@ -63,7 +63,7 @@ def test_grad__of_integers_is_nothing():
 
 
 def test_grad__error_names_the_users_line():
-    with pytest.raises(NotDifferentiable, match="kernel scaled is differentiated, and a kernel has no") as error:
+    with pytest.raises(KernelNotDifferentiable, match="kernel scaled is differentiated, and a kernel has no") as error:
         jax.grad(lambda a: kernels.scaled(a, 2.0).sum())(A)
     assert error.value.at.file == __file__
 
@@ -74,7 +74,7 @@ def test_custom_jvp__forward_works_and_reverse_says_what_is_missing():
         return kernels.scaled(a, 2.0)
     double.defjvp(lambda primals, tangents: (double(*primals), double(*tangents)))
     np.testing.assert_array_equal(jax.jvp(double, (A,), (B,))[1], B * 2)
-    with pytest.raises(NotDifferentiable, match=r"jax\.custom_vjp"):
+    with pytest.raises(KernelNotDifferentiable, match=r"jax\.custom_vjp"):
         jax.grad(lambda a: double(a).sum())(A)
 
 

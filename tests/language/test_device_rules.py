@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.diagnostics.device_rules import DeviceRuleWarning, UnknownLevel
+from nki_mlir.diagnostics.device_rules import DeviceRuleWarning, UnknownRulesLevel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -315,7 +315,7 @@ def test_the_level_is_read_at_each_call(on, monkeypatch):
 
 def test_no_such_level(on, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "strict")
-    with pytest.raises(UnknownLevel) as error:
+    with pytest.raises(UnknownRulesLevel) as error:
         run(on, kernel_for(tile_as_bias, "trn2"), X)
     assert str(error.value) == ("error: NKI_MLIR_DEVICE_RULES is 'strict' [NKI-DEVICE-RULES]\n"
                                 "  fix: set it to off, warn or error; unset, broken rules are errors and doubtful ones "

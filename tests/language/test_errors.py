@@ -154,7 +154,7 @@ def operand_that_is_no_number(x):
     nl.add(tile, "1")                                       # here
 
 
-@case(tokens.UnknownOperator, "NKI-OPERATOR", "'bogus' is not an ALU operator", python=TypeError)
+@case(tokens.UnknownToken, "NKI-OPERATOR", "'bogus' is not an ALU operator", python=TypeError)
 def operator_that_is_none(x):
     tile = nl.load(x)
     nisa.tensor_scalar(tile, "bogus", 1.0)                  # here

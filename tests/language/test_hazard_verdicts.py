@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, RaceWarning, UnknownLevel
+from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, RaceWarning, UnknownRaceLevel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -296,7 +296,7 @@ def test_a_race_is_a_warning_or_an_error(on, function, grid, kind, text, monkeyp
         warnings.simplefilter("error")
         run(on, kernel, X, grid=grid)
     monkeypatch.setenv("NKI_MLIR_RACES", "strict")
-    with pytest.raises(UnknownLevel, match="NKI_MLIR_RACES is 'strict'"):
+    with pytest.raises(UnknownRaceLevel, match="NKI_MLIR_RACES is 'strict'"):
         run(on, kernel, X, grid=grid)
 
 

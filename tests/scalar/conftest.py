@@ -11,7 +11,7 @@ import pytest
 from nki_mlir.bindings import ir, load
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.scalar.emit import Emitter
+from nki_mlir.scalar.emit import ScalarEmitter
 
 COUNT = 2048                    # elements that one call handles
 VECTOR = 16
@@ -50,11 +50,11 @@ class Loops:
             with ir.InsertionPoint(loop.body):
                 at = [loop.induction_variable]
                 if lanes == 1:
-                    memref.store(build(Emitter(), *(memref.load(s, at) for s in sources)), target, at)
+                    memref.store(build(ScalarEmitter(), *(memref.load(s, at) for s in sources)), target, at)
                 else:
                     types = [ir.VectorType.get([lanes], t) for t in elements]
                     values = [vector.load(t, s, at) for t, s in zip(types, sources)]
-                    vector.store(build(Emitter(), *values), target, at)
+                    vector.store(build(ScalarEmitter(), *values), target, at)
                 scf.YieldOp([])
 
     def compile(self) -> "Loops":

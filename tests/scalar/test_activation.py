@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.activation import ACTIVATIONS, Activation
+from nki_mlir.scalar.activation import ACTIVATIONS, ActivationFunction
 from nki_mlir.scalar.dtypes import FLOAT32
 
 from .conftest import VECTOR, Loops
@@ -92,7 +92,7 @@ def test_every_function_is_tested() -> None:
 
 
 @pytest.mark.parametrize("function", ACTIVATIONS.values(), ids=str)
-def test_expansion__lies_within_its_bound(loops: Loops, values: np.ndarray, function: Activation) -> None:
+def test_expansion__lies_within_its_bound(loops: Loops, values: np.ndarray, function: ActivationFunction) -> None:
     with np.errstate(all="ignore"):
         exact = EXACT[function.name](values.astype(np.float64))
     for lanes in (1, VECTOR):
@@ -101,7 +101,7 @@ def test_expansion__lies_within_its_bound(loops: Loops, values: np.ndarray, func
 
 
 @pytest.mark.parametrize("function", ACTIVATIONS.values(), ids=str)
-def test_numpy__lies_within_its_bound(values: np.ndarray, function: Activation) -> None:
+def test_numpy__lies_within_its_bound(values: np.ndarray, function: ActivationFunction) -> None:
     with np.errstate(all="ignore"):
         exact = EXACT[function.name](values.astype(np.float64))
     with warnings.catch_warnings():

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.alu import ALU, ALU_BY_ASM, AluOp
+from nki_mlir.scalar.alu import ALU, ALU_BY_ASM, AluOperator
 from nki_mlir.scalar.dtypes import (
     FLOAT32,
     INT8,
@@ -29,7 +29,7 @@ CASES = [(op, d) for op in ALU.values() for d in COMPUTE if (op.floats if d.is_f
 NAN, INF = np.nan, np.inf
 
 
-def operands(op: AluOp, dtype: DType) -> list[np.ndarray]:
+def operands(op: AluOperator, dtype: DType) -> list[np.ndarray]:
     """Arrays that hold pairs of edge values, equal values, small numbers and random bits."""
     rng = np.random.default_rng(3)
     values = of_dtype(dtype, 200)
@@ -53,7 +53,7 @@ def loops() -> Loops:
 
 
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
-def test_expansion__equals_numpy(loops: Loops, op: AluOp, dtype: DType) -> None:
+def test_expansion__equals_numpy(loops: Loops, op: AluOperator, dtype: DType) -> None:
     arrays = operands(op, dtype)
     wanted = op.numpy(*arrays)
     assert wanted.dtype == dtype.numpy
@@ -115,7 +115,7 @@ def test_numpy__follows_the_rules(name: str, dtype: DType, arrays: list, wanted:
 
 
 @pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, d in CASES if op.identity(d) is not None], ids=str)
-def test_identity__changes_nothing(op: AluOp, dtype: DType) -> None:
+def test_identity__changes_nothing(op: AluOperator, dtype: DType) -> None:
     values = of_dtype(dtype, 100)
     wanted = (values != 0).astype(dtype.numpy) if op.group == "logical" else values
     start = np.full_like(values, op.identity(dtype))
@@ -123,7 +123,7 @@ def test_identity__changes_nothing(op: AluOp, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize(("op", "dtype"), [(op, d) for op, d in CASES if op.reduce], ids=str)
-def test_reduce__is_the_left_fold(op: AluOp, dtype: DType) -> None:
+def test_reduce__is_the_left_fold(op: AluOperator, dtype: DType) -> None:
     array = np.random.default_rng(5).integers(0, 9, (3, 4, 2, 5)).astype(dtype.numpy)
     if dtype.numpy.kind != "u":
         array -= dtype.numpy.type(4)

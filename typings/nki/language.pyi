@@ -121,7 +121,7 @@ class NkiTensor:
         """
 
 
-class Operator:
+class OperatorName:
     """A name that is an operator of instructions only, no function."""
 
 

@@ -120,7 +120,7 @@ class Move(Control, mnemonic="MOVE", opcode=0x03):
 
 
 @dataclass(frozen=True)
-class Alu(Control, mnemonic="ALU", opcode=0x04):
+class RegisterAlu(Control, mnemonic="ALU", opcode=0x04):
     """dst = lhs op rhs; comparisons give 0 or 1, division and remainder round down."""
 
     op: str

@@ -48,10 +48,10 @@ def write_program(module: Module, program: Program) -> None:
     load_isa(module.context)
     for operation in reversed(list(module.body.operations)):
         operation.operation.erase()
-    _Writer(module, program)
+    _ProgramWriter(module, program)
 
 
-class _Writer:
+class _ProgramWriter:
     def __init__(self, module: Module, program: Program) -> None:
         self.program, self.make = program, Attributes()
         self.unknown = ir.Location.unknown()

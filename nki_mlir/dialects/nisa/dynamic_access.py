@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
@@ -88,7 +88,7 @@ class PatternAddressed(NisaOp):
         flat[rows[good], places[good]] = True
         return made
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
     def work(self) -> Work:
@@ -192,7 +192,7 @@ class ColumnsAddressed(NisaOp):
         np.put_along_axis(made.reshape(len(made), -1), places, True, 1)
         return made
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
     def work(self) -> Work:

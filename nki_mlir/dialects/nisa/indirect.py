@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NisaOp
+from nki_mlir.dialects.op import In, InOut, Iteration, LoweringBuilder, NisaOp
 from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
@@ -86,7 +86,7 @@ class RowAddressed(NisaOp):
         made[checked_rows(tiles["index"], getattr(self, self.table_field), self.mode)[1]] = True
         return made
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
 

@@ -2,7 +2,7 @@
 """Tensor-engine instructions: nc_matmul and nc_transpose."""
 
 
-from nki_mlir.dialects.nki.matmul import Product
+from nki_mlir.dialects.nki.matmul import MatrixProduct
 from nki_mlir.dialects.nki.movement import Transposing
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -13,7 +13,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT32
 WIDE = (FLOAT32, TFLOAT32)
 
 
-class NcMatmulOp(NisaOp, Product, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
+class NcMatmulOp(NisaOp, MatrixProduct, name="nc_matmul", engines=(Engine.TENSOR,), mnemonic="MATMUL", opcode=0x30):
     """dst[m, n] = sum over k of stationary[k, m] * moving[k, n] (PSUM, float32), added to dst with ``accumulate``."""
 
     accumulate: bool = False

@@ -2,7 +2,7 @@
 """Base of instructions that work on whole tensors and are no loop nest: their meaning is the class's reference."""
 
 
-from nki_mlir.dialects.op import Builder, Iteration, NisaOp
+from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -22,5 +22,5 @@ class Opaque(NisaOp):
             extents += tile.shape
         return Iteration(tuple(extents), axes, frozenset(range(len(operands[0][1].shape), len(extents))))
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)

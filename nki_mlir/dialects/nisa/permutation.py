@@ -5,7 +5,7 @@
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.dialects.op import Builder, In, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
@@ -49,7 +49,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
             return data[chosen.argmax(0)].T
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
     def work(self) -> Work:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
-from nki_mlir.dialects.op import ArrayScalars, Builder, In, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import ArrayScalars, In, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_dtype
 from nki_mlir.dialects.verifier import Check
@@ -38,7 +38,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
         value = reduce_keeping(self.op, src, self.axes, sums_integers(self))
         return -value if self.negate else value
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.reduction(self, self.op, negate=self.negate)
 
     def work(self) -> Work:
@@ -71,7 +71,7 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, (0,), sums_integers(self))
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.reduction(self, self.op)
 
     def work(self) -> Work:
@@ -98,7 +98,7 @@ class WithRowReduction(NisaOp):
                               sums_integers(self))
         return value, rows
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.elementwise_with_rows(self, self.reduce_op)
 
     def verify_rows(self, check: Check) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out
+from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.conversion import convert
@@ -68,9 +68,9 @@ class RunTimeIndexed(NisaOp):
 
     table_apart = False
 
-    def offsets(self, shape: tuple[int, ...], length: int, offset: np.ndarray, position: np.ndarray, first: np.ndarray,
-               second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(places, where all indices are in bounds) of a piece; what is not is an error unless it is skipped."""
+    def flat_offsets(self, shape: tuple[int, ...], length: int, offset: np.ndarray, position: np.ndarray,
+                     first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(offsets, where all indices are in bounds) of a piece; what is not is an error unless it is skipped."""
         of_piece = (slice(None),) * len(shape) + (0,) * (position.ndim - len(shape))
         columns = offset.reshape(offset.shape[0], -1).astype(np.int64)
         places, good, moved = position[of_piece], np.ones(shape, np.bool_), []
@@ -113,12 +113,12 @@ class RunTimeIndexed(NisaOp):
         flat: np.ndarray = made.reshape(1, -1) if self.table_apart else made.reshape(len(made), -1)
         piece: tuple[int, ...] = tiles[self.piece].shape
         position, first, second = forms
-        places, good = self.offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
+        places, good = self.flat_offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
         rows = np.zeros(piece, np.int64) if self.table_apart else np.indices(piece, sparse=True)[0]
         flat[np.broadcast_to(rows, piece)[good], places[good]] = True
         return made
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
 
@@ -146,7 +146,7 @@ class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="C
 
     def reference(self, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = src.reshape(src.shape[0], -1)
-        places, _ = self.offsets(self.dst.shape, rows.shape[1], offset, *forms)
+        places, _ = self.flat_offsets(self.dst.shape, rows.shape[1], offset, *forms)
         return np.take_along_axis(rows, places.reshape(len(rows), -1), 1).reshape(self.dst.shape)
 
 
@@ -162,13 +162,13 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = dst.reshape(dst.shape[0], -1).copy()
-        places, _ = self.offsets(src.shape, rows.shape[1], offset, *forms)
+        places, _ = self.flat_offsets(src.shape, rows.shape[1], offset, *forms)
         values = convert(src, self.dst.dtype, self.src.dtype)
         np.put_along_axis(rows, places.reshape(len(rows), -1), values.reshape(len(rows), -1), 1)
         return rows.reshape(dst.shape)
 
 
-class Transfer(RunTimeIndexed):
+class IndirectTransfer(RunTimeIndexed):
     """By DMA: any place of a table in HBM, or in SBUF across its partitions; ``mode`` skip leaves what is outside."""
 
     mode: str = "error"
@@ -182,7 +182,7 @@ class Transfer(RunTimeIndexed):
         super().verify(check)
 
 
-class DmaDynamicReadOp(Transfer, name="dma_dynamic_read", engines=(Engine.GPSIMD,), mnemonic="DMA_DYNAMIC_READ",
+class DmaDynamicReadOp(IndirectTransfer, name="dma_dynamic_read", engines=(Engine.GPSIMD,), mnemonic="DMA_DYNAMIC_READ",
                        opcode=0x64):
     """dst[e...] = src.flat[position(e...) + scales * offset]."""
 
@@ -196,7 +196,7 @@ class DmaDynamicReadOp(Transfer, name="dma_dynamic_read", engines=(Engine.GPSIMD
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, offset, position, first, second = sources
-        places, good = self.offsets(self.dst.shape, src.size, offset, position, first, second)
+        places, good = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
         if not before:
             return convert(src.reshape(-1)[places], self.dst.dtype, self.src.dtype)
         made = before[0].copy()
@@ -204,8 +204,8 @@ class DmaDynamicReadOp(Transfer, name="dma_dynamic_read", engines=(Engine.GPSIMD
         return made
 
 
-class DmaDynamicWriteOp(Transfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,), mnemonic="DMA_DYNAMIC_WRITE",
-                        opcode=0x65):
+class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,),
+                        mnemonic="DMA_DYNAMIC_WRITE", opcode=0x65):
     """dst.flat[position(e...) + scales * offset] = src[e...], or that added with ``rmw``; equal places accumulate."""
 
     dst: InOut
@@ -221,7 +221,7 @@ class DmaDynamicWriteOp(Transfer, name="dma_dynamic_write", engines=(Engine.GPSI
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         made = dst.reshape(-1).copy()
-        places, good = self.offsets(src.shape, dst.size, offset, *forms)
+        places, good = self.flat_offsets(src.shape, dst.size, offset, *forms)
         places = places[good]
         if self.rmw == "bypass":
             made[places] = convert(src, self.dst.dtype, self.src.dtype)[good]

@@ -7,7 +7,7 @@ import numpy as np
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import Builder, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
@@ -170,7 +170,7 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.transpose(self.permutation)
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.elementwise(self)
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:

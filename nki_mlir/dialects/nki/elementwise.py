@@ -11,7 +11,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine.operators import SINCE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Kind
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Encoding
 from nki_mlir.scalar.promotion import operand_dtype, promote
 
 EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
@@ -62,7 +62,7 @@ def number_dtype(number: float, beside: DType) -> DType:
 def select_compute(condition: DType, *values: DType) -> DType:
     """The dtype a selection passes values through: float32, but an integer type where that would change them."""
     kind = holding_integer(*values) if condition.is_integer else None
-    if kind is UINT32 and condition.kind is Kind.SIGNED:
+    if kind is UINT32 and condition.kind is Encoding.SIGNED:
         return INT64                            # a negative condition holds, too
     return kind or FLOAT32
 

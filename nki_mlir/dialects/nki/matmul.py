@@ -5,13 +5,13 @@
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.dialects.op import Builder, In, InOut, Iteration, NkiOp, Op
+from nki_mlir.dialects.op import In, InOut, Iteration, LoweringBuilder, NkiOp, Op
 from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDtype
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 
-class Product(Op):
+class MatrixProduct(Op):
     """Family: dst[m, n] = sum over k of stationary[k, m] * moving[k, n], added to dst with ``accumulate``.
 
     The result is in PSUM, in one bank; sums are float32.
@@ -65,9 +65,9 @@ class Product(Op):
         product = product.reshape(*stationary.shape[1:], *moving.shape[1:])
         return dst[0] + product if dst else product
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.contraction(self, accumulate=self.accumulate)
 
 
-class MatmulOp(NkiOp, Product, name="matmul"):
+class MatmulOp(NkiOp, MatrixProduct, name="matmul"):
     """dst[m, n] = sum over k of stationary[k, m] * moving[k, n], added to dst with ``accumulate``."""

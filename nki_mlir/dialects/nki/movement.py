@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.op import Builder, Elementwise, In, Iteration, NkiOp, Op, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NkiOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine, Work
 from nki_mlir.machine.costs import NOTHING
@@ -88,7 +88,7 @@ class Transposing(Op):
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.T
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.elementwise(self)
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
@@ -170,7 +170,7 @@ class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=
     def reference(self, src: np.ndarray) -> None:
         print_sink.get()(self.prefix, src.copy())
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
     def work(self) -> Work:

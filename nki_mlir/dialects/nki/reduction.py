@@ -4,7 +4,7 @@
 
 import numpy as np
 
-from nki_mlir.dialects.op import Builder, In, Integers, Iteration, NkiOp, Op, Out
+from nki_mlir.dialects.op import In, Integers, Iteration, LoweringBuilder, NkiOp, Op, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -60,5 +60,5 @@ class ReduceOp(NkiOp, Reducing, name="reduce"):
     def reference(self, src: np.ndarray) -> np.ndarray:
         return reduce_keeping(self.op, src, self.axes, sums_integers(self))
 
-    def lower(self, b: Builder) -> None:
+    def lower(self, b: LoweringBuilder) -> None:
         b.reduction(self, self.op)

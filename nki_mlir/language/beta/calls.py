@@ -18,9 +18,9 @@ from nki_mlir.language.creation import located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray
 from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Form, Function, bound
+from nki_mlir.language.signatures.binding import BindingForm, Function, bound
 from nki_mlir.language.signatures.generation import Generation
-from nki_mlir.language.signatures.kinds import Kind
+from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -42,10 +42,10 @@ class OlderFormWarning(UserWarning):
 class Beta(Generation):
     """The package ``neuronxcc.nki``."""
 
-    def word(self, kind: Kind) -> str:
+    def word(self, kind: ParameterKind) -> str:
         return kind.what
 
-    def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
+    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: Any) -> None:
         if not kind.what:
             return
         if kind.is_tile:
@@ -63,7 +63,7 @@ class Beta(Generation):
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         return BadCall(what=text, form=form_of(function)).located(user_location())
 
-    def cross(self, function: Function, form: Form, arguments: dict[str, Any]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, Any]) -> Any:
         destinations: Any = importlib.import_module("nki_mlir.language.beta.destinations")
         return destinations.call(function, arguments)
 

@@ -16,9 +16,9 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_
 from nki_mlir.language.current.regions import MemoryRegion, region_value
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Form, Function, bound
+from nki_mlir.language.signatures.binding import BindingForm, Function, bound
 from nki_mlir.language.signatures.generation import Generation
-from nki_mlir.language.signatures.kinds import Kind, dtype_value, is_number
+from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value, is_number
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
@@ -27,10 +27,10 @@ INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
 class Current(Generation):
     """The package ``nki``."""
 
-    def word(self, kind: Kind) -> str:
+    def word(self, kind: ParameterKind) -> str:
         return kind.label
 
-    def refuse(self, function: Function, parameter: str, kind: Kind, value: Any) -> None:
+    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: Any) -> None:
         self.require_kernel(function)
         what = f"{function.title} {parameter}"
         if kind is kinds.DTYPE:
@@ -56,7 +56,7 @@ class Current(Generation):
         """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
         return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
 
-    def cross(self, function: Function, form: Form, arguments: dict[str, Any]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, Any]) -> Any:
         crossing: Any = importlib.import_module("nki_mlir.language.current.beta_calls")
         return crossing.call(function, arguments)
 

@@ -17,7 +17,7 @@ from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 
 @dataclass(frozen=True)
-class DynamicSlice:
+class RegisterSlice:
     """``ds(register, size)``."""
 
     start: VirtualRegister | NkiTensor
@@ -28,7 +28,7 @@ def ds(start: Any, size: int) -> Any:
     """The slice ``start : start + size``."""
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
-        return DynamicSlice(start, integer(size, "ds size"))
+        return RegisterSlice(start, integer(size, "ds size"))
     first = integer(start, "ds start")
     return slice(first, first + integer(size, "ds size"), 1)
 
@@ -79,7 +79,7 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
             return view.part(dim, start, stop, step), False
         case VirtualRegister():
             return _dynamic(view, dim, item, 1), True
-        case DynamicSlice():
+        case RegisterSlice():
             return _dynamic(view, dim, item.start, item.size), False
         case bool() | np.bool_():
             invalid("a bool is no index")
@@ -99,7 +99,7 @@ def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
     start, stop = (integer(b, "slice") for b in (0 if item.start is None else item.start,
-                                               extent if item.stop is None else item.stop))
+                                                 extent if item.stop is None else item.stop))
     start, stop = (b + extent if b < 0 else b for b in (start, stop))
     step = 1 if item.step is None else integer(item.step, "slice step")
     if step < 1:

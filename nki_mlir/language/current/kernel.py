@@ -104,7 +104,7 @@ class Kernel(CoreKernel):
         return super().__call__(*arguments, **keywords)
 
     def eager_program(self) -> Callable[..., Builder]:
-        return partial(simulator.Core, target=self.platform)
+        return partial(simulator.EagerCore, target=self.platform)
 
     def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
         if on == "eager":

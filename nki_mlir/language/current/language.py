@@ -24,7 +24,7 @@ tensor = NkiTensor              # in annotations
 DTYPES = {name: BY_NAME[name] for name in ("bool", *names_of("nki.language")) if name in BY_NAME}
 
 
-class Operator:
+class OperatorName:
     """A name that is an operator of instructions only, no function."""
 
     def __init__(self, name: str) -> None:
@@ -42,7 +42,7 @@ class Operator:
         return self.nki_token
 
 
-average, prelu, bypass = Operator("average"), Operator("prelu"), Operator("bypass")
+average, prelu, bypass = OperatorName("average"), OperatorName("prelu"), OperatorName("bypass")
 
 
 def _span(name: str, start: Any, stop: Any, step: Any) -> range:

@@ -20,7 +20,7 @@ from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid
-from nki_mlir.language.current.unrounded import ExactMemory, Step, check_apart, rounds
+from nki_mlir.language.current.unrounded import ExactMemory, UnroundedStep, check_apart, rounds
 from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.results import assemble
@@ -34,7 +34,7 @@ def sentinel(dtype: DType) -> float:
     return float("nan") if dtype.is_float else 4.0
 
 
-class Core(EagerBuilder):
+class EagerCore(EagerBuilder):
     """One core of a launch. Tensors in shared HBM are the same memory on all by name, where they have one."""
 
     def shared_key(self, name: str) -> Hashable:
@@ -54,7 +54,7 @@ class Core(EagerBuilder):
         """Loops of this generation do not stay rolled."""
 
 
-class UnroundedCore(Core):
+class UnroundedCore(EagerCore):
     """A core whose writes do not round."""
 
     def __init__(self, *given: Any, exact: ExactMemory, **named: Any) -> None:
@@ -62,7 +62,7 @@ class UnroundedCore(Core):
         self.exact = exact
 
     def compiled(self, op: Op) -> Runner:
-        return partial(self.exact.perform, Step(op))
+        return partial(self.exact.perform, UnroundedStep(op))
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
-    core: Callable[..., Core] = Core
+    core: Callable[..., EagerCore] = EagerCore
     if not rounds():
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())

@@ -74,7 +74,7 @@ def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-class Step:
+class UnroundedStep:
     """An operation on the float32 values of its low-precision tiles, and where it writes."""
 
     def __init__(self, op: Op) -> None:
@@ -114,7 +114,7 @@ class ExactMemory:
             known[dtype] = widened(flat_view(memory, dtype.numpy), dtype)
         return known[dtype]
 
-    def perform(self, step: Step, arrays: Arrays, values: Values = ()) -> None:
+    def perform(self, step: UnroundedStep, arrays: Arrays, values: Values = ()) -> None:
         step.run([a if low is None else self.values(a, low) for a, low in zip(arrays, step.low)], values)
         for k, dtype, pattern, exact in step.targets:
             memory, known = arrays[k], self.beside(arrays[k])

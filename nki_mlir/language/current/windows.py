@@ -23,7 +23,7 @@ WORD = 4                # bytes: rows of a memory are whole words, so that views
 
 
 @dataclass(eq=False)
-class Memory:
+class WindowMemory:
     """Partitions and bytes that views share; allocated with the dtype of the first of them."""
 
     buffer: MemoryRegion
@@ -48,7 +48,7 @@ class Window:
     buffer: MemoryRegion
     start: tuple[int, int]
     size: tuple[int, int]
-    memory: Memory | None = None
+    memory: WindowMemory | None = None
 
     @classmethod
     def of(cls, buffer: MemoryRegion, key: Any) -> "Window":
@@ -71,12 +71,12 @@ class Window:
         size, start = _pair(size, "size"), None if offset is None else _pair(offset, "offset")
         require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty")
         if start is None:
-            return cls(buffer, (0, 0), size, Memory(buffer, size, None))
-        known: list[Memory] = active("sbuf.ptr").properties.setdefault("memories", [])
+            return cls(buffer, (0, 0), size, WindowMemory(buffer, size, None))
+        known: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])
         for memory in known:
             if memory.buffer is buffer and memory.start is not None and _holds(memory.start, memory.size, start, size):
                 return cls(buffer, (start[0] - memory.start[0], start[1] - memory.start[1]), size, memory)
-        known.append(Memory(buffer, size, start))
+        known.append(WindowMemory(buffer, size, start))
         return cls(buffer, (0, 0), size, known[-1])
 
     def ptr(self, size: Any = None, offset: Any = (0, 0)) -> "Window":

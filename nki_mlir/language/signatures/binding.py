@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, SupportsIndex
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.signatures import in_use, kinds
 from nki_mlir.language.signatures.generation import Generation, signature_of, with_defaults
-from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Kind, Take, or_none
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.table import (
     BETA,
     CURRENT,
@@ -37,10 +37,10 @@ class BoundArgument(NamedTuple):
     at: int | str
     parameter: str                      # "": it is dropped
     take: Take | None
-    kind: Kind | None
+    kind: ParameterKind | None
 
 
-class Form(NamedTuple):
+class BindingForm(NamedTuple):
     """How arguments bind to one signature."""
 
     signature: Signature
@@ -50,10 +50,10 @@ class Form(NamedTuple):
     crosses: bool                       # it is the other generation's
 
 
-class Plan(NamedTuple):
+class BindingPlan(NamedTuple):
     """The forms that calls of one layout bind to, best first; the first one's looks, for calls of the newest form."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[BindingForm, ...]
     is_newest: bool
     positional: tuple[tuple[int, Take], ...]
     keywords: tuple[tuple[str, Take], ...]
@@ -89,7 +89,7 @@ class Function:
         self.signature = inspect.signature(function)
         self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
-        self.plans: dict[tuple, Plan] = {}
+        self.plans: dict[tuple, BindingPlan] = {}
 
     def as_signature(self) -> Signature:
         """The function's own parameters as a signature."""
@@ -131,7 +131,7 @@ class Function:
         return [(s, False) for s in ([self.own, *mine])] + [(s, True) for s in signatures(self.name, other)]
 
     # -- binding -------------------------------------------------------------------------------------------------------
-    def kind(self, parameter: str) -> Kind | None:
+    def kind(self, parameter: str) -> ParameterKind | None:
         """What a parameter takes: as the function's entry says, else by its name. Methods have names of their own."""
         if parameter in self.own_kinds:
             return getattr(kinds, self.own_kinds[parameter])
@@ -158,7 +158,7 @@ class Function:
                 return name
         return "" if in_use.is_ignored(self.name, parameter) else None
 
-    def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> Form | None:
+    def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> BindingForm | None:
         """How ``count`` arguments and these keywords bind to a signature; None where they do not."""
         by_name = {p.name: p for p in signature.parameters} | {
             n: Parameter(n, "None", True) for n in signature.described}
@@ -184,7 +184,7 @@ class Function:
         return self.form(signature, count, pairs, crosses)
 
     def form(self, signature: Signature, count: int, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
-             ) -> Form | None:
+             ) -> BindingForm | None:
         given, own = [], self.own.positional
         for at, parameter in pairs:
             target = "" if parameter is None else parameter.name if crosses else self.target(parameter.name)
@@ -197,25 +197,25 @@ class Function:
             return None
         known = set(self.newest.names)
         direct = placed and all(g.parameter == g.at and g.at in known for g in given if isinstance(g.at, str))
-        return Form(signature, tuple(given), placed, direct, crosses)
+        return BindingForm(signature, tuple(given), placed, direct, crosses)
 
-    def plan(self, count: int, keywords: tuple[str, ...]) -> Plan:
-        found: dict[Any, Form] = {}
+    def plan(self, count: int, keywords: tuple[str, ...]) -> BindingPlan:
+        found: dict[Any, BindingForm] = {}
         for signature, crosses in self.candidates():
             form = self.binds(signature, count, keywords, crosses)
             if form is not None:
                 found.setdefault(tuple((g.at, g.parameter, id(g.kind)) for g in form.arguments), form)
         forms = tuple(found.values())
         if not forms or not forms[0].direct:
-            return Plan(forms, False, (), ())
+            return BindingPlan(forms, False, (), ())
         telling = {at for form in forms[1:] for at in self.telling(forms[0], form)}
         looks = [(g.at, g.take) for g in forms[0].arguments if g.take is not None and (
             g.at in telling or (g.kind is not None and (not g.kind.only_tells or self.generation.word(g.kind))))]
-        return Plan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
-                    tuple((at, take) for at, take in looks if isinstance(at, str)))
+        return BindingPlan(forms, True, tuple((at + self.skip, take) for at, take in looks if isinstance(at, int)),
+                           tuple((at, take) for at, take in looks if isinstance(at, str)))
 
     @staticmethod
-    def telling(newest: Form, other: Form) -> list[int | str]:
+    def telling(newest: BindingForm, other: BindingForm) -> list[int | str]:
         """The arguments that tell the newest form from another: one that is a tile only there, else all that differ."""
         kinds = {g.at: g.kind for g in other.arguments}
         differ = [g for g in newest.arguments if g.kind is not kinds[g.at]]
@@ -232,7 +232,7 @@ class Function:
         _, given, _ = self.resolve(plan, (), keywords)
         return self.function(**given)
 
-    def departure(self, form: Form) -> str:
+    def departure(self, form: BindingForm) -> str:
         """What a call is that is not in the newest form."""
         newest = f"the newest is {self.title}{self.newest.text}"
         if form.signature.release and form.signature is not self.newest:
@@ -241,7 +241,8 @@ class Function:
         return f"{self.title}({'=, '.join(old)}=) is of another release; {newest}"
 
     # -- calls that are not of the newest form -------------------------------------------------------------------------
-    def resolve(self, plan: Plan, arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict[str, Any], Form]:
+    def resolve(self, plan: BindingPlan, arguments: tuple, keywords: dict[str, Any]
+                ) -> tuple[tuple, dict[str, Any], BindingForm]:
         """The arguments of the function, by the first form that takes them; the error where none does."""
         refused: tuple[BoundArgument, Any] | None = None
         for form in plan.forms:
@@ -290,7 +291,7 @@ class Function:
         return f"{self.title}() takes {self.newest.text or 'other arguments'}"
 
 
-def placed(form: Form, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
+def placed(form: BindingForm, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
     """Values of a form's arguments as the function is called with them."""
     if not form.placed:
         return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}

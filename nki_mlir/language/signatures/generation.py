@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.language.signatures import in_use
-from nki_mlir.language.signatures.kinds import Kind, Values
+from nki_mlir.language.signatures.kinds import GenerationValues, ParameterKind
 from nki_mlir.language.signatures.table import Signature, signatures
 
 if TYPE_CHECKING:
-    from nki_mlir.language.signatures.binding import Form, Function
+    from nki_mlir.language.signatures.binding import BindingForm, Function
 
 PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
@@ -28,7 +28,7 @@ class Generation(ABC):
 
     def __init__(self, name: str, names: dict[str, Any]) -> None:
         """``names``: what defaults of the table name; a string is a module's name."""
-        self.name, self.names, self.values = name, names, Values()
+        self.name, self.names, self.values = name, names, GenerationValues()
 
     def default(self, text: str) -> Any:
         """The value of a default as the table writes it."""
@@ -40,11 +40,11 @@ class Generation(ABC):
             return reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str) else held)
 
     @abstractmethod
-    def word(self, kind: Kind) -> str:
+    def word(self, kind: ParameterKind) -> str:
         """What messages call the values of a kind; "" where functions themselves say what is wrong."""
 
     @abstractmethod
-    def refuse(self, function: "Function", parameter: str, kind: Kind, value: Any) -> None:
+    def refuse(self, function: "Function", parameter: str, kind: ParameterKind, value: Any) -> None:
         """Raise what is wrong with a value; return where the function itself says it."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Generation(ABC):
         return error
 
     @abstractmethod
-    def cross(self, function: "Function", form: "Form", arguments: dict[str, Any]) -> Any:
+    def cross(self, function: "Function", form: "BindingForm", arguments: dict[str, Any]) -> Any:
         """A call in a form of the other generation."""
 
     @abstractmethod

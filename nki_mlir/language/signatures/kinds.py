@@ -30,7 +30,7 @@ Take: TypeAlias = Callable[[Any], Any]
 
 
 @dataclass
-class Values:
+class GenerationValues:
     """What is a tile, a register and an enumeration in one generation."""
 
     tiles: tuple[type, ...] = ()
@@ -45,19 +45,19 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ParameterKind:
     """Values that a parameter takes. Messages of the beta generation call them ``what``, those of the current one
     ``label``; without it the function itself says what is wrong."""
 
     what: str
-    make: Callable[[Values], Take]
+    make: Callable[[GenerationValues], Take]
     label: str = ""
     holds_none: bool = False            # None stands for the default, also where that is another value
     is_tile: bool = False
     only_tells: bool = False            # values stay as they are
 
 
-def where(test: Callable[[Any], bool]) -> Callable[[Values], Take]:
+def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
     """Values for which the test holds, as they are."""
     return lambda values: lambda value: value if test(value) else REFUSED
 
@@ -108,13 +108,13 @@ def is_index(value: Any) -> bool:
 
 
 # -- what is in the machine --------------------------------------------------------------------------------------------
-def tiles(values: Values) -> Take:
+def tiles(values: GenerationValues) -> Take:
     exact = values.tiles
     return lambda value: value if isinstance(value, exact) or hasattr(value, "as_sum") or hasattr(
         value, "buffer") else REFUSED
 
 
-def scalars(values: Values) -> Take:
+def scalars(values: GenerationValues) -> Take:
     kinds = (*values.tiles, *values.registers)
     return lambda value: value if isinstance(value, kinds) or hasattr(value, "as_sum") or hasattr(
         value, "buffer") else number_value(value)
@@ -125,21 +125,21 @@ def or_none(take: Take, default: Any) -> Take:
     return lambda value: default if value is None else take(value)
 
 
-def seeds(values: Values) -> Take:
+def seeds(values: GenerationValues) -> Take:
     return lambda value: value if is_integer(value) or values.is_tile(value) else REFUSED
 
 
-def starts(values: Values) -> Take:
+def starts(values: GenerationValues) -> Take:
     return lambda value: value if is_index(value) or values.is_tile(value) or hasattr(value, "buffer") else REFUSED
 
 
-def sources(values: Values) -> Take:
+def sources(values: GenerationValues) -> Take:
     """A list of tiles; None and lists of numbers are scales."""
     return lambda value: value if isinstance(value, (list, tuple)) and not any(is_number(v) for v in value) else REFUSED
 
 
 # -- names of the language ---------------------------------------------------------------------------------------------
-def dtypes(values: Values) -> Take:
+def dtypes(values: GenerationValues) -> Take:
     """A dtype of the language, of NumPy or of a framework, or the name of one."""
     return dtype_value
 
@@ -155,7 +155,7 @@ def dtype_value(value: Any) -> Any:
         return REFUSED
 
 
-def regions(values: Values) -> Take:
+def regions(values: GenerationValues) -> Take:
     return values.region
 
 
@@ -171,7 +171,7 @@ def name_value(value: Any) -> Any:
     return name if isinstance(name, str) else REFUSED
 
 
-def shapes(values: Values) -> Take:
+def shapes(values: GenerationValues) -> Take:
     def take(value: Any) -> Any:
         """Extents as a tuple; those that are marked as the partition stay so."""
         if type(value) is tuple and all([isinstance(n, int) for n in value]):
@@ -186,14 +186,14 @@ def shapes(values: Values) -> Take:
     return take
 
 
-def sequences(values: Values) -> Take:
+def sequences(values: GenerationValues) -> Take:
     return lambda value: value if isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value
                                                                            ) else REFUSED
 
 
-def member_of(enumeration: str, names: str) -> Kind:
+def member_of(enumeration: str, names: str) -> ParameterKind:
     """Members of an enumeration of ``nisa``, their names, or their numbers in the generation of the call."""
-    def make(values: Values) -> Take:
+    def make(values: GenerationValues) -> Take:
         own = values.enumerations[enumeration]
         by_number = {m.value: m for m in own} | {
             n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
@@ -210,61 +210,63 @@ def member_of(enumeration: str, names: str) -> Kind:
             name = getattr(value, "name", value)
             return own.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
         return take
-    return Kind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True)
+    return ParameterKind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True)
 
 
-def transport(values: Values) -> Take:
+def transport(values: GenerationValues) -> Take:
     """``use_gpsimd_dma``: True or False for the engine it became."""
     own = values.enumerations.get("dma_engine")
     return lambda value: REFUSED if own is None or not isinstance(value, (bool, np.bool_)) else (
         own["gpsimd_dma"] if value else own["dma"])
 
 
-def shape_of_tile(values: Values) -> Take:
+def shape_of_tile(values: GenerationValues) -> Take:
     """What stands first where older releases have a shape: no tile."""
     inner = shapes(values)
     return lambda value: REFUSED if values.is_tile(value) else inner(value)
 
 
-FLAG = Kind("True or False", where(is_flag), "'bool'")
-NUMBER = Kind("a number", lambda values: number_value, "'number'")
-INTEGER = Kind("an integer", where(is_integer), "'integer'")
-INTEGERS = Kind("a tuple of integers", where(are_integers))
-PAIR = Kind("a tuple of integers", where(are_integers), holds_none=True)
-COUNT = Kind("a positive integer", where(lambda value: is_integer(value) and value > 0))
-COUNTS = Kind("a tuple of positive integers", where(lambda value: are_integers(value) and all(n > 0 for n in value)))
-SEED = Kind("an integer or a [1, 1] tile of integers", seeds, is_tile=True)
-DIVISOR = Kind("a number other than 0", where(lambda value: is_number(value) and value != 0))
-AXES = Kind("an integer or a tuple of integers", where(lambda value: is_integer(value) or are_integers(value)))
-INDEX = Kind("an integer or an index expression", where(is_index))
-START = Kind("an integer, an index expression or a [1, 1] tile", starts)
-INDICES = Kind("a loop variable or a tuple of them", where(lambda value: all(
+FLAG = ParameterKind("True or False", where(is_flag), "'bool'")
+NUMBER = ParameterKind("a number", lambda values: number_value, "'number'")
+INTEGER = ParameterKind("an integer", where(is_integer), "'integer'")
+INTEGERS = ParameterKind("a tuple of integers", where(are_integers))
+PAIR = ParameterKind("a tuple of integers", where(are_integers), holds_none=True)
+COUNT = ParameterKind("a positive integer", where(lambda value: is_integer(value) and value > 0))
+COUNTS = ParameterKind("a tuple of positive integers", where(
+    lambda value: are_integers(value) and all(n > 0 for n in value)))
+SEED = ParameterKind("an integer or a [1, 1] tile of integers", seeds, is_tile=True)
+DIVISOR = ParameterKind("a number other than 0", where(lambda value: is_number(value) and value != 0))
+AXES = ParameterKind("an integer or a tuple of integers", where(lambda value: is_integer(value) or are_integers(value)))
+INDEX = ParameterKind("an integer or an index expression", where(is_index))
+START = ParameterKind("an integer, an index expression or a [1, 1] tile", starts)
+INDICES = ParameterKind("a loop variable or a tuple of them", where(lambda value: all(
     is_index(v) for v in (value if isinstance(value, (tuple, list)) else [value]))))
-TILE = Kind("a tile", tiles, is_tile=True, only_tells=True)
-TENSOR = Kind("a tile", tiles, "'tensor'", is_tile=True)
-SCALAR = Kind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
-MAYBE = Kind("a number, a tile or None", lambda values: or_none(scalars(values), None), "'number' or 'tensor'",
-             is_tile=True)
-DTYPE = Kind("a dtype", dtypes, "a dtype", holds_none=True)
-SHAPE = Kind("a tuple of integers", shapes)
-EXTENTS = Kind("a tuple of integers", sequences, "'sequence' of integers")
-TILE_SHAPE = Kind("a tuple of integers", shape_of_tile)
-ARRAY = Kind("an array of numbers", where(are_numbers))
-NAME = Kind("a string", lambda values: name_value, "'string'", holds_none=True)
-TEXT = Kind("a string", lambda values: name_value, "'string'")
-FUNCTION = Kind("a function", where(callable), "'function'")
-OPERATOR = Kind("", where(is_operator), only_tells=True)
-REGION = Kind("", regions, holds_none=True)
-SOURCES = Kind("a list of tiles", sources, only_tells=True)
-SCALES = Kind("a list of numbers", where(lambda value: value is None or (
+TILE = ParameterKind("a tile", tiles, is_tile=True, only_tells=True)
+TENSOR = ParameterKind("a tile", tiles, "'tensor'", is_tile=True)
+SCALAR = ParameterKind("a number or a tile", scalars, "'number' or 'tensor'", is_tile=True)
+MAYBE = ParameterKind("a number, a tile or None", lambda values: or_none(scalars(values), None), "'number' or 'tensor'",
+                      is_tile=True)
+DTYPE = ParameterKind("a dtype", dtypes, "a dtype", holds_none=True)
+SHAPE = ParameterKind("a tuple of integers", shapes)
+EXTENTS = ParameterKind("a tuple of integers", sequences, "'sequence' of integers")
+TILE_SHAPE = ParameterKind("a tuple of integers", shape_of_tile)
+ARRAY = ParameterKind("an array of numbers", where(are_numbers))
+NAME = ParameterKind("a string", lambda values: name_value, "'string'", holds_none=True)
+TEXT = ParameterKind("a string", lambda values: name_value, "'string'")
+FUNCTION = ParameterKind("a function", where(callable), "'function'")
+OPERATOR = ParameterKind("", where(is_operator), only_tells=True)
+REGION = ParameterKind("", regions, holds_none=True)
+SOURCES = ParameterKind("a list of tiles", sources, only_tells=True)
+SCALES = ParameterKind("a list of numbers", where(lambda value: value is None or (
     isinstance(value, (list, tuple)) and all(map(is_number, value)))))
-MASK = Kind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True, only_tells=True)
-PATTERN = Kind("a list of [step, count] pairs", where(lambda value: isinstance(value, (list, tuple)) and all(
+MASK = ParameterKind("", where(lambda value: isinstance(value, (Mask, bool, np.bool_))), holds_none=True,
+                     only_tells=True)
+PATTERN = ParameterKind("a list of [step, count] pairs", where(lambda value: isinstance(value, (list, tuple)) and all(
     isinstance(p, (list, tuple)) for p in value)))
-TRANSPORT = Kind("True or False", transport)
-ANY = Kind("", lambda values: lambda value: value, only_tells=True)
+TRANSPORT = ParameterKind("True or False", transport)
+ANY = ParameterKind("", lambda values: lambda value: value, only_tells=True)
 
-_GROUPS: list[tuple[Kind, str]] = [
+_GROUPS: list[tuple[ParameterKind, str]] = [
     (FLAG, "keepdims negate reverse0 reverse1 reverse_pred transpose_x is_stationary_onezero is_moving_onezero "
            "is_transpose parallel_reduce asynchronous accumulate unique_indices reduce_res_negate recv_counts_known "
            "has_rdispls"),
@@ -294,4 +296,4 @@ _GROUPS: list[tuple[Kind, str]] = [
     (member_of("oob_mode", "error skip"), "oob_mode mode"),
     (member_of("dge_mode", "none swdge hwdge unknown"), "dge_mode"),
     (member_of("dma_engine", "dma gpsimd_dma"), "dma_engine")]
-KINDS: dict[str, Kind] = {name: kind for kind, names in _GROUPS for name in names.split()}
+KINDS: dict[str, ParameterKind] = {name: kind for kind, names in _GROUPS for name in names.split()}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The activation functions, each defined once: ``ACTIVATIONS`` maps a name to its ``Activation``."""
+"""The activation functions, each defined once: ``ACTIVATIONS`` maps a name to its ``ActivationFunction``."""
 
 from nki_mlir.scalar.activation import elementary, error_function, exponential, logistic, trigonometric
-from nki_mlir.scalar.activation.entry import ACTIVATIONS, Activation
+from nki_mlir.scalar.activation.entry import ACTIVATIONS, ActivationFunction
 
-__all__ = ["ACTIVATIONS", "Activation", "elementary", "error_function", "exponential", "logistic", "trigonometric"]
+__all__ = ["ACTIVATIONS", "ActivationFunction", "elementary", "error_function", "exponential", "logistic",
+           "trigonometric"]

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nki_mlir.scalar.activation.entry import Activation
+from nki_mlir.scalar.activation.entry import ActivationFunction
 
 
 class _Watch(threading.local):
-    noted: list[tuple[Activation, float]] | None = None
+    noted: list[tuple[ActivationFunction, float]] | None = None
     zeros = True                        # whether an argument of 0 counts
 
 
@@ -19,7 +19,7 @@ _watch = _Watch()
 
 
 @contextmanager
-def outside(zeros: bool = True) -> Iterator[list[tuple[Activation, float]]]:
+def outside(zeros: bool = True) -> Iterator[list[tuple[ActivationFunction, float]]]:
     """The functions that are evaluated inside, each with the first argument beyond its range; 0 only with ``zeros``."""
     before = _watch.noted, _watch.zeros
     _watch.noted, _watch.zeros = [], zeros
@@ -29,7 +29,7 @@ def outside(zeros: bool = True) -> Iterator[list[tuple[Activation, float]]]:
         _watch.noted, _watch.zeros = before
 
 
-def evaluate(function: Activation, x: np.ndarray) -> np.ndarray:
+def evaluate(function: ActivationFunction, x: np.ndarray) -> np.ndarray:
     """``function.numpy(x)``. NaN has no range to be outside of."""
     if _watch.noted is not None and function.is_bounded:
         beyond = ~(function.in_range(x) | np.isnan(x))

@@ -9,18 +9,18 @@ import numpy as np
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 Numpy = Callable[[np.ndarray], np.ndarray]
 
-ACTIVATIONS: dict[str, "Activation"] = {}
+ACTIVATIONS: dict[str, "ActivationFunction"] = {}
 
 INFINITY = float("inf")
 _BLOCK = 8192               # elements that fit the first cache in float64
 
 
 @dataclass(frozen=True, eq=False)
-class Activation:
+class ActivationFunction:
     """A function of one float32.
 
     ``numpy`` takes and returns float32 arrays and prints no warnings; ``expand(e, x)`` builds the same function with
@@ -36,7 +36,7 @@ class Activation:
 
     name: str
     numpy: Numpy
-    expand: "Callable[[Emitter, Value], Value]"
+    expand: "Callable[[ScalarEmitter, Value], Value]"
     ulp: float
     absolute: float = 0.0
     valid_range: tuple[float, float] = (-INFINITY, INFINITY)

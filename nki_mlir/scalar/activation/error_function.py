@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.scalar.activation.entry import Activation, horner, in_float64
+from nki_mlir.scalar.activation.entry import ActivationFunction, horner, in_float64
 from nki_mlir.scalar.activation.exponential import Scaled, exp, exp_scaled_double, scale
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 # erf(z) / z in z^2 for |z| <= 1, relative error 1e-12.
 _ERF = (
@@ -73,7 +73,7 @@ _TAIL = (0.75528514, 0.60789657, 0.3871369, 0.18652366, 0.06040349, 0.0075240014
 _LIMIT = 20.0                           # beyond it the normal density, with any float32 factor, is 0
 
 
-def _expand_erf(e: "Emitter", x: "Value") -> "Value":
+def _expand_erf(e: "ScalarEmitter", x: "Value") -> "Value":
     magnitude = e.clamp(e.abs(x), None, 4.0)
     square = e.mul(magnitude, magnitude)
     near = e.fma(x, e.horner(square, _NEAR), x)
@@ -81,24 +81,24 @@ def _expand_erf(e: "Emitter", x: "Value") -> "Value":
     return e.select(e.cmp("olt", magnitude, 1.0), near, e.copysign(far, x))
 
 
-def _gauss(e: "Emitter", x: "Value", factor: float) -> Scaled:
+def _gauss(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
     """exp(factor x^2); the square is formed in float64, where it is exact."""
     double = e.extf(x, "f64")
     return exp_scaled_double(e, e.mul(e.mul(double, factor), double))
 
 
-def _tail_factor(e: "Emitter", magnitude: "Value") -> "Value":
+def _tail_factor(e: "ScalarEmitter", magnitude: "Value") -> "Value":
     """P(X > t) / exp(-t^2 / 2)."""
     inverse = e.div(1.0, e.add(magnitude, 4.0))
     return e.mul(inverse, e.horner(e.fma(inverse, 8.0, -1.0), _TAIL))
 
 
-def _expand_erf_dx(e: "Emitter", x: "Value") -> "Value":
+def _expand_erf_dx(e: "ScalarEmitter", x: "Value") -> "Value":
     gauss = _gauss(e, e.clamp(x, -_LIMIT, _LIMIT), -1.0)
     return scale(e, e.mul(gauss.mantissa, 2.0 / math.sqrt(math.pi)), gauss.exponent)
 
 
-def _expand_gelu(e: "Emitter", x: "Value") -> "Value":
+def _expand_gelu(e: "ScalarEmitter", x: "Value") -> "Value":
     x = e.clamp(x, -_LIMIT, None)
     magnitude = e.clamp(e.abs(x), None, _LIMIT)
     gauss = _gauss(e, magnitude, -0.5)
@@ -107,7 +107,7 @@ def _expand_gelu(e: "Emitter", x: "Value") -> "Value":
     return e.select(e.cmp("olt", x, 0.0), scale(e, e.mul(x, tail), gauss.exponent), above)
 
 
-def _expand_gelu_dx(e: "Emitter", x: "Value") -> "Value":
+def _expand_gelu_dx(e: "ScalarEmitter", x: "Value") -> "Value":
     magnitude = e.clamp(e.abs(x), None, _LIMIT)
     gauss = _gauss(e, magnitude, -0.5)
     slope = e.fma(magnitude, -1.0 / math.sqrt(2.0 * math.pi), _tail_factor(e, magnitude))
@@ -115,7 +115,7 @@ def _expand_gelu_dx(e: "Emitter", x: "Value") -> "Value":
     return e.select(e.cmp("olt", x, 0.0), below, e.sub(1.0, below))
 
 
-Activation("erf", in_float64(_erf), _expand_erf, ulp=2)
-Activation("erf_dx", in_float64(_erf_dx), _expand_erf_dx, ulp=2.5)
-Activation("gelu", in_float64(_gelu), _expand_gelu, ulp=7.5)
-Activation("gelu_dx", in_float64(_gelu_dx), _expand_gelu_dx, ulp=4, absolute=2.0**-23)
+ActivationFunction("erf", in_float64(_erf), _expand_erf, ulp=2)
+ActivationFunction("erf_dx", in_float64(_erf_dx), _expand_erf_dx, ulp=2.5)
+ActivationFunction("gelu", in_float64(_gelu), _expand_gelu, ulp=7.5)
+ActivationFunction("gelu_dx", in_float64(_gelu_dx), _expand_gelu_dx, ulp=4, absolute=2.0**-23)

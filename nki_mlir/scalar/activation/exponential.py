@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nki_mlir.scalar.activation.entry import Activation
+from nki_mlir.scalar.activation.entry import ActivationFunction
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 LOG2_E = math.log2(math.e)
 LN2 = math.log(2)
@@ -42,19 +42,19 @@ class Scaled(NamedTuple):
     exponent: "Value"
 
 
-def nearest(e: "Emitter", x: "Value", factor: float) -> "tuple[Value, Value]":
+def nearest(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Value, Value]":
     """``x * factor`` for f32, rounded to an integer below 2^22: as f32 and as i32."""
     shifted = e.fma(x, factor, _ROUND32)
     return e.sub(shifted, _ROUND32), e.sub(e.bitcast(shifted, "i32"), _ROUND32_BITS)
 
 
-def nearest_double(e: "Emitter", x: "Value", factor: float) -> "tuple[Value, Value]":
+def nearest_double(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Value, Value]":
     """``x * factor`` for f64, rounded to an integer below 2^51: as f64, and its low 32 bits."""
     shifted = e.fma(x, factor, _ROUND64)
     return e.sub(shifted, _ROUND64), e.trunci(e.bitcast(shifted, "i64"), "i32")
 
 
-def exp_scaled(e: "Emitter", x: "Value") -> Scaled:
+def exp_scaled(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f32."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n, exponent = nearest(e, x, LOG2_E)
@@ -62,18 +62,18 @@ def exp_scaled(e: "Emitter", x: "Value") -> Scaled:
     return Scaled(_exp_of_remainder(e, r), exponent)
 
 
-def exp_scaled_double(e: "Emitter", x: "Value") -> Scaled:
+def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n, exponent = nearest_double(e, x, LOG2_E)
     return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), exponent)
 
 
-def _exp_of_remainder(e: "Emitter", r: "Value") -> "Value":
+def _exp_of_remainder(e: "ScalarEmitter", r: "Value") -> "Value":
     return e.add(e.fma(e.horner(r, _EXP), e.mul(r, r), r), 1.0)
 
 
-def scale(e: "Emitter", mantissa: "Value", exponent: "Value") -> "Value":
+def scale(e: "ScalarEmitter", mantissa: "Value", exponent: "Value") -> "Value":
     """``mantissa * 2**exponent`` for exponents within +-250; in two steps, for 2^exponent itself may not exist."""
     half = e.shrsi(exponent, 1)
     for part in (half, e.sub(exponent, half)):
@@ -81,11 +81,11 @@ def scale(e: "Emitter", mantissa: "Value", exponent: "Value") -> "Value":
     return mantissa
 
 
-def exp(e: "Emitter", x: "Value") -> "Value":
+def exp(e: "ScalarEmitter", x: "Value") -> "Value":
     return scale(e, *exp_scaled(e, x))
 
 
-def log1p(e: "Emitter", x: "Value") -> "Value":
+def log1p(e: "ScalarEmitter", x: "Value") -> "Value":
     """log(1 + x) for 0 <= x <= 1."""
     half_square = e.mul(e.mul(x, x), 0.5)
     s = e.div(x, e.add(x, 2.0))
@@ -94,7 +94,7 @@ def log1p(e: "Emitter", x: "Value") -> "Value":
     return e.sub(x, e.sub(half_square, e.mul(s, e.add(half_square, remainder))))
 
 
-def _log(e: "Emitter", x: "Value") -> "Value":
+def _log(e: "ScalarEmitter", x: "Value") -> "Value":
     tiny = e.cmp("olt", x, 2.0**-126)
     bits = e.bitcast(e.select(tiny, e.mul(x, 2.0**24), x), "i32")
     # The exponent for which the mantissa lies between sqrt(1/2) and sqrt(2).
@@ -110,5 +110,5 @@ def _log(e: "Emitter", x: "Value") -> "Value":
     return e.select(e.cmp("oeq", x, 0.0), -math.inf, result)
 
 
-Activation("exp", np.exp, exp, ulp=1.5)
-Activation("log", np.log, _log, ulp=1, valid_range=(2.0**-64, 2.0**64))
+ActivationFunction("exp", np.exp, exp, ulp=1.5)
+ActivationFunction("log", np.log, _log, ulp=1, valid_range=(2.0**-64, 2.0**64))

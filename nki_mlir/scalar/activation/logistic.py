@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.scalar.activation.entry import Activation, in_float64
+from nki_mlir.scalar.activation.entry import ActivationFunction, in_float64
 from nki_mlir.scalar.activation.exponential import FLOOR, Scaled, exp, exp_scaled, exp_scaled_double, log1p, scale
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 SIGMOID_GELU = 1.702
 TANH_GELU = (math.sqrt(2 / math.pi), math.sqrt(2 / math.pi) * 0.044715)
@@ -69,12 +69,12 @@ def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
 
 # -- expansions
 
-def _expand_sigmoid(e: "Emitter", x: "Value") -> "Value":
+def _expand_sigmoid(e: "ScalarEmitter", x: "Value") -> "Value":
     small = exp(e, e.neg(e.abs(x)))
     return e.div(e.select(e.cmp("olt", x, 0.0), small, 1.0), e.add(small, 1.0))
 
 
-def _expand_tanh(e: "Emitter", x: "Value") -> "Value":
+def _expand_tanh(e: "ScalarEmitter", x: "Value") -> "Value":
     magnitude = e.abs(x)
     far = e.sub(1.0, e.div(2.0, e.add(exp(e, e.mul(magnitude, 2.0)), 1.0)))
     square = e.mul(x, x)
@@ -82,7 +82,7 @@ def _expand_tanh(e: "Emitter", x: "Value") -> "Value":
     return e.copysign(e.select(e.cmp("olt", magnitude, 0.625), near, far), x)
 
 
-def _times_logistic(e: "Emitter", x: "Value", decay: Scaled) -> "Value":
+def _times_logistic(e: "ScalarEmitter", x: "Value", decay: Scaled) -> "Value":
     """x s(v) for a v with the sign of x, from ``decay`` = exp(-|v|)."""
     x = e.clamp(x, FLOOR, None)
     small = scale(e, *decay)
@@ -91,23 +91,23 @@ def _times_logistic(e: "Emitter", x: "Value", decay: Scaled) -> "Value":
     return e.select(e.cmp("olt", x, 0.0), below, e.div(x, total))
 
 
-def _expand_silu(e: "Emitter", x: "Value") -> "Value":
+def _expand_silu(e: "ScalarEmitter", x: "Value") -> "Value":
     return _times_logistic(e, x, exp_scaled(e, e.neg(e.abs(x))))
 
 
-def _expand_gelu_sigmoid(e: "Emitter", x: "Value") -> "Value":
+def _expand_gelu_sigmoid(e: "ScalarEmitter", x: "Value") -> "Value":
     argument = e.mul(e.abs(e.extf(x, "f64")), -SIGMOID_GELU)
     return _times_logistic(e, x, exp_scaled_double(e, argument))
 
 
-def _expand_gelu_tanh(e: "Emitter", x: "Value") -> "Value":
+def _expand_gelu_tanh(e: "ScalarEmitter", x: "Value") -> "Value":
     linear, cubic = TANH_GELU
     magnitude = e.abs(e.extf(x, "f64"))
     argument = e.mul(magnitude, e.fma(e.mul(magnitude, magnitude), -2.0 * cubic, -2.0 * linear))
     return _times_logistic(e, x, exp_scaled_double(e, argument))
 
 
-def _expand_silu_dx(e: "Emitter", x: "Value") -> "Value":
+def _expand_silu_dx(e: "ScalarEmitter", x: "Value") -> "Value":
     x = e.clamp(x, FLOOR, -FLOOR)
     small = exp(e, e.neg(e.abs(x)))
     total = e.add(small, 1.0)
@@ -117,11 +117,11 @@ def _expand_silu_dx(e: "Emitter", x: "Value") -> "Value":
     return e.mul(s, e.fma(x, rest, 1.0))
 
 
-def _expand_softplus(e: "Emitter", x: "Value") -> "Value":
+def _expand_softplus(e: "ScalarEmitter", x: "Value") -> "Value":
     return e.add(e.clamp(x, 0.0, None), log1p(e, exp(e, e.neg(e.abs(x)))))
 
 
-def _expand_mish(e: "Emitter", x: "Value") -> "Value":
+def _expand_mish(e: "ScalarEmitter", x: "Value") -> "Value":
     # With d = exp(-|x|): (1 + 2 d) / (1 + 2 d + 2 d^2) above 0, d (d + 2) / (d (d + 2) + 2) below.
     x = e.clamp(x, FLOOR, None)
     decay = exp_scaled(e, e.neg(e.abs(x)))
@@ -133,13 +133,13 @@ def _expand_mish(e: "Emitter", x: "Value") -> "Value":
     return e.select(e.cmp("olt", x, 0.0), scale(e, below, decay.exponent), above)
 
 
-Activation("sigmoid", in_float64(_sigmoid), _expand_sigmoid, ulp=2.5)
-Activation("tanh", np.tanh, _expand_tanh, ulp=2)
-Activation("silu", in_float64(_silu), _expand_silu, ulp=3.5)
-Activation("silu_dx", in_float64(_silu_dx), _expand_silu_dx, ulp=3, absolute=2.0**-24)
-Activation("softplus", in_float64(_softplus), _expand_softplus, ulp=2)
-Activation("mish", in_float64(_mish), _expand_mish, ulp=4.5)
-Activation("gelu_apprx_tanh", in_float64(_gelu_tanh), _expand_gelu_tanh, ulp=3.5)
-Activation("gelu_apprx_sigmoid", in_float64(_gelu_sigmoid), _expand_gelu_sigmoid, ulp=3.5)
-Activation("gelu_apprx_sigmoid_dx", in_float64(_gelu_sigmoid_dx),
-           lambda e, x: _expand_silu_dx(e, e.mul(x, SIGMOID_GELU)), ulp=3, absolute=2.0**-24)
+ActivationFunction("sigmoid", in_float64(_sigmoid), _expand_sigmoid, ulp=2.5)
+ActivationFunction("tanh", np.tanh, _expand_tanh, ulp=2)
+ActivationFunction("silu", in_float64(_silu), _expand_silu, ulp=3.5)
+ActivationFunction("silu_dx", in_float64(_silu_dx), _expand_silu_dx, ulp=3, absolute=2.0**-24)
+ActivationFunction("softplus", in_float64(_softplus), _expand_softplus, ulp=2)
+ActivationFunction("mish", in_float64(_mish), _expand_mish, ulp=4.5)
+ActivationFunction("gelu_apprx_tanh", in_float64(_gelu_tanh), _expand_gelu_tanh, ulp=3.5)
+ActivationFunction("gelu_apprx_sigmoid", in_float64(_gelu_sigmoid), _expand_gelu_sigmoid, ulp=3.5)
+ActivationFunction("gelu_apprx_sigmoid_dx", in_float64(_gelu_sigmoid_dx),
+                   lambda e, x: _expand_silu_dx(e, e.mul(x, SIGMOID_GELU)), ulp=3, absolute=2.0**-24)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.scalar.activation.entry import Activation
+from nki_mlir.scalar.activation.entry import ActivationFunction
 from nki_mlir.scalar.activation.exponential import nearest_double
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
-    from nki_mlir.scalar.emit import Emitter
+    from nki_mlir.scalar.emit import ScalarEmitter
 
 _HALF_PI = math.pi / 2
 _HALF_PI_LOW = 6.123233995736766e-17    # what the float64 _HALF_PI lacks
@@ -30,7 +30,7 @@ _ATAN = (-0.333333, 0.19998549, -0.14264241, 0.10952185, -0.08403448, 0.05795755
          -0.001793616)
 
 
-def _sine_and_cosine(e: "Emitter", x: "Value") -> "tuple[Value, Value, Value]":
+def _sine_and_cosine(e: "ScalarEmitter", x: "Value") -> "tuple[Value, Value, Value]":
     """Sine and cosine of what x is above a multiple of pi/2, and that multiple."""
     double = e.extf(x, "f64")
     n, quadrant = nearest_double(e, double, 1.0 / _HALF_PI)
@@ -42,11 +42,11 @@ def _sine_and_cosine(e: "Emitter", x: "Value") -> "tuple[Value, Value, Value]":
     return sine, cosine, quadrant
 
 
-def _or_libm(e: "Emitter", name: str, x: "Value", value: "Value") -> "Value":
+def _or_libm(e: "ScalarEmitter", name: str, x: "Value", value: "Value") -> "Value":
     return e.select_rare(e.cmp("oge", e.abs(x), _LARGE), value, lambda: e.libm(name, x))
 
 
-def _expand_wave(e: "Emitter", name: str, x: "Value", quarters: int) -> "Value":
+def _expand_wave(e: "ScalarEmitter", name: str, x: "Value", quarters: int) -> "Value":
     """The sine of x + quarters pi/2."""
     sine, cosine, quadrant = _sine_and_cosine(e, x)
     if quarters:
@@ -56,13 +56,13 @@ def _expand_wave(e: "Emitter", name: str, x: "Value", quarters: int) -> "Value":
     return _or_libm(e, name, x, e.bitcast(e.xor(e.bitcast(value, "i32"), sign), "f32"))
 
 
-def _expand_tan(e: "Emitter", x: "Value") -> "Value":
+def _expand_tan(e: "ScalarEmitter", x: "Value") -> "Value":
     sine, cosine, quadrant = _sine_and_cosine(e, x)
     odd = e.nonzero(e.and_(quadrant, 1))
     return _or_libm(e, "tan", x, e.div(e.select(odd, e.neg(cosine), sine), e.select(odd, sine, cosine)))
 
 
-def _expand_arctan(e: "Emitter", x: "Value") -> "Value":
+def _expand_arctan(e: "ScalarEmitter", x: "Value") -> "Value":
     magnitude = e.abs(x)
     steep = e.cmp("ogt", magnitude, 1.0)
     y = e.div(e.select(steep, 1.0, magnitude), e.select(steep, magnitude, 1.0))
@@ -73,8 +73,8 @@ def _expand_arctan(e: "Emitter", x: "Value") -> "Value":
     return e.copysign(e.select(steep, complement, angle), x)
 
 
-Activation("sin", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, valid_range=(-math.pi, math.pi))
-Activation("sin_reduced", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, native=False)
-Activation("cos", np.cos, lambda e, x: _expand_wave(e, "cos", x, 1), ulp=2, native=False)
-Activation("tan", np.tan, _expand_tan, ulp=4, native=False)
-Activation("arctan", np.arctan, _expand_arctan, ulp=2, valid_range=(-math.pi / 2, math.pi / 2))
+ActivationFunction("sin", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, valid_range=(-math.pi, math.pi))
+ActivationFunction("sin_reduced", np.sin, lambda e, x: _expand_wave(e, "sin", x, 0), ulp=2, native=False)
+ActivationFunction("cos", np.cos, lambda e, x: _expand_wave(e, "cos", x, 1), ulp=2, native=False)
+ActivationFunction("tan", np.tan, _expand_tan, ulp=4, native=False)
+ActivationFunction("arctan", np.arctan, _expand_arctan, ulp=2, valid_range=(-math.pi / 2, math.pi / 2))

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 Axes = tuple[int, ...]
 Identity = Callable[[DType], int | float]
 
-ALU: dict[str, "AluOp"] = {}
-ALU_BY_ASM: dict[str, "AluOp"] = {}
+ALU: dict[str, "AluOperator"] = {}
+ALU_BY_ASM: dict[str, "AluOperator"] = {}
 
 
 @dataclass(frozen=True, eq=False)
-class AluOp:
+class AluOperator:
     """One operator of the tile instructions.
 
     ``numpy`` takes arrays of one compute dtype (float32 or an integer dtype) and returns the same dtype; it prints no

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @alone
 def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-    """A captured kernel as ``run(inputs, shared)``: a ``CompiledKernel``, which has a native entry too.
+    """A captured kernel as ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
 
     Programs that meet are run from Python, on a thread each.
     What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
     """
-    from nki_mlir.targets.cpu.kernel import CompiledKernel  # start-up: needed where it is asked for
+    from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: needed where it is asked for
     try:
-        kernel = CompiledKernel(captured, grid)
+        kernel = NativeKernel(captured, grid)
         return kernel.on_threads if kernel.hosts.meets else kernel
     except Unsupported as error:
         from nki_mlir.targets import interpreter  # start-up: needed where it is asked for

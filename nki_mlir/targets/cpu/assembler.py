@@ -20,10 +20,10 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.bounds import Check, open_checks
-from nki_mlir.targets.cpu.fresh import Block, FreshBuffers
+from nki_mlir.targets.cpu.bounds import RuntimeCheck, open_checks
+from nki_mlir.targets.cpu.fresh import FreshBuffers, OpenBlock
 from nki_mlir.targets.cpu.host_operations import HostOperations
-from nki_mlir.targets.cpu.independence import Access, independent
+from nki_mlir.targets.cpu.independence import ByteInterval, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
 from nki_mlir.targets.cpu.nests import cost_of, parts_of, reach_of
 from nki_mlir.targets.cpu.program import (
@@ -31,15 +31,15 @@ from nki_mlir.targets.cpu.program import (
     FIRST_ID,
     MEMORY,
     SELF,
-    Address,
     Assembly,
+    CodeAddress,
     Extent,
-    Instruction,
+    RoutineCall,
     slot_address,
     slot_value,
 )
-from nki_mlir.targets.cpu.storage import Buffer, Lifetimes
-from nki_mlir.targets.cpu.values import ARITHMETIC, SAME_MEMORY, Values, View
+from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
+from nki_mlir.targets.cpu.values import ARITHMETIC, SAME_MEMORY, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
@@ -73,13 +73,13 @@ class Assembler:
         self.kernel, self.reader, self.hosts, self.sites = kernel, reader, hosts, sites
         self.code = Assembly(FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared))
         self.values = Values(kernel, axes, self.code)
-        self.lives = Lifetimes()
+        self.lives = LiveBuffers()
         self.fresh = FreshBuffers()
         self.memory = MEMORY                        # slot of the memory that buffers are made in
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
         self.parallel = False                       # whether the program uses the pool
-        self.accesses: list[Access] | None = None   # of the parallel loop that is being written
+        self.accesses: list[ByteInterval] | None = None   # of the parallel loop that is being written
 
     def assemble(self) -> Assembly:
         operations: list[Any] = []
@@ -138,12 +138,12 @@ class Assembler:
         if not span:
             self.code.emit("nki_unless", self.values.compute("cmpi_slt", low, high), end)
         self.code.mark(again)
-        self.inside(operations, Block(variable, span or None))
+        self.inside(operations, OpenBlock(variable, span or None))
         self.code.emit("nki_next", slot_address(variable), step, high, again)
         self.code.mark(end)
         self.times = outer
 
-    def inside(self, operations: Iterator[Any], block: Block, facts: list[Linear] | None = None) -> None:
+    def inside(self, operations: Iterator[Any], block: OpenBlock, facts: list[Linear] | None = None) -> None:
         """A nested block. Buffers from outside that it uses live on until it has ended, one instruction later."""
         known = len(self.values.facts)
         self.values.facts += facts or []
@@ -164,18 +164,18 @@ class Assembler:
         self.code.items += [None, start]
         outside, self.memory, self.accesses = self.memory, memory, []
         cost, self.times, hosts = self.cost, self.times * len(span), len(self.hosts.runners)
-        self.inside(operations, Block(variable, span))
+        self.inside(operations, OpenBlock(variable, span))
         private = {buffer for buffer, where in self.code.buffers if where == memory}
         if (self.cost - cost >= WORTH_WAKING and len(self.hosts.runners) == hosts
                 and independent(self.accesses, variable, span.step, self.values.ranges, private)):
-            first = Instruction("nki_parallel", (
+            first = RoutineCall("nki_parallel", (
                 slot_value(SELF), slot_value(CODE), start, Linear(variable), Linear(span[0]), Linear(span.step),
                 Linear(len(span)), Extent(), Extent(memory), end))
             self.code.items.append(None)
             self.parallel = True
         else:
             self.code.move(memory, outside)
-            first = Instruction("nki_set", (slot_address(variable), Linear(span[0])))
+            first = RoutineCall("nki_set", (slot_address(variable), Linear(span[0])))
             self.code.emit("nki_next", slot_address(variable), Linear(span.step), Linear(span.stop), start)
         self.code.items[head] = first
         self.code.mark(end)
@@ -187,19 +187,19 @@ class Assembler:
         otherwise, end = self.code.label(), self.code.label()
         has_else = len(op.regions[1].blocks) > 0
         self.code.emit("nki_unless", self.values.form(condition), otherwise)
-        self.inside(operations, Block(), self.values.holding(condition, False))
+        self.inside(operations, OpenBlock(), self.values.holding(condition, False))
         if has_else:
             self.code.emit("nki_unless", Linear(), end)
         self.code.mark(otherwise)
         if has_else:
-            self.inside(operations, Block(), self.values.holding(condition, True))
+            self.inside(operations, OpenBlock(), self.values.holding(condition, True))
         self.code.mark(end)
 
     def while_loop(self, op: Any, operations: Iterator[Any]) -> None:
         _carries_nothing(op)
         again, end = self.code.label(), self.code.label()
         self.lives.open()
-        self.fresh.blocks.append(Block())
+        self.fresh.blocks.append(OpenBlock())
         self.code.mark(again)
         condition = self.body(operations).operands[0]
         self.code.emit("nki_unless", self.values.form(condition), end)
@@ -242,19 +242,21 @@ class Assembler:
                 raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
                                   ).located(location_of(op))
 
-    def use(self, value: Any) -> View:
+    def use(self, value: Any) -> MemrefView:
         view = self.values.views[value]
-        if isinstance(view.root, Buffer):
+        if isinstance(view.root, ScratchBuffer):
             self.lives.use(view.root, len(self.code.items))
         return view
 
-    def view(self, value: Any, start: int) -> View:
+    def view(self, value: Any, start: int) -> MemrefView:
         """The memref that a computation works on, from so many bytes on."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
         view = self.use(value)
-        return View(view.root, view.base, view.size, view.offset.plus(Linear(start)), view.name) if start else view
+        if not start:
+            return view
+        return MemrefView(view.root, view.base, view.size, view.offset.plus(Linear(start)), view.name)
 
     def load(self, op: Any) -> None:
         """One integer of a buffer, as a value."""
@@ -270,7 +272,7 @@ class Assembler:
         address = view.base.plus(offset)
         self.values.forms[op.results[0]] = self.values.compute(f"load_{dtype.numpy.kind}{dtype.bits}", address)
         if self.accesses is not None:
-            self.accesses.append(Access(view.root, address, 0, dtype.itemsize - 1, False))
+            self.accesses.append(ByteInterval(view.root, address, 0, dtype.itemsize - 1, False))
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Any, read: Structured) -> None:
@@ -291,7 +293,7 @@ class Assembler:
         else:
             self.spread(nest, *parts, places, symbols)
         if self.accesses is not None:
-            self.accesses += [Access(view.root, place, *reach_of(nest, k), k >= len(nest.inputs))
+            self.accesses += [ByteInterval(view.root, place, *reach_of(nest, k), k >= len(nest.inputs))
                               for k, (view, place) in enumerate(zip(views, places))]
 
     def is_large(self, nest: Nest) -> bool:
@@ -304,7 +306,7 @@ class Assembler:
         """The parts of a large operation, on the pool."""
         steps = [o.strides[0] * extent * o.dtype.itemsize for o in nest.operands] + [0] * len(symbols)
         given = [n for value, step in zip((*places, *symbols), steps) for n in (value, Linear(step))]
-        self.code.emit("nki_spread", Address(part), Linear(count), Linear(len(steps)), *given)
+        self.code.emit("nki_spread", CodeAddress(part), Linear(count), Linear(len(steps)), *given)
         self.parallel = True
 
     def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
@@ -317,7 +319,7 @@ class Assembler:
         for constraint in read.limits:
             self.code.emit("nki_check", _least(constraint, nest.extents, symbols), site)
 
-    def check_bounds(self, op: Any, check: Check) -> None:
+    def check_bounds(self, op: Any, check: RuntimeCheck) -> None:
         """A bound of an operand that could not be proved."""
         if check.routine is not None:
             self.code.emit(check.routine, *check.arguments, self.sites.add(location_of(op)))
@@ -344,7 +346,7 @@ def _is_parallel(op: Any) -> bool:
     return "nki.loop" in op.attributes and op.attributes["nki.loop"].value == "parallel"
 
 
-def _outside(view: View, itemsize: int, upper: bool, excess: int) -> NkiMlirError:
+def _outside(view: MemrefView, itemsize: int, upper: bool, excess: int) -> NkiMlirError:
     """The error of an access that leaves its memory by ``excess`` bytes."""
     extent, by = view.size // itemsize, -(-excess // itemsize)
     low, high = (0, extent - 1 + by) if upper else (-by, extent - 1)

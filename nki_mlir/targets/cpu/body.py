@@ -13,9 +13,9 @@ from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Kind
+from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Encoding
 from nki_mlir.scalar.mathematics import MATH
-from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -37,10 +37,10 @@ class Point:
         return replace(self, known={**self.known, **more})
 
 
-class Body:
+class NestEvaluator:
     """Evaluates the steps of a nest. ``vector`` is the axis whose elements are the lanes."""
 
-    def __init__(self, code: Code, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
+    def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
         self.code, self.nest, self.vector = code, nest, vector
         self.symbols = list(symbols)
         self.start = {len(nest.inputs) + k: value for k, value in enumerate(symbols)}
@@ -143,7 +143,7 @@ class Body:
         return self.code.i64(base) if isinstance(base, int) else base
 
 
-def wrapped(code: Code, value: Value, frm: DType, to: DType) -> Value:
+def wrapped(code: FunctionEmitter, value: Value, frm: DType, to: DType) -> Value:
     """The low bits of an integer, or it in more bits. A bool is its lowest bit, in a byte."""
     if to is BOOL:
         value = code.and_(value, 1)
@@ -151,4 +151,4 @@ def wrapped(code: Code, value: Value, frm: DType, to: DType) -> Value:
         return value
     if to.bits < frm.bits:
         return code.trunci(value, storage_type(to))
-    return (code.extsi if frm.kind is Kind.SIGNED else code.extui)(value, storage_type(to))
+    return (code.extsi if frm.kind is Encoding.SIGNED else code.extui)(value, storage_type(to))

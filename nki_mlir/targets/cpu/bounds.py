@@ -12,20 +12,20 @@ from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.dialects.facts import interval_given
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.nests import reach_of
-from nki_mlir.targets.cpu.values import Ranges, Values, View
+from nki_mlir.targets.cpu.values import MemrefView, Ranges, Values
 from nki_mlir.waist.nest import Nest
 
 AXES = 1 << 48                      # as symbols of a proof, axes are numbered from here on
 
 
 @dataclass(frozen=True)
-class Check:
+class RuntimeCheck:
     """What is left to run time: forms of slots that must be >= 0, or a routine over the active elements.
 
     ``upper`` tells the checks of the last element from those of the first.
     """
 
-    view: View
+    view: MemrefView
     itemsize: int
     value: Linear | None = None
     upper: bool = False
@@ -33,9 +33,10 @@ class Check:
     arguments: tuple[Linear, ...] = ()
 
 
-def open_checks(values: Values, nest: Nest, views: Sequence[View], symbols: Sequence[Linear]) -> list[Check]:
+def open_checks(values: Values, nest: Nest, views: Sequence[MemrefView], symbols: Sequence[Linear]
+                ) -> list[RuntimeCheck]:
     """The checks that an operation needs; mostly none."""
-    checks: list[Check] = []
+    checks: list[RuntimeCheck] = []
     for k, view in enumerate(views):
         operand = nest.operands[k]
         size, item = view.size, operand.dtype.itemsize
@@ -48,11 +49,11 @@ def open_checks(values: Values, nest: Nest, views: Sequence[View], symbols: Sequ
         if nest.mask:
             checks += _under_mask(values, nest, k, view, symbols)
         else:
-            checks += [Check(view, item, first), Check(view, item, last, True)]
+            checks += [RuntimeCheck(view, item, first), RuntimeCheck(view, item, last, True)]
     return checks
 
 
-def _under_mask(values: Values, nest: Nest, k: int, view: View, symbols: Sequence[Linear]) -> list[Check]:
+def _under_mask(values: Values, nest: Nest, k: int, view: MemrefView, symbols: Sequence[Linear]) -> list[RuntimeCheck]:
     """As above where a mask decides which elements count."""
     operand = nest.operands[k]
     item = operand.dtype.itemsize
@@ -68,7 +69,7 @@ def _under_mask(values: Values, nest: Nest, k: int, view: View, symbols: Sequenc
     limits: Mask = (Constraint(Linear(0, ((own, 1),), axes)),
                     Constraint(Linear(view.size // item - 1, ((own, -1),), tuple((a, -s) for a, s in axes))))
     routine = Limits(nest.extents, nest.mask, limits, own + 1)
-    return [Check(view, item, routine=routine, arguments=(*symbols, _in_elements(view.offset, item)))]
+    return [RuntimeCheck(view, item, routine=routine, arguments=(*symbols, _in_elements(view.offset, item)))]
 
 
 def _as_facts(constraint: Constraint, symbols: Sequence[Linear]) -> list[Linear]:

@@ -14,7 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognition import factors_of, fold_of
 
@@ -23,7 +23,7 @@ ROWS = {16: 8, 8: 6, 4: 6}
 
 
 @dataclass(frozen=True)
-class Product:
+class NestContraction:
     """A nest that is a matrix product: its axes, and which input is read along ``n``."""
 
     row: int | None
@@ -32,7 +32,7 @@ class Product:
     vector: int                         # input that has a vector a column block
 
 
-def product_of(nest: Nest) -> Product | None:
+def product_of(nest: Nest) -> NestContraction | None:
     """The nest as a matrix product, or None."""
     if not nest.reduced or nest.mask or len(nest.inputs) != 2 or len(nest.outputs) != 1 or not _is_product(nest):
         return None
@@ -44,7 +44,7 @@ def product_of(nest: Nest) -> Product | None:
         if columns:
             rows = [x for x in parallel if b.strides[x] == 0 and a.strides[x] and x != columns[0]]
             row = max(rows, key=lambda x: nest.extents[x]) if rows else None
-            return Product(row, columns[0], broadcast, vector)
+            return NestContraction(row, columns[0], broadcast, vector)
     return None
 
 
@@ -63,7 +63,7 @@ def _is_product(nest: Nest) -> bool:
 class Contraction:
     """Emits a matrix product."""
 
-    def __init__(self, code: Code, nest: Nest, product: Product) -> None:
+    def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction) -> None:
         self.code, self.nest, self.product = code, nest, product
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())

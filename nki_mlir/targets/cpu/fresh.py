@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.cpu.program import Assembly, Instruction, Label
-from nki_mlir.targets.cpu.storage import Buffer
-from nki_mlir.targets.cpu.values import View
+from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall
+from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Block:
+class OpenBlock:
     """An open block; a loop that has an iteration has its variable's slot and its values."""
 
     slot: int = -1
@@ -31,7 +31,7 @@ class Block:
 class Piecewise:
     """Written piece by piece: all of it when the block has ended, until then what an iteration's piece has."""
 
-    block: Block
+    block: OpenBlock
     piece: tuple
 
 
@@ -40,7 +40,7 @@ class Fresh:
     """What is known of one buffer."""
 
     base: Linear
-    label: Label                        # in the program, where it would be zeroed
+    label: ProgramLabel                        # in the program, where it would be zeroed
     depth: int                          # how many blocks were open
     zeroed: bool = False
     state: Piecewise | bool = False
@@ -50,10 +50,10 @@ class FreshBuffers:
     """Watches the operations on each buffer while a program is written."""
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[OpenBlock] = []
         self.buffers: dict[Any, Fresh] = {}
 
-    def allocated(self, view: View, code: Assembly) -> None:
+    def allocated(self, view: MemrefView, code: Assembly) -> None:
         self.buffers[view.root] = Fresh(view.base, code.label(), len(self.blocks))
         code.mark(self.buffers[view.root].label)
 
@@ -67,12 +67,12 @@ class FreshBuffers:
                 continue
             buffer, fresh = by_place[id(item)]
             if fresh.zeroed:
-                items.append(Instruction("nki_zero", (fresh.base, Linear(buffer.size))))
+                items.append(RoutineCall("nki_zero", (fresh.base, Linear(buffer.size))))
         code.items[:] = items
 
     def open(self, root: "Value") -> Fresh | None:
         """The state of a buffer of which something may be unwritten."""
-        fresh = self.buffers.get(root) if isinstance(root, Buffer) else None
+        fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
             return None
         if isinstance(fresh.state, Piecewise) and fresh.state.block not in self.blocks:
@@ -81,7 +81,7 @@ class FreshBuffers:
         return fresh
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def computed(self, nest: Nest, views: list[View]) -> None:
+    def computed(self, nest: Nest, views: list[MemrefView]) -> None:
         """A nest runs on views: those of its inputs, then of its outputs."""
         inputs = len(nest.inputs)
         for k, view in enumerate(views):
@@ -98,7 +98,7 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, piece)
 
-    def performed(self, op: Op, views: list[View]) -> None:
+    def performed(self, op: Op, views: list[MemrefView]) -> None:
         """A tile operation runs on views, those of its operands."""
         read = {name for name, _ in op.sources()}
         sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
@@ -111,12 +111,12 @@ class FreshBuffers:
             else:
                 self.wrote(fresh, view, (Linear(), ((1, view.size),)))
 
-    def loaded(self, view: View) -> None:
+    def loaded(self, view: MemrefView) -> None:
         fresh = self.open(view.root)
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: View, piece: tuple) -> None:
+    def wrote(self, fresh: Fresh, view: MemrefView, piece: tuple) -> None:
         """The first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -136,10 +136,10 @@ class FreshBuffers:
         fresh.zeroed = not whole
         by_loops = len(offset.symbols) > 0
         fresh.state = whole and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
-                                   if by_loops else True)
+                                 if by_loops else True)
 
 
-def piece_of(view: View, operand: Operand, nest: Nest) -> tuple:
+def piece_of(view: MemrefView, operand: Operand, nest: Nest) -> tuple:
     """What an operand names: where in its memory, and (step, count) in bytes, smallest first."""
     item = operand.dtype.itemsize
     dims = [(stride * item, extent) for stride, extent in zip(operand.strides, nest.extents) if extent != 1 and stride]

@@ -14,7 +14,7 @@ from nki_mlir.targets.cpu.program import BUFFERS
 
 
 @dataclass(frozen=True)
-class Access:
+class ByteInterval:
     """Bytes an instruction touches: ``low`` to ``high`` around an address, a form of slots, in the memory ``root``."""
 
     root: Any
@@ -24,21 +24,21 @@ class Access:
     writes: bool
 
 
-def independent(accesses: Sequence[Access], variable: int, step: int, ranges: dict[int, tuple[int, int]],
+def independent(accesses: Sequence[ByteInterval], variable: int, step: int, ranges: dict[int, tuple[int, int]],
                 private: set[Any]) -> bool:
     """Whether iterations that differ in the slot ``variable`` keep apart.
 
     Slots above ``variable`` belong to the body: ``ranges`` has what is known of their values. ``private`` are the
     memories an iteration has for itself.
     """
-    by_root: dict[Any, list[Access]] = {}
+    by_root: dict[Any, list[ByteInterval]] = {}
     for access in accesses:
         if access.root not in private:
             by_root.setdefault(access.root, []).append(access)
     return all(_apart(group, variable, step, ranges) for group in by_root.values() if any(a.writes for a in group))
 
 
-def _apart(group: list[Access], variable: int, step: int, ranges: dict[int, tuple[int, int]]) -> bool:
+def _apart(group: list[ByteInterval], variable: int, step: int, ranges: dict[int, tuple[int, int]]) -> bool:
     """All accesses move by the same distance an iteration, which is more than they reach."""
     fixed, lows, highs = set(), [], []
     for access in group:

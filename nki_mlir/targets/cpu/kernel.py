@@ -41,7 +41,7 @@ class Compiled:
     keep: tuple[Any, ...]
 
 
-class CompiledKernel:
+class NativeKernel:
     """All programs of a kernel. Call it with arrays, or call ``address`` as ``int32_t entry(void** data)``.
 
     ``data`` are the addresses of the inputs in order, then of the shared outputs in order. The function may be called

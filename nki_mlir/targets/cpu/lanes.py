@@ -11,14 +11,14 @@ from typing import Any
 from nki_mlir.bindings import Type, ir, load
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.scalar.emit import Emitter, arith
+from nki_mlir.scalar.emit import ScalarEmitter, arith
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
 
 
-class Code(Emitter):
+class FunctionEmitter(ScalarEmitter):
     """The emitter of one function: scalars and vectors, plus memory."""
 
     def __init__(self) -> None:

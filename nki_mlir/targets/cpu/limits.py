@@ -9,7 +9,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear, Mask
-from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 
 SITE_BITS, MOST_EXCESS = 15, 65535          # of a status: which check, and by how much it failed
 
@@ -27,7 +27,7 @@ class Limits:
     def title(self) -> str:
         return f"limits_{'x'.join(map(str, self.extents))}"
 
-    def emit(self, code: Code, arguments: list[Value]) -> Value:
+    def emit(self, code: FunctionEmitter, arguments: list[Value]) -> Value:
         """The status: 0, or how far the lowest form is below zero, and the site."""
         *symbols, site = arguments
         forms = [c.form for c in (*self.mask, *self.limits)]
@@ -37,8 +37,8 @@ class Limits:
         failed = code.or_(code.shl(excess, SITE_BITS), site)
         return code.select(code.cmp("slt", worst, 0), failed, code.i64(0))
 
-    def _walk(self, code: Code, axes: list[int], positions: dict[int, Value], symbols: list[Value], worst: Value
-              ) -> Value:
+    def _walk(self, code: FunctionEmitter, axes: list[int], positions: dict[int, Value], symbols: list[Value],
+              worst: Value) -> Value:
         if not axes:
             return self._worse(code, positions, symbols, worst)
         op = code.scf.ForOp(code.i64(0), code.i64(self.extents[axes[0]]), code.i64(1), [worst])
@@ -47,7 +47,7 @@ class Limits:
             code.scf.YieldOp([self._walk(code, axes[1:], inner, symbols, op.inner_iter_args[0])])
         return op.results[0]
 
-    def _worse(self, code: Code, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
+    def _worse(self, code: FunctionEmitter, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
         """The lesser of ``worst`` and the forms at one element, if that is active."""
         def value(form: Linear) -> Any:
             return code.linear(form.const, [*((symbols[p], c) for p, c in form.symbols),

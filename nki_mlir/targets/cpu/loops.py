@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from nki_mlir.bindings import ir
-from nki_mlir.targets.cpu.body import Body, Point
+from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.integer_sums import integer_sums
-from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule
 from nki_mlir.waist.nest import Nest
 
@@ -23,9 +23,9 @@ Carried = list[Value]
 class Loops:
     """Emits one nest, a loop an axis, at the current insertion point."""
 
-    def __init__(self, code: Code, nest: Nest, plan: Schedule, symbols: Sequence[Value]) -> None:
+    def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value]) -> None:
         self.code, self.nest, self.plan = code, nest, plan
-        self.body = Body(code, nest, symbols, plan.vector)
+        self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
 

@@ -53,7 +53,7 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
-class Machine:
+class RoutineMachine:
     """One per process. Its parts are compiled when they are first needed."""
 
     def __init__(self) -> None:
@@ -106,15 +106,15 @@ def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
         return compile_functions(ir.Module.parse(text + addresses_text(names)), names)
 
 
-def machine() -> Machine:
+def machine() -> RoutineMachine:
     """The process's machine."""
     with ALONE:
         return _made_once()
 
 
 @cache
-def _made_once() -> Machine:
-    return Machine()
+def _made_once() -> RoutineMachine:
+    return RoutineMachine()
 
 
 def thunk(kernel: int) -> int:

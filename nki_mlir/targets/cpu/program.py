@@ -13,7 +13,7 @@ import numpy as np
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.routines import Routine, name_of
-from nki_mlir.targets.cpu.storage import LINE, Buffer, Storage
+from nki_mlir.targets.cpu.storage import LINE, ScratchBuffer, ScratchMemory
 
 SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
 MOST_ARGUMENTS = 64                                 # room in the machine's `run`
@@ -21,7 +21,7 @@ BUFFERS = 1 << 32                                   # symbols from here on are b
 
 
 @dataclass(eq=False)
-class Label:
+class ProgramLabel:
     """A place in the program; ``word`` is known when the words are laid out."""
 
     word: int = -1
@@ -35,17 +35,17 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Address:
+class CodeAddress:
     """Where a routine's code is."""
 
     routine: Routine
 
 
-Argument = Linear | Label | Extent | Address
+Argument = Linear | ProgramLabel | Extent | CodeAddress
 
 
 @dataclass
-class Instruction:
+class RoutineCall:
     """``function`` is a routine, the name of one of the machine's functions, or an address."""
 
     function: Routine | str | int
@@ -57,9 +57,9 @@ class Assembly:
     """Instructions and labels in order; slots and buffers as they are needed."""
 
     slots: int
-    items: list[Instruction | Label | None] = field(default_factory=list)       # None: the end of a program
-    buffers: list[tuple[Buffer, int]] = field(default_factory=list)             # with the slot of its memory
-    storages: dict[int, Storage] = field(default_factory=dict)                  # by the slot of the memory
+    items: list[RoutineCall | ProgramLabel | None] = field(default_factory=list)       # None: the end of a program
+    buffers: list[tuple[ScratchBuffer, int]] = field(default_factory=list)             # with the slot of its memory
+    storages: dict[int, ScratchMemory] = field(default_factory=dict)                  # by the slot of the memory
     sizes: dict[int, int] = field(default_factory=dict)                         # of the memories, when they are placed
 
     def slot(self) -> int:
@@ -69,24 +69,24 @@ class Assembly:
     def emit(self, function: Routine | str | int, *arguments: Argument) -> None:
         if len(arguments) > MOST_ARGUMENTS:
             raise Unsupported(feature=f"an operation with {len(arguments)} operands on the CPU", instead="split it")
-        self.items.append(Instruction(function, arguments))
+        self.items.append(RoutineCall(function, arguments))
 
-    def label(self) -> Label:
+    def label(self) -> ProgramLabel:
         """A new label, to be placed with ``mark``."""
-        return Label()
+        return ProgramLabel()
 
-    def mark(self, label: Label) -> None:
+    def mark(self, label: ProgramLabel) -> None:
         self.items.append(label)
 
-    def allocate(self, size: int, memory: int, depth: int) -> tuple[Linear, Buffer]:
+    def allocate(self, size: int, memory: int, depth: int) -> tuple[Linear, ScratchBuffer]:
         """A buffer in the memory whose address is in the slot ``memory``: its address and the buffer."""
-        buffer = self.storages.setdefault(memory, Storage()).allocate(size, depth, len(self.items))
+        buffer = self.storages.setdefault(memory, ScratchMemory()).allocate(size, depth, len(self.items))
         self.buffers.append((buffer, memory))
         return slot_value(BUFFERS + len(self.buffers) - 1), buffer
 
     @property
-    def instructions(self) -> list[Instruction]:
-        return [i for i in self.items if isinstance(i, Instruction)]
+    def instructions(self) -> list[RoutineCall]:
+        return [i for i in self.items if isinstance(i, RoutineCall)]
 
     @property
     def routines(self) -> list[Routine]:
@@ -95,7 +95,7 @@ class Assembly:
         for i in self.instructions:
             if not isinstance(i.function, str | int):
                 found[i.function] = None
-            found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, Address))
+            found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
         return list(found)
 
     @property
@@ -106,7 +106,7 @@ class Assembly:
     def move(self, frm: int, to: int) -> None:
         """The buffers of one memory go into another."""
         if frm in self.storages:
-            self.storages.setdefault(to, Storage()).buffers += self.storages.pop(frm).buffers
+            self.storages.setdefault(to, ScratchMemory()).buffers += self.storages.pop(frm).buffers
             self.buffers = [(buffer, to if memory == frm else memory) for buffer, memory in self.buffers]
 
     def assign_offsets(self) -> int:
@@ -116,11 +116,11 @@ class Assembly:
 
     def words(self, functions: dict[Any, int]) -> np.ndarray:
         """The program in words, after ``assign_offsets``; ``functions``: addresses of routines and named functions."""
-        items = [i if not isinstance(i, Instruction) else Instruction(i.function, tuple(map(self._placed, i.arguments)))
+        items = [i if not isinstance(i, RoutineCall) else RoutineCall(i.function, tuple(map(self._placed, i.arguments)))
                  for i in self.items]
         word = 0
         for item in items:
-            if isinstance(item, Label):
+            if isinstance(item, ProgramLabel):
                 item.word = word
             else:
                 word += 1 if item is None else 2 + sum(_width(a) for a in item.arguments)
@@ -128,11 +128,11 @@ class Assembly:
         for item in items:
             if item is None:
                 words.append(0)
-            elif isinstance(item, Instruction):
+            elif isinstance(item, RoutineCall):
                 function = item.function if isinstance(item.function, int) else functions[item.function]
                 words += [function, len(item.arguments)]
                 for argument in item.arguments:
-                    words += [functions[argument.routine], 0] if isinstance(argument, Address) else _words(argument)
+                    words += [functions[argument.routine], 0] if isinstance(argument, CodeAddress) else _words(argument)
         return np.array([*words, 0], np.int64)
 
     def _placed(self, argument: Argument) -> Argument:
@@ -148,23 +148,23 @@ class Assembly:
     def text(self, names: dict[int, str]) -> list[str]:
         """The program for people, after ``assign_offsets``: a line an instruction. ``names`` are those of slots."""
         lines = []
-        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, Label))}
+        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, ProgramLabel))}
         for item in self.items:
             match item:
-                case Label():
+                case ProgramLabel():
                     lines.append(f"{labels[item]}:")
                 case None:
                     lines.append("  end")
-                case Instruction(function, arguments):
+                case RoutineCall(function, arguments):
                     values = [self._argument_text(a, labels, names) for a in arguments]
                     lines.append(f"  {_function_text(function)}({', '.join(values)})")
         return lines
 
-    def _argument_text(self, argument: Argument, labels: dict[Label, str], names: dict[int, str]) -> str:
+    def _argument_text(self, argument: Argument, labels: dict[ProgramLabel, str], names: dict[int, str]) -> str:
         match argument:
-            case Label():
+            case ProgramLabel():
                 return labels[argument]
-            case Address(routine):
+            case CodeAddress(routine):
                 return name_of(routine)
         return _form_text(self._placed(argument), names)
 
@@ -182,7 +182,7 @@ def _width(argument: Argument) -> int:
 
 
 def _words(argument: Argument) -> list[int]:
-    if isinstance(argument, Label):
+    if isinstance(argument, ProgramLabel):
         return [argument.word, 0]
     assert isinstance(argument, Linear)
     return [argument.const, len(argument.symbols), *(n for term in argument.symbols for n in term)]

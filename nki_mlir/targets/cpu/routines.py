@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
-from nki_mlir.targets.cpu.lanes import Code, Value
+from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
 from nki_mlir.targets.cpu.schedule import schedule
@@ -74,7 +74,7 @@ def llvm_code(routines: Sequence[Routine]) -> Any:
 
 def _emit(function: Any, routine: Routine) -> None:
     block = function.regions[0].blocks[0]
-    code = Code()
+    code = FunctionEmitter()
     code.entry = ir.InsertionPoint.at_block_begin(block)
     leave, = operations_of(function, "llvm.return")
     with ir.InsertionPoint(leave):
@@ -89,7 +89,7 @@ def _emit(function: Any, routine: Routine) -> None:
         _loops(code, routine, symbols).emit(pointers)
 
 
-def _loops(code: Code, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
+def _loops(code: FunctionEmitter, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
     product = product_of(nest)
     if product is not None and not integer_sums(nest):
         return Contraction(code, nest, product)

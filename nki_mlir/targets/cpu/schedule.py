@@ -7,7 +7,7 @@ from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognition import Fold, fold_of
+from nki_mlir.waist.recognition import FoldedOutput, fold_of
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -28,7 +28,7 @@ class Schedule:
     vector: int | None
     lanes: int
     carried: tuple[int, ...] = ()
-    folds: tuple[Fold, ...] = ()
+    folds: tuple[FoldedOutput, ...] = ()
     unroll: int = 1
 
 
@@ -64,7 +64,7 @@ def lanes_for(nest: Nest, axis: int) -> int:
     return min(most, 1 << (extent - 1).bit_length())
 
 
-def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
+def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[FoldedOutput, ...] | None:
     """The carried outputs as folds by associative operators; None if one is not."""
     found = [fold_of(nest, output) for output in carried]
     return tuple([f for f in found if f]) if all(f is not None and f.fn in ASSOCIATIVE for f in found) else None

@@ -28,7 +28,7 @@ UNKNOWN = (-(1 << 62), 1 << 62)
 
 
 @dataclass(frozen=True)
-class View:
+class MemrefView:
     """A memref: where its memory starts, how large that is, and how many bytes from there the first element is.
 
     ``root`` is the buffer of this program that it is in, or what stands for memory from outside.
@@ -58,7 +58,7 @@ class Values:
     def __init__(self, kernel: KernelFunction, axes: int, code: Assembly) -> None:
         self.code = code
         self.forms: dict[Any, Linear] = {}          # index and i1 values
-        self.views: dict[Any, View] = {}
+        self.views: dict[Any, MemrefView] = {}
         self.ranges: dict[int, tuple[int, int]] = Ranges()
         self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
         self.conditions: dict[Any, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
@@ -71,8 +71,8 @@ class Values:
                 continue
             place = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
-            self.views[argument] = View(spec.name, slot_value(FIRST_ID + axes + place),
-                                        prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
+            self.views[argument] = MemrefView(spec.name, slot_value(FIRST_ID + axes + place),
+                                              prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
@@ -188,14 +188,14 @@ class Values:
         dtype, shape, *_ = layout_of(value.type)
         size = prod(shape) * dtype.itemsize
         base, buffer = self.code.allocate(size, memory, depth)
-        self.views[value] = View(buffer, base, size, Linear())
+        self.views[value] = MemrefView(buffer, base, size, Linear())
 
     def constant(self, op: Any) -> None:
         array = np.ascontiguousarray(global_array(op))
         self.globals.append(array)
-        self.views[op.results[0]] = View("constants", Linear(array.ctypes.data), array.nbytes, Linear())
+        self.views[op.results[0]] = MemrefView("constants", Linear(array.ctypes.data), array.nbytes, Linear())
 
-    def part(self, op: Any) -> View:
+    def part(self, op: Any) -> MemrefView:
         """A view of a memref: the offset is in elements, in steps of the source for a subview."""
         source = self.views[op.operands[0]]
         dtype, _, strides, _ = layout_of(op.operands[0].type)
@@ -205,9 +205,9 @@ class Values:
         for step, static in zip(strides if subview else (1,), op.attributes["static_offsets"]):
             start = self.form(next(dynamic)) if static == DYNAMIC else Linear(static)
             offset = offset.plus(start, step * dtype.itemsize)
-        return View(source.root, source.base, source.size, offset, source.name)
+        return MemrefView(source.root, source.base, source.size, offset, source.name)
 
-    def element(self, op: Any) -> tuple[View, Linear]:
+    def element(self, op: Any) -> tuple[MemrefView, Linear]:
         """The view that a ``memref.load`` reads, and how many bytes into its memory."""
         view = self.views[op.operands[0]]
         dtype, _, strides, _ = layout_of(op.operands[0].type)

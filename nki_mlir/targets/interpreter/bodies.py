@@ -15,7 +15,7 @@ from nki_mlir.waist.recognition import fold_of, of_integers
 
 
 @dataclass
-class Output:
+class BodyOutput:
     """One result: ``value`` is its number, or that of what is folded in by the ALU operation ``fold``."""
 
     value: int
@@ -53,15 +53,15 @@ class Body:
                 values[value] = function(*[values[k] for k in operands])
         return values
 
-    def assigned(self, k: int) -> Output:
+    def assigned(self, k: int) -> BodyOutput:
         """Output ``k`` as a value that may depend on what it was before."""
-        return Output(self.nest.results[k], self.nest.uses(self.nest.first_output + k) > 0)
+        return BodyOutput(self.nest.results[k], self.nest.uses(self.nest.first_output + k) > 0)
 
-    def folded(self, k: int) -> Output | None:
+    def folded(self, k: int) -> BodyOutput | None:
         """Output ``k`` as a fold that has an identity, or None."""
         fold = fold_of(self.nest, k)
         if fold is None or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
             return None
         assert fold.step.dtype is not None
         identity = fold.step.dtype.numpy.type(fold.identity)
-        return Output(fold.value, False, fold.fn, identity, of_integers(self.nest, fold.value))
+        return BodyOutput(fold.value, False, fold.fn, identity, of_integers(self.nest, fold.value))

@@ -24,7 +24,7 @@ MOST_ELEMENTS = 1 << 26         # of an output that is looked at
 MOST_POINTS = 1 << 22           # of one write under conditions
 
 
-class Undecided(Exception):
+class UndecidedWrites(Exception):
     """Only a run can tell what an operation writes."""
 
 
@@ -81,7 +81,7 @@ def mark(use: Any, value: object, written: np.ndarray) -> bool:
         return False                            # a scatter: the rows are in a tile
     try:
         mark_tile(operation, op, field.name, tile, written)
-    except Undecided:
+    except UndecidedWrites:
         return False
     return True
 
@@ -94,8 +94,8 @@ def mark_tile(operation: Operation, op: Op, name: str, tile: Tile, written: np.n
     extents, axes = (op.iteration().extents, op.iteration().axes[name]) if op.mask else (dims, range(len(dims)))
     total = prod(extents) * prod(map(len, space.spans.values()))
     if total > MOST_POINTS:
-        raise Undecided
-    grid = Points(space, extents)
+        raise UndecidedWrites
+    grid = OperationPoints(space, extents)
     offset = grid.of(tile.access.free)
     for (step, count), axis in zip(tile.access.dims, axes):
         if count > 1:
@@ -126,12 +126,12 @@ class Space:
                 case "scf.for":
                     span = loop_span(parent)
                     if span is None:
-                        raise Undecided
+                        raise UndecidedWrites
                     self.spans[parent.regions[0].blocks[0].arguments[0]] = span
                 case "scf.if":
                     self.branches.append((parent.operands[0], inner.block == parent.regions[0].blocks[0]))
                 case _:
-                    raise Undecided
+                    raise UndecidedWrites
             inner, parent = parent, parent.parent.operation
         for symbol in self.op.symbols:
             self.root(symbol)
@@ -162,11 +162,11 @@ class Space:
         low = start + sum(min(0, s * (n - 1)) for s, n in zip(steps, shape))
         high = start + sum(max(0, s * (n - 1)) for s, n in zip(steps, shape))
         if low < 0 or high >= written.size:
-            raise Undecided                     # a run says so
+            raise UndecidedWrites                     # a run says so
         np.ndarray(tuple(shape), np.bool_, written, start, tuple(steps))[...] = True
 
 
-class Points:
+class OperationPoints:
     """All points of an operation: its axes, then the loop variables and program ids, each a dimension of its own."""
 
     def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
@@ -198,5 +198,5 @@ class Points:
     def computed(self, value: Any) -> Any:
         operation = value.owner.operation
         if operation.name == "memref.load" or not is_scalar(operation.name):
-            raise Undecided
+            raise UndecidedWrites
         return np.asarray(scalar_function(operation)(*[self.value(v) for v in operation.operands]))

@@ -17,10 +17,10 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import masked_box
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
-from nki_mlir.targets.interpreter.bodies import Body, Output
+from nki_mlir.targets.interpreter.bodies import Body, BodyOutput
 from nki_mlir.targets.interpreter.execute import check_limits, holds
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
-from nki_mlir.targets.interpreter.views import Window
+from nki_mlir.targets.interpreter.views import IterationWindow
 from nki_mlir.waist.reader import Structured
 from nki_mlir.waist.recognition import factors_of, source_of
 
@@ -31,7 +31,7 @@ Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the a
 
 
 @dataclass(frozen=True)
-class Product:
+class BodyContraction:
     """A contraction: the numbers of the two factors, and the axes of left, right and sum."""
 
     left: int
@@ -42,12 +42,12 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Plan:
+class OutputPlan:
     """How outputs are computed; values that are ``skipped`` are not needed for it."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[BodyOutput, ...]
     skipped: frozenset[int] = frozenset()
-    product: Product | None = None
+    product: BodyContraction | None = None
 
 
 class Generic:
@@ -60,22 +60,22 @@ class Generic:
         self.inputs = len(nest.inputs)
         numbers = [*range(self.inputs), *range(operands - len(nest.outputs), operands)]
         self.windows: list[Any] = [
-            Window(v.type, f"operand {number} of linalg.generic", o.strides, start,
-                   frozenset(axis for form in forms for axis, _ in form.axes)) if isinstance(v.type, ir.MemRefType)
-            else None for v, o, start, forms, number in zip(read.values, nest.operands, read.starts, read.subscripts,
-                                                            numbers)]
+            IterationWindow(v.type, f"operand {number} of linalg.generic", o.strides, start,
+                            frozenset(axis for form in forms for axis, _ in form.axes))
+            if isinstance(v.type, ir.MemRefType) else None
+            for v, o, start, forms, number in zip(read.values, nest.operands, read.starts, read.subscripts, numbers)]
         self.targets = self.windows[self.inputs:]
         self.body = Body(nest)
         self.missing = [tuple(a for a in range(self.rank) if a not in w.axes) for w in self.targets]
         self.stepped = sorted({a for axes in self.missing for a in axes})
-        self.plain = Plan(tuple(self.body.assigned(k) for k in range(len(self.targets))))
+        self.plain = OutputPlan(tuple(self.body.assigned(k) for k in range(len(self.targets))))
         self.plan = self._plan()
         # A view keeps an axis along which it only repeats where its layout may decide the order of a sum.
         self.axes = [[a if a in w.axes and (w.steps[a] or self.stepped) else -1 for a in range(self.rank)]
                      if w is not None else [] for w in self.windows]
         self.origin = (0,) * self.rank
 
-    def _plan(self) -> Plan | None:
+    def _plan(self) -> OutputPlan | None:
         """All outputs at once; None where an output is read in a way that needs one step after the other."""
         outputs = []
         for k, missing in enumerate(self.missing):
@@ -86,9 +86,9 @@ class Generic:
             outputs.append(output)
         skipped = {self.nest.results[k] for k, output in enumerate(outputs) if output.fold}
         product = self._product(outputs[0]) if len(outputs) == 1 else None
-        return Plan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
+        return OutputPlan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
 
-    def _product(self, output: Output) -> Product | None:
+    def _product(self, output: BodyOutput) -> BodyContraction | None:
         if output.fold != "add" or self.nest.uses(output.value) != 1:
             return None
         factors = factors_of(self.nest, output.value)
@@ -102,7 +102,7 @@ class Generic:
             return None
         if rows and columns and min(columns) < min(rows):
             left, right, rows, columns = right, left, columns, rows
-        return Product(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
+        return BodyContraction(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
 
     # -- running -------------------------------------------------------------------------------------------------------
     def run(self, given: Sequence[Any], symbols: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ class Generic:
         else:
             self._dense(given, symbols, (starts, counts), self.plan)
 
-    def _dense(self, given: Sequence[Any], symbols: Sequence[int], box: Box, plan: Plan) -> None:
+    def _dense(self, given: Sequence[Any], symbols: Sequence[int], box: Box, plan: OutputPlan) -> None:
         starts, counts = box
         views = [w.view(v, starts, counts, axes) if w is not None else v
                  for w, v, axes in zip(self.windows, given, self.axes)]
@@ -158,7 +158,7 @@ class Generic:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
-    def _scattered(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray, plan: Plan
+    def _scattered(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray, plan: OutputPlan
                    ) -> None:
         """The active elements are no box: they are gathered one by one, no other address is formed."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
@@ -174,7 +174,8 @@ class Generic:
                 buffer, at = places[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
 
-    def _fold_scattered(self, target: Any, box: Box, active: np.ndarray, k: int, output: Output, value: Any) -> None:
+    def _fold_scattered(self, target: Any, box: Box, active: np.ndarray, k: int, output: BodyOutput, value: Any
+                        ) -> None:
         """Inactive elements count as the operation's identity; totals with no active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
         filled = np.full(tuple(box[1]), output.identity)
@@ -202,7 +203,7 @@ class Generic:
 
 
 @np.errstate(all="ignore")
-def _multiply(values: list[Any], product: Product, counts: Sequence[int]) -> np.ndarray:
+def _multiply(values: list[Any], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
     """The sum of products as one matrix product, with the axes that remain in their order."""
     sides = []
     for value, own in ((product.left, product.rows), (product.right, product.columns)):

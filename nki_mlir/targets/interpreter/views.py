@@ -25,7 +25,7 @@ def buffer_of(value: Any) -> tuple[np.ndarray, int]:
     return value if type(value) is tuple else (value, 0)
 
 
-class Window:
+class IterationWindow:
     """How an iteration space reads or writes a memref: an offset and a stride per iteration axis, in elements.
 
     ``axes`` are those that its subscripts use.
@@ -68,10 +68,10 @@ class Window:
             raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)
 
 
-def full_window(kind: Any, label: str) -> Window:
+def full_window(kind: Any, label: str) -> IterationWindow:
     """A memref as the iteration space of its own dims."""
     strides = layout_of(kind).strides
-    return Window(kind, label, strides, 0, frozenset(range(len(strides))))
+    return IterationWindow(kind, label, strides, 0, frozenset(range(len(strides))))
 
 
 # -- operations --------------------------------------------------------------------------------------------------------

@@ -24,13 +24,13 @@ from nki_mlir.dialects.isa.instruction import (
     COMPARISONS,
     REGISTERS,
     SEMAPHORE_MAX,
-    Alu,
     CompareBranch,
     Control,
     Instruction,
     Move,
     RangeClear,
     Register,
+    RegisterAlu,
     TensorLoad,
     Update,
 )
@@ -196,7 +196,7 @@ class Core:
         match op:
             case Move():
                 registers[op.dst.number] = value(op.value)
-            case Alu():
+            case RegisterAlu():
                 registers[op.dst.number] = signed(ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
             case TensorLoad():
                 registers[op.dst.number] = signed(element(op.src, self.array(op.src)))

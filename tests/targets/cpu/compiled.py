@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.targets.cpu.kernel import CompiledKernel
+from nki_mlir.targets.cpu.kernel import NativeKernel
 
 EMPTY = np.zeros(1, np.int64)           # a program that ends at once
 
@@ -26,11 +26,11 @@ class Captured:
         return self.variants[()]
 
 
-def compiled(module: Any, grid: tuple[int, ...] = ()) -> CompiledKernel:
-    return CompiledKernel(Captured(module), grid)
+def compiled(module: Any, grid: tuple[int, ...] = ()) -> NativeKernel:
+    return NativeKernel(Captured(module), grid)
 
 
-def only(kernel: CompiledKernel, point: int) -> CompiledKernel:
+def only(kernel: NativeKernel, point: int) -> NativeKernel:
     """The kernel with empty programs at all other points of the grid."""
     codes = np.full(int(kernel.record[0]), EMPTY.ctypes.data, np.int64)
     codes[point] = kernel.programs[0].words.ctypes.data

@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.targets.cpu.kernel import CompiledKernel
+from nki_mlir.targets.cpu.kernel import NativeKernel
 
 from .compiled import compiled
 
@@ -32,18 +32,18 @@ LOADED = """%v = memref.load %n[%c0, %c0] : memref<1x1xi32, "sbuf">
   """
 
 
-def kernel_of(before: str, after: str = "", grid: int = 1) -> CompiledKernel:
+def kernel_of(before: str, after: str = "", grid: int = 1) -> NativeKernel:
     with shared_context(), ir.Location.unknown():
         return compiled(ir.Module.parse(FUNCTION.format(before=before, after=after, grid=grid)), (grid,))
 
 
-def run(kernel: CompiledKernel, number: int = 0) -> np.ndarray:
+def run(kernel: NativeKernel, number: int = 0) -> np.ndarray:
     x, y = np.arange(40, dtype=np.float32).reshape(10, 4), np.zeros(4, np.float32)
     kernel([x, y, np.array([[number]], np.int32)], [])
     return y
 
 
-def checks_of(kernel: CompiledKernel) -> int:
+def checks_of(kernel: NativeKernel) -> int:
     names = [i.function if isinstance(i.function, str) else type(i.function).__name__
              for i in kernel.programs[0].assembly.instructions]
     return names.count("nki_check") + names.count("Limits")
@@ -103,7 +103,7 @@ def test_static_offset__outside_fails_where_it_runs() -> None:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def masked(mask: str, offset: int = 0) -> CompiledKernel:
+def masked(mask: str, offset: int = 0) -> NativeKernel:
     view = f'memref<8x8xf32, strided<[8, 1], offset: {offset}>, "hbm">'
     text = f"""
 func.func @f(%x: memref<50xf32, "hbm"> {{nki.name = "x"}}, %y: memref<8x8xf32, "hbm">) {{
@@ -120,7 +120,7 @@ func.func @f(%x: memref<50xf32, "hbm"> {{nki.name = "x"}}, %y: memref<8x8xf32, "
         return compiled(ir.Module.parse(text))
 
 
-def copy(kernel: CompiledKernel) -> np.ndarray:
+def copy(kernel: NativeKernel) -> np.ndarray:
     y = np.zeros((8, 8), np.float32)
     kernel([np.arange(50, dtype=np.float32), y], [])
     return y

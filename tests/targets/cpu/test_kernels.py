@@ -14,7 +14,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
-from nki_mlir.targets.cpu.kernel import CompiledKernel
+from nki_mlir.targets.cpu.kernel import NativeKernel
 
 from ...tolerances import assert_within, product_bound
 
@@ -25,15 +25,15 @@ def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def program_of(kernel: Any, *arguments: Any) -> CompiledKernel:
+def program_of(kernel: Any, *arguments: Any) -> NativeKernel:
     """The compiled program behind a kernel that has run on these arguments."""
     (spec,) = kernel.specializations.values()
     program = spec.program("jit")
-    assert isinstance(program, CompiledKernel)
+    assert isinstance(program, NativeKernel)
     return program
 
 
-def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, within: Any = None) -> CompiledKernel:
+def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, within: Any = None) -> NativeKernel:
     """Both executors agree, bit for bit unless a tolerance or bounds are given; the compiled program."""
     expected = kernel.on("interpreter")(*(np.copy(a) for a in arguments))
     got = kernel.on("jit")(*(np.copy(a) for a in arguments))

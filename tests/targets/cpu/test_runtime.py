@@ -21,7 +21,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.passes.safety import UnsafeInput
 from nki_mlir.targets import cpu
 from nki_mlir.targets.cpu import host, jit, routines
-from nki_mlir.targets.cpu.kernel import CompiledKernel, OutOfMemory
+from nki_mlir.targets.cpu.kernel import NativeKernel, OutOfMemory
 from nki_mlir.targets.cpu.machine import machine
 
 from .compiled import Captured, compiled
@@ -41,7 +41,7 @@ def doubled(x):
 
 
 @pytest.fixture(scope="module")
-def program() -> CompiledKernel:
+def program() -> NativeKernel:
     kernel = doubled[12]
     kernel.on("jit")(X)
     (spec,) = kernel.specializations.values()
@@ -49,14 +49,14 @@ def program() -> CompiledKernel:
 
 
 @pytest.fixture(scope="module")
-def expected(program: CompiledKernel) -> np.ndarray:
+def expected(program: NativeKernel) -> np.ndarray:
     out = np.zeros_like(X)
     program([X], [out])
     return out
 
 
 # -- the native entry --------------------------------------------------------------------------------------------------
-def test_address__is_a_c_function(program: CompiledKernel, expected: np.ndarray) -> None:
+def test_address__is_a_c_function(program: NativeKernel, expected: np.ndarray) -> None:
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(program.address)
     out = np.zeros_like(X)
     data = (ctypes.c_void_p * 2)(X.ctypes.data, out.ctypes.data)
@@ -64,22 +64,22 @@ def test_address__is_a_c_function(program: CompiledKernel, expected: np.ndarray)
     assert np.array_equal(out, expected)
 
 
-def test_address__stays_the_same(program: CompiledKernel) -> None:
+def test_address__stays_the_same(program: NativeKernel) -> None:
     assert program.address == program.address
 
 
-def test_error__of_a_status_nobody_gave(program: CompiledKernel) -> None:
+def test_error__of_a_status_nobody_gave(program: NativeKernel) -> None:
     assert "status 77" in str(program.error(77))
     assert isinstance(program.error(1 << 15), OutOfMemory)
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
-def test_parallel__the_grid_runs_on_several_threads(program: CompiledKernel) -> None:
+def test_parallel__the_grid_runs_on_several_threads(program: NativeKernel) -> None:
     assert program.parallel
     assert machine().threads == host.threads()
 
 
-def test_threads__four_callers_at_once(program: CompiledKernel, expected: np.ndarray) -> None:
+def test_threads__four_callers_at_once(program: NativeKernel, expected: np.ndarray) -> None:
     wrong: list[int] = []
 
     def call(k: int) -> None:
@@ -116,7 +116,7 @@ def test_thread_count__comes_from_the_environment(monkeypatch: pytest.MonkeyPatc
             host.threads()
 
 
-def test_fork__both_sides_go_on(program: CompiledKernel, expected: np.ndarray) -> None:
+def test_fork__both_sides_go_on(program: NativeKernel, expected: np.ndarray) -> None:
     child = os.fork()
     if child == 0:                                  # no assertion may return to pytest here
         out = np.zeros_like(X)
@@ -134,7 +134,7 @@ def test_fork__both_sides_go_on(program: CompiledKernel, expected: np.ndarray) -
     assert np.array_equal(out, expected)
 
 
-def test_call_within_a_call__has_memory_of_its_own(program: CompiledKernel, expected: np.ndarray) -> None:
+def test_call_within_a_call__has_memory_of_its_own(program: NativeKernel, expected: np.ndarray) -> None:
     @nki.jit
     def shows(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
@@ -367,7 +367,7 @@ def test_memory__holds_the_largest_frame_before_the_largest_memory():
     x = np.zeros((2, 8, 4), np.float32)
     launched = nki.jit(kernel)[2]
     specialized = launched.specialize(launched.bind((x,), {}, is_array, describe_array))
-    program = CompiledKernel(specialized.captured, (2,))
+    program = NativeKernel(specialized.captured, (2,))
     large, loops = program.programs
     assert large.memory > loops.memory and large.assembly.frame_bytes < loops.assembly.frame_bytes
     assert program.bytes == large.memory + loops.assembly.frame_bytes

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.independence import Access, independent
-from nki_mlir.targets.cpu.storage import LINE, PAGE, Lifetimes, Storage, room
+from nki_mlir.targets.cpu.independence import ByteInterval, independent
+from nki_mlir.targets.cpu.storage import LINE, PAGE, LiveBuffers, ScratchMemory, room
 
 
 def test_place__buffers_that_live_together_never_overlap() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        storage = Storage()
+        storage = ScratchMemory()
         for first in sorted(rng.integers(0, 60, 40).tolist()):
             buffer = storage.allocate(int(rng.choice([4, 64, 100, 5000])), 0, first)
             buffer.last = first + int(rng.integers(0, 15))
@@ -27,20 +27,20 @@ def test_place__buffers_that_live_together_never_overlap() -> None:
 
 
 def test_place__reuses_the_memory_of_dead_buffers() -> None:
-    storage = Storage()
+    storage = ScratchMemory()
     for k in range(10):
         storage.allocate(256, 0, k).last = k + 1
     assert storage.assign_offsets() == 512
 
 
 def test_room__of_large_buffers_is_no_multiple_of_a_page() -> None:
-    storage = Storage()
+    storage = ScratchMemory()
     assert room(storage.allocate(PAGE * 4, 0, 0)) % PAGE == LINE
     assert room(storage.allocate(1, 0, 0)) == LINE
 
 
 def test_lifetimes__a_use_inside_a_loop_lasts_until_its_end() -> None:
-    storage, lives = Storage(), Lifetimes()
+    storage, lives = ScratchMemory(), LiveBuffers()
     outside = storage.allocate(64, lives.depth, 0)
     lives.open()
     inside = storage.allocate(64, lives.depth, 1)
@@ -54,8 +54,8 @@ def test_lifetimes__a_use_inside_a_loop_lasts_until_its_end() -> None:
 
 
 # -- independence: slot 10 is the loop variable, slot 12 one of an inner loop ------------------------------------------
-def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, writes: bool = True) -> Access:
-    return Access(root, Linear(const, terms), 0, reach, writes)
+def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, writes: bool = True) -> ByteInterval:
+    return ByteInterval(root, Linear(const, terms), 0, reach, writes)
 
 
 @pytest.mark.parametrize(("accesses", "expected"), [
@@ -72,7 +72,7 @@ def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, write
     ([touch("out", 0, (3, 1), (4, 8), (10, 64)), touch("out", 0, (3, 1), (10, 64))], False),
     ([touch("own", 0, (9, 1))], True),
 ], ids=str)
-def test_independent(accesses: list[Access], expected: bool) -> None:
+def test_independent(accesses: list[ByteInterval], expected: bool) -> None:
     assert independent(accesses, 10, 1, {12: (0, 3)}, {"own"}) is expected
 
 

@@ -19,13 +19,13 @@ from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
-    Buffer,
     Code,
     Computed,
+    DeviceBuffer,
+    InstructionStep,
     Load,
     Loop,
     LoopVariable,
-    Step,
     While,
     value_range,
 )
@@ -43,7 +43,7 @@ class Builder:
     # -- memory --------------------------------------------------------------------------------------------------------
     def hbm(self, name, shape, role="local", dtype=FLOAT32):
         place = sum(b.role == role for b in self.code.globals)
-        buffer = Buffer(name, "hbm", shape, dtype, role, place)
+        buffer = DeviceBuffer(name, "hbm", shape, dtype, role, place)
         if role != "local":
             self.code.globals.append(buffer)
         else:
@@ -51,7 +51,7 @@ class Builder:
         return buffer
 
     def on_chip(self, name, shape, space="sbuf", dtype=FLOAT32, address=None):
-        buffer = Buffer(name, space, shape, dtype, address=address, fixed=address is not None)
+        buffer = DeviceBuffer(name, space, shape, dtype, address=address, fixed=address is not None)
         self.open[-1].buffers.append(buffer)
         return buffer
 
@@ -69,7 +69,7 @@ class Builder:
     def while_loop(self, comparison, buffer, limit) -> Iterator[None]:
         """While the first element of a buffer compares so with a number, or with that of another buffer."""
         test, body = Block(), Block()
-        sides = [self.load(test, side) if isinstance(side, Buffer) else side for side in (buffer, limit)]
+        sides = [self.load(test, side) if isinstance(side, DeviceBuffer) else side for side in (buffer, limit)]
         self.open[-1].nodes.append(While(test, Computed(comparison, *sides), body))
         self.open.append(body)
         yield
@@ -103,7 +103,7 @@ class Builder:
         op.symbols, op.ranges = used, tuple(value_range(s) for s in used)
         op.engine = op.runs_on.value
         verify(op)
-        self.open[-1].nodes.append(Step(op))
+        self.open[-1].nodes.append(InstructionStep(op))
 
     def tile(self, buffer, first, count, free, length, symbols: dict, stride=1) -> Tile:
         """``first`` and ``free`` are numbers or (number, {value: factor}); values get numbers in ``symbols``."""
@@ -147,7 +147,7 @@ class Builder:
         self.copy(dst, src, TensorCopyOp, engine=engine)
 
 
-def run_in_order(code: Code, arrays: dict[Buffer, np.ndarray]) -> None:
+def run_in_order(code: Code, arrays: dict[DeviceBuffer, np.ndarray]) -> None:
     """Execute the records one after the other; ``arrays`` has the HBM tensors, on-chip buffers are added."""
     def value(v, values):
         match v:
@@ -163,7 +163,7 @@ def run_in_order(code: Code, arrays: dict[Buffer, np.ndarray]) -> None:
             arrays[buffer] = np.full(buffer.shape, np.nan if buffer.dtype.is_float else -1, buffer.dtype.numpy)
         for node in body.nodes:
             match node:
-                case Step():
+                case InstructionStep():
                     operands = [arrays[t.handle] for _, t in node.op.operands()]
                     compile_op(node.op)(operands, [value(s, values) for s in node.op.symbols])
                 case Loop():

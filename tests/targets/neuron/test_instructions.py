@@ -12,7 +12,7 @@ from nki_mlir.dialects.isa.module import read_program, write_program
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.dialects.op import REGISTRY, In, NisaOp, Out, changed
 from nki_mlir.machine import machine_named
-from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Step
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.format.assembly import instruction_text, operation_text, print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
@@ -30,8 +30,8 @@ def code_with(op):
     buffers, code = {}, Code("kernel", machine_named("trn2"), [], Block())
     for field, tile in op.operands():
         role = "local" if tile.on_chip else "input"
-        buffer = buffers[field.name] = Buffer(field.name, tile.space, tile.base_shape, tile.base_dtype, role,
-                                              len(code.globals))
+        buffer = buffers[field.name] = DeviceBuffer(field.name, tile.space, tile.base_shape, tile.base_dtype, role,
+                                                    len(code.globals))
         if tile.on_chip:
             buffer.address, buffer.fixed = (0, at[tile.space]), True
             at[tile.space] += -(-buffer.bytes_per_partition // 64) * 64
@@ -39,7 +39,7 @@ def code_with(op):
             code.globals.append(buffer)
     names = iter(buffers.values())
     physical = changed(op, lambda t: dataclasses.replace(t, handle=next(names)), engine=op.runs_on.value)
-    code.body.nodes.append(Step(physical))
+    code.body.nodes.append(InstructionStep(physical))
     return code, buffers
 
 

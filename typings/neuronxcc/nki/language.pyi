@@ -10,7 +10,7 @@ ARITHMETIC: Any
 
 
 class Allocation:
-    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``place(idx=, pdim_size=, fdim_size=)`` gives an address."""
+    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``address(idx=, pdim_size=, fdim_size=)`` gives an address."""
 
 BETA: Any
 

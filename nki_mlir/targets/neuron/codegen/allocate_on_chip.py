@@ -21,7 +21,7 @@ from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Lifetimes, peak
+from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.write_records import write_code
@@ -74,7 +74,7 @@ class AddressOutside(NkiMlirError):
 
 def allocate(code: Code) -> tuple[int, int]:
     """Give all buffers addresses; the bytes per partition of SBUF and PSUM up to the last one used."""
-    lifetimes, machine = Lifetimes(code), code.machine
+    lifetimes, machine = Liveness(code), code.machine
     for buffer in lifetimes.of:
         if buffer.addresses:
             raise BlocksWhole(buffer=buffer.name).located(buffer.location)
@@ -83,7 +83,7 @@ def allocate(code: Code) -> tuple[int, int]:
         lives = [life for life in lifetimes.of.values() if life.buffer.space == space]
         fixed = [life for life in lives if life.buffer.fixed]
         free = sorted((life for life in lives if not life.buffer.fixed), key=lambda life: life.first)
-        memory = Memory.of(space, machine)
+        memory = OnChipSpace.of(space, machine)
         check_fixed(fixed, memory)
         for attempt in memory.attempts(lives):
             addresses = attempt(free, fixed)
@@ -101,7 +101,7 @@ def allocate(code: Code) -> tuple[int, int]:
 
 # -- one memory --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Memory:
+class OnChipSpace:
     """``limit`` bytes per partition; ``bank`` is 0 where there are no banks."""
 
     space: str
@@ -111,32 +111,33 @@ class Memory:
     bank: int
 
     @staticmethod
-    def of(space: str, machine: Machine) -> "Memory":
+    def of(space: str, machine: Machine) -> "OnChipSpace":
         if space == SBUF:
-            return Memory(space, machine.sbuf_bytes_per_partition, machine.partitions, machine.address_alignment, 0)
-        return Memory(space, machine.psum_bytes_per_partition, machine.partitions, machine.address_alignment,
-                      machine.psum_bank_bytes)
+            return OnChipSpace(space, machine.sbuf_bytes_per_partition, machine.partitions, machine.address_alignment,
+                               0)
+        return OnChipSpace(space, machine.psum_bytes_per_partition, machine.partitions, machine.address_alignment,
+                           machine.psum_bank_bytes)
 
     def attempts(self, lives: Sequence[Lifetime]) -> Iterator[Callable]:
         """Ways to place buffers, roomy ones first."""
         if self.bank:
-            yield Placement(self, self.limit, self.bank, rotate=True).in_order
+            yield Packing(self, self.limit, self.bank, rotate=True).in_order
         else:
             # Twice of what is needed at once leaves a freed buffer alone for a while: its last readers need not be
             # waited for.
-            yield Placement(self, min(self.limit, 2 * peak(lives)[0] + GENEROUS), GENEROUS, rotate=True).in_order
-        yield Placement(self, self.limit, GENEROUS, rotate=False).in_order
-        yield Placement(self, self.limit, self.alignment, rotate=False).by_size
+            yield Packing(self, min(self.limit, 2 * peak(lives)[0] + GENEROUS), GENEROUS, rotate=True).in_order
+        yield Packing(self, self.limit, GENEROUS, rotate=False).in_order
+        yield Packing(self, self.limit, self.alignment, rotate=False).by_size
 
 
 Interval = tuple[int, int]      # first byte, byte after the last
 
 
 @dataclass(frozen=True)
-class Placement:
+class Packing:
     """One way to fill a memory: up to ``limit``, at multiples of ``alignment`` (for small buffers: less)."""
 
-    memory: Memory
+    memory: OnChipSpace
     limit: int
     alignment: int
     rotate: bool                # look for room behind the last buffer placed first
@@ -201,7 +202,7 @@ def occupied(life: Lifetime) -> Interval:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
-def check_fixed(fixed: Sequence[Lifetime], memory: Memory) -> None:
+def check_fixed(fixed: Sequence[Lifetime], memory: OnChipSpace) -> None:
     """Addresses that the kernel chose are inside the memory and apart while both are needed."""
     for k, life in enumerate(fixed):
         buffer = life.buffer
@@ -225,7 +226,7 @@ def share(a: Lifetime, b: Lifetime) -> bool:
             and p < q + b.buffer.partitions and q < p + a.buffer.partitions)
 
 
-def check_banks(lifetimes: Lifetimes, machine: Machine) -> None:
+def check_banks(lifetimes: Liveness, machine: Machine) -> None:
     """Every matmul result lies in one bank."""
     bank = machine.psum_bank_bytes
     for step in lifetimes.steps:
@@ -242,7 +243,7 @@ def check_banks(lifetimes: Lifetimes, machine: Machine) -> None:
                 raise BankCrossed(buffer=tile.handle.name, first=first, last=last, bank=bank).located(step.location)
 
 
-def full(memory: Memory, lives: Sequence[Lifetime], lifetimes: Lifetimes, machine: Machine) -> MemoryFull:
+def full(memory: OnChipSpace, lives: Sequence[Lifetime], lifetimes: Liveness, machine: Machine) -> MemoryFull:
     """The error, at the step where most is needed."""
     needed, where = peak(lives)
     live = sorted((life.buffer for life in lives if life.first <= where <= life.last),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.targets.neuron.codegen.records import Buffer, Step
+from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.regions import Region, nest_of, region_of
 
 BUCKETS = 256                   # of the smallest size, that a memory is cut into
@@ -21,7 +21,7 @@ COLUMNS, SPREAD = 64, 4         # strips that the rows of a matrix are cut into;
 
 
 @dataclass(slots=True, eq=False)
-class Access:
+class TrackedAccess:
     """One access that later ones may depend on."""
 
     region: Region
@@ -30,7 +30,7 @@ class Access:
     live: bool = True
 
 
-Entries = tuple[list[Access], list[Access]]     # reads, writes
+Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
 
 
 class Dependences:
@@ -41,7 +41,7 @@ class Dependences:
         self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
         self.buckets: dict[tuple[Hashable, int, int], dict[int | None, Entries]] = {}       # by strip; None: any
         self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
-        self.latest: dict[tuple, Access] = {}
+        self.latest: dict[tuple, TrackedAccess] = {}
         self.queries = 0
 
     def add(self, node: int, stream: Hashable, reads: Sequence[Region], writes: Sequence[Region]) -> list[int]:
@@ -117,7 +117,7 @@ class Dependences:
         if before is not None and before.live:
             before.node = node                      # it completes after the one before
             return
-        access = self.latest[key] = Access(region, node)
+        access = self.latest[key] = TrackedAccess(region, node)
         width, level = self.widths[region.memory], 0
         while level < LEVELS - 1 and width * FACTOR ** level < region.high - region.low:
             level += 1
@@ -137,12 +137,12 @@ Touched = tuple[list[Region], list[Region]]     # read, written
 OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewhere: prints, meetings
 
 
-def own_memory(buffer: Buffer) -> Address:
+def own_memory(buffer: DeviceBuffer) -> Address:
     """Before allocation each buffer is a memory of its own; those whose address the kernel chose may share bytes."""
     return physical(buffer) if buffer.fixed else (buffer, 0, 0)
 
 
-def physical(buffer: Buffer) -> Address:
+def physical(buffer: DeviceBuffer) -> Address:
     """After allocation."""
     if buffer.space == HBM:
         return buffer, 0, 0
@@ -150,7 +150,7 @@ def physical(buffer: Buffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(step: Step, place: Callable[[Buffer], Address]) -> Touched:
+def touched(step: InstructionStep, place: Callable[[DeviceBuffer], Address]) -> Touched:
     """The regions that a step reads and those it writes."""
     op = step.op
 

@@ -9,14 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Load, Loop, Step, While, sub_blocks
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    Load,
+    Loop,
+    While,
+    sub_blocks,
+)
 
 
 @dataclass(eq=False, slots=True)
 class Lifetime:
     """First and last step that need a buffer, both inclusive."""
 
-    buffer: Buffer
+    buffer: DeviceBuffer
     first: int
     last: int
 
@@ -24,21 +33,21 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-class Lifetimes:
+class Liveness:
     """``of`` has the lifetime of every on-chip buffer that is used; ``steps`` the steps by number."""
 
     def __init__(self, code: Code) -> None:
-        self.of: dict[Buffer, Lifetime] = {}
-        self.steps: list[Step] = []
-        self._depth: dict[Buffer, int] = {}
-        self._loops: list[tuple[int, set[Buffer]]] = []         # (first step, buffers from outside), outermost first
+        self.of: dict[DeviceBuffer, Lifetime] = {}
+        self.steps: list[InstructionStep] = []
+        self._depth: dict[DeviceBuffer, int] = {}
+        self._loops: list[tuple[int, set[DeviceBuffer]]] = []     # (first step, buffers from outside), outermost first
         self._block(code.body)
 
     def _block(self, block: Block) -> None:
         for buffer in block.buffers:
             self._depth[buffer] = len(self._loops)
         for node in block.nodes:
-            if isinstance(node, Step):
+            if isinstance(node, InstructionStep):
                 for _, tile in node.op.operands():
                     if tile.space != HBM:
                         self._use(tile.handle, len(self.steps))
@@ -54,7 +63,7 @@ class Lifetimes:
                 for inner in sub_blocks(node):
                     self._block(inner)
 
-    def _use(self, buffer: Buffer, now: int) -> None:
+    def _use(self, buffer: DeviceBuffer, now: int) -> None:
         depth = self._depth[buffer]
         life = self.of.get(buffer)
         if life is None:

@@ -20,12 +20,12 @@ from nki_mlir.scalar.dtypes import BOOL
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
-    Buffer,
     Code,
+    DeviceBuffer,
+    InstructionStep,
     Load,
     Loop,
     LoopVariable,
-    Step,
     Value,
     While,
     compute,
@@ -51,7 +51,7 @@ def read_code(kernel: KernelFunction, like: Code | None = None) -> Code:
 
 class _Reader:
     def __init__(self, kernel: KernelFunction, like: Code | None) -> None:
-        self.buffers: dict[Any, Buffer] = {}        # by SSA value
+        self.buffers: dict[Any, DeviceBuffer] = {}        # by SSA value
         self.values: dict[Any, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
                          kernel.grid)
@@ -67,7 +67,8 @@ class _Reader:
                 what = f"argument {argument.arg_number} of @{kernel.name} is in {spec.space}"
                 raise BadSignature(what=what).located(location_of(kernel.op))
             role = "output" if spec.kind == "shared" else "input"
-            self.buffers[argument] = self.shared(Buffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
+            self.buffers[argument] = self.shared(
+                DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
         self.block(block, self.code.body)
 
     def block(self, block: Any, into: Block) -> Block:
@@ -78,7 +79,7 @@ class _Reader:
     def operation(self, op: Any, into: Block) -> None:
         name = op.name
         if is_tile_op(op):
-            into.nodes.append(Step(self.tile_operation(op), location_of(op)))
+            into.nodes.append(InstructionStep(self.tile_operation(op), location_of(op)))
         elif name == "scf.for":
             into.nodes += self.loop(op)
         elif name == "scf.if":
@@ -184,10 +185,10 @@ class _Reader:
         raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocation(self, op: Any) -> Buffer:
+    def allocation(self, op: Any) -> DeviceBuffer:
         shape, dtype, space = memref_parts(op.results[0].type)
         marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
-        buffer = Buffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=location_of(op))
+        buffer = DeviceBuffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=location_of(op))
         marks.pop("operandSegmentSizes", None)
         if ADDRESS in marks:
             partition, byte = (n.value for n in marks.pop(ADDRESS))
@@ -205,7 +206,7 @@ class _Reader:
         partition, byte = given[-2:]
         return partition, byte + (given[0] * self.code.machine.psum_bank_bytes if len(given) == 3 else 0)
 
-    def constant(self, op: Any) -> Buffer:
+    def constant(self, op: Any) -> DeviceBuffer:
         name = op.attributes["name"].value
         shape, dtype, space = memref_parts(op.results[0].type)
         data = np.ascontiguousarray(global_array(op)).tobytes()
@@ -213,9 +214,9 @@ class _Reader:
             if (known.name, known.role, known.data) == (name, "constant", data):
                 return known
         place = sum(g.role == "constant" for g in self.code.globals)
-        return self.shared(Buffer(name, space, shape, dtype, "constant", place, data, location=location_of(op)))
+        return self.shared(DeviceBuffer(name, space, shape, dtype, "constant", place, data, location=location_of(op)))
 
-    def shared(self, buffer: Buffer) -> Buffer:
+    def shared(self, buffer: DeviceBuffer) -> DeviceBuffer:
         """The HBM tensor of that role and place, made if it is new."""
         for known in self.code.globals:
             if (known.role, known.index) == (buffer.role, buffer.index):

@@ -92,7 +92,7 @@ def variables_of(value: Value) -> Iterator[LoopVariable]:
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
-class Buffer:
+class DeviceBuffer:
     """An allocation or an HBM tensor. ``role`` is local, or input, output or constant with its ``index`` and ``data``.
 
     ``address`` is (partition, byte in the partition) on chip. ``fixed``: the kernel chose it. ``addresses`` are those
@@ -127,8 +127,8 @@ class Buffer:
 
 # -- code --------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
-class Step:
-    """One instruction: tile handles are ``Buffer``, symbols are ``Value``."""
+class InstructionStep:
+    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``."""
 
     op: Op
     location: Location | None = None
@@ -177,7 +177,7 @@ class Block:
     """Nodes in order, and the buffers that come into being each time the block is entered."""
 
     nodes: list[Any] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
+    buffers: list[DeviceBuffer] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -186,7 +186,7 @@ class Code:
 
     name: str
     machine: Machine
-    globals: list[Buffer]
+    globals: list[DeviceBuffer]
     body: Block
     grid: tuple[int, ...] = ()
     programs: list[LoopVariable] = field(default_factory=list)      # program ids that the body uses
@@ -196,7 +196,7 @@ class Code:
 def tiles_of(node: Any) -> list[Tile]:
     """What a node itself accesses."""
     match node:
-        case Step():
+        case InstructionStep():
             return [t for _, t in node.op.operands()]
         case Load():
             return [node.tile]
@@ -225,7 +225,8 @@ def blocks(block: Block) -> Iterator[Block]:
 
 def meets(code: Code) -> bool:
     """Whether the program meets others, so that each needs a core of its own."""
-    return any(isinstance(node, Step) and isinstance(node.op, Meeting) for b in blocks(code.body) for node in b.nodes)
+    return any(isinstance(node, InstructionStep) and isinstance(node.op, Meeting)
+               for b in blocks(code.body) for node in b.nodes)
 
 
 def forget_addresses(code: Code) -> None:
@@ -236,12 +237,12 @@ def forget_addresses(code: Code) -> None:
                 buffer.address = None
 
 
-def reorder(block: Block, order: Callable[[list[Step]], list[Step]]) -> None:
+def reorder(block: Block, order: Callable[[list[InstructionStep]], list[InstructionStep]]) -> None:
     """Replace every run of steps, inner blocks included, by what ``order`` makes of it."""
     nodes: list[Any] = []
-    run: list[Step] = []
+    run: list[InstructionStep] = []
     for node in [*block.nodes, None]:
-        if isinstance(node, Step):
+        if isinstance(node, InstructionStep):
             run.append(node)
             continue
         nodes += order(run) if run else []

@@ -17,7 +17,7 @@ from nki_mlir.dialects.access import Linear, Ranges, Tile
 BLOCKS_COMPARED = 64            # of one pattern against another with a different step
 
 
-class Nest(NamedTuple):
+class ByteNest(NamedTuple):
     """A pattern from its first byte on: ``(step, count)`` pairs, large steps first, round runs of ``unit`` bytes."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ class Nest(NamedTuple):
 
 
 @cache
-def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> Nest:
+def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
     """The nest of (step, count) pairs in elements."""
     shift = sum(min(0, step * (count - 1)) for step, count in dims) * itemsize
     pairs: list[tuple[int, int]] = []
@@ -45,7 +45,7 @@ def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> Nest:
         else:
             pairs, unit, exact = [], extent + reach, False
         extent += reach
-    return Nest(tuple(pairs), unit, extent, shift, exact)
+    return ByteNest(tuple(pairs), unit, extent, shift, exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Region:
     first: int
     last: int
     start: int
-    nest: Nest
+    nest: ByteNest
     low: int
     high: int                   # the byte after the last
     symbolic: Hashable = None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.instruction import REGISTERS, Alu, Control, Register
+from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Register, RegisterAlu
 from nki_mlir.targets.neuron.codegen.records import Computed, LoopVariable, Value
 
 
@@ -45,7 +45,7 @@ class RegisterFile:
         for side in (value.lhs, value.rhs):
             sides.append(side if isinstance(side, int) else self.get(side, (*keep, value.lhs, value.rhs), emit))
         register = self._free((*keep, value.lhs, value.rhs))
-        emit(Alu(value.op, register, *sides))
+        emit(RegisterAlu(value.op, register, *sides))
         self.computed[value] = register
         return register
 

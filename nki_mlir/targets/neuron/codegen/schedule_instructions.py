@@ -29,9 +29,9 @@ from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_size
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
-    Buffer,
     Code,
-    Step,
+    DeviceBuffer,
+    InstructionStep,
     blocks,
     forget_addresses,
     reorder,
@@ -63,24 +63,25 @@ def schedule(code: Code, memory: int = MEMORY) -> None:
     reorder(code.body, lambda run: ordered(run, code.machine, memory, outside))
 
 
-def shared_buffers(body: Block) -> set[Buffer]:
+def shared_buffers(body: Block) -> set[DeviceBuffer]:
     """On-chip buffers that more than one run uses: they are in use throughout."""
-    first: dict[Buffer, int] = {}
-    shared: set[Buffer] = set()
+    first: dict[DeviceBuffer, int] = {}
+    shared: set[DeviceBuffer] = set()
     number = 0
     for block in blocks(body):
         number += 1
         for node in block.nodes:
-            number += not isinstance(node, Step)
+            number += not isinstance(node, InstructionStep)
             for tile in tiles_of(node):
                 if first.setdefault(tile.handle, number) != number:
                     shared.add(tile.handle)
     return shared
 
 
-def ordered(steps: list[Step], machine: Machine, memory: int, outside: set[Buffer]) -> list[Step]:
+def ordered(steps: list[InstructionStep], machine: Machine, memory: int, outside: set[DeviceBuffer]
+            ) -> list[InstructionStep]:
     """The steps in the order of their start times; those marked ``nki.no_reorder`` stay where they are."""
-    found: list[Step] = []
+    found: list[InstructionStep] = []
     for stays, part in groupby(steps, lambda step: NO_REORDER in step.op.extra):
         run = list(part)
         found += run if stays or len(run) < 2 else _Scheduler(run, machine, memory, outside).order()
@@ -93,13 +94,13 @@ class _Node:
     busy: float                 # ns that the engine is taken
     result: float               # ns behind that until the result is seen
     bytes: int                  # of a transfer
-    buffers: list[Buffer]       # on chip, of this run alone
+    buffers: list[DeviceBuffer]       # on chip, of this run alone
     users: list[int]
     missing: int                # dependences that are not complete
 
 
 class _Scheduler:
-    def __init__(self, steps: list[Step], machine: Machine, memory: int, outside: set[Buffer]) -> None:
+    def __init__(self, steps: list[InstructionStep], machine: Machine, memory: int, outside: set[DeviceBuffer]) -> None:
         self.steps, self.machine = steps, machine
         regions = [touched(step, own_memory) for step in steps]
         dependences = Dependences(memory_sizes(regions))
@@ -110,7 +111,7 @@ class _Scheduler:
             for other in before:
                 self.nodes[other].users.append(k)
         self.room = {SBUF: machine.sbuf_bytes_per_partition * memory // 100, PSUM: machine.psum_banks * memory // 100}
-        self.uses: dict[Buffer, int] = {}
+        self.uses: dict[DeviceBuffer, int] = {}
         used_outside = {t.handle for step in steps for _, t in step.op.operands() if t.handle in outside}
         for buffer in used_outside:
             if buffer.space != HBM:
@@ -118,28 +119,28 @@ class _Scheduler:
         for node in self.nodes:
             for buffer in node.buffers:
                 self.uses[buffer] = self.uses.get(buffer, 0) + 1
-        self.live: set[Buffer] = set()
+        self.live: set[DeviceBuffer] = set()
         self.oldest = 0
         self.started = [False] * len(steps)
         self.ready: dict[Engine, list[int]] = {node.engine: [] for node in self.nodes}
         self.free = set(self.ready)
         self.events: list[tuple[float, int, int]] = []        # time, kind, node
         self.dma_free = 0.0
-        self.found: list[Step] = []
+        self.found: list[InstructionStep] = []
 
-    def node(self, op: Op, outside: set[Buffer]) -> _Node:
+    def node(self, op: Op, outside: set[DeviceBuffer]) -> _Node:
         engine, machine = Engine(op.engine), self.machine
         moved = max((prod(t.shape) * t.dtype.itemsize for _, t in op.targets()), default=0) if is_dma(type(op)) else 0
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
         cost = machine.cost(engine, op.work())
         return _Node(engine, cost.busy, cost.result, moved, list(buffers), [], 0)
 
-    def cost(self, buffer: Buffer) -> int:
+    def cost(self, buffer: DeviceBuffer) -> int:
         """Bytes of SBUF, banks of PSUM."""
         size = buffer.bytes_per_partition
         return size if buffer.space == SBUF else -(-size // self.machine.psum_bank_bytes)
 
-    def order(self) -> list[Step]:
+    def order(self) -> list[InstructionStep]:
         for k, node in enumerate(self.nodes):
             if not node.missing:
                 heappush(self.ready[node.engine], k)

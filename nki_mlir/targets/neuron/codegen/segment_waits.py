@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
-from nki_mlir.targets.neuron.codegen.records import Step
+from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
 Clock = tuple[int, ...]         # for each lane, how many of its instructions are known to be complete
 
@@ -19,7 +19,7 @@ Clock = tuple[int, ...]         # for each lane, how many of its instructions ar
 class Planned:
     """A step with its place: ``engine`` issues it, ``lane`` completes it as number ``count`` (from 1)."""
 
-    step: Step
+    step: InstructionStep
     engine: int
     lane: int
     count: int
@@ -29,7 +29,7 @@ class Planned:
 class SegmentWaits:
     """The waits of one segment. ``lanes``: for each step the lane that issues it and the one that completes it."""
 
-    def __init__(self, steps: Sequence[Step], lanes: Sequence[tuple[int, int]], number: int) -> None:
+    def __init__(self, steps: Sequence[InstructionStep], lanes: Sequence[tuple[int, int]], number: int) -> None:
         self.known: list[list[int]] = [[0] * number for _ in range(number)]         # by issuing lane
         self.totals = [0] * number
         self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
@@ -40,7 +40,7 @@ class SegmentWaits:
             before = dependences.add(k, lane, *regions[k])
             self.add(step, engine, lane, before)
 
-    def add(self, step: Step, engine: int, lane: int, before: Sequence[int]) -> None:
+    def add(self, step: InstructionStep, engine: int, lane: int, before: Sequence[int]) -> None:
         known = self.known[engine]
         needed: dict[int, int] = {}
         for k in before:

@@ -22,7 +22,15 @@ from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.read_records import read_code
-from nki_mlir.targets.neuron.codegen.records import Block, Buffer, Code, Step, blocks, sub_blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    blocks,
+    sub_blocks,
+    tiles_of,
+)
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
 from nki_mlir.targets.neuron.codegen.write_records import write_code
 
@@ -44,7 +52,7 @@ def sink_constants(code: Code) -> None:
 
 def sunk(block: Block) -> Iterator[Any]:
     """The block's nodes, each constant right before the next one that touches its buffer."""
-    waiting: dict[Buffer, list[Step]] = {}
+    waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
     for node in block.nodes:
         constant = is_constant(node)
         for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
@@ -62,7 +70,7 @@ def sunk(block: Block) -> Iterator[Any]:
 
 
 def is_constant(node: Any) -> bool:
-    return (isinstance(node, Step) and type(node.op) is MemsetOp
+    return (isinstance(node, InstructionStep) and type(node.op) is MemsetOp
             and not (node.op.symbols or node.op.mask or node.op.limits or NO_REORDER in node.op.extra))
 
 
@@ -75,15 +83,15 @@ def touched(node: Any) -> Iterator[Tile]:
                 yield from tiles_of(part)
 
 
-def first_use(node: Any, constants: list[Step]) -> tuple[Any, list[Step]]:
+def first_use(node: Any, constants: list[InstructionStep]) -> tuple[Any, list[InstructionStep]]:
     """The node that uses the buffer next, and those constants that it still needs in front of it."""
-    if not isinstance(node, Step) or node.op.mask or node.op.limits:
+    if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
         return node, constants
     op: Any = node.op
     if isinstance(op, NcMatmulOp) and op.accumulate and len(constants) == 1:
         zeros: Any = constants[0].op
         if zeros.value == 0 and zeros.dst.handle is op.dst.handle and same_place(op.dst, zeros.dst):
-            return Step(changed(op, lambda tile: tile, accumulate=False), node.location), []
+            return InstructionStep(changed(op, lambda tile: tile, accumulate=False), node.location), []
     read = {tile.handle for _, tile in op.sources()}
     written = [tile for _, tile in op.targets()]
     return node, [s for s in constants if s.op.dst.handle in read                       # type: ignore[attr-defined]

@@ -27,9 +27,9 @@ from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
-    Buffer,
     Code,
-    Step,
+    DeviceBuffer,
+    InstructionStep,
     blocks,
     forget_addresses,
     tiles_of,
@@ -56,14 +56,14 @@ class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
 def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
-    uses: dict[Buffer, list[tuple[Any, Tile]]] = {}
+    uses: dict[DeviceBuffer, list[tuple[Any, Tile]]] = {}
     for block in blocks(code.body):
         for node in block.nodes:
             for tile in tiles_of(node):
                 uses.setdefault(tile.handle, []).append((node, tile))
-    parts: dict[Buffer, list[Buffer]] = {}
+    parts: dict[DeviceBuffer, list[DeviceBuffer]] = {}
     for block in blocks(code.body):
-        made: list[Buffer] = []
+        made: list[DeviceBuffer] = []
         for buffer in block.buffers:
             size = addressed_bytes(buffer, uses.get(buffer, [])) if buffer.addresses else block_bytes(
                 buffer, uses.get(buffer, []))
@@ -74,10 +74,10 @@ def split_blocks(code: Code) -> None:
     if parts:
         for block in blocks(code.body):
             block.nodes = [new for node in block.nodes for new in (
-                rewritten(node, parts) if isinstance(node, Step) else [node])]
+                rewritten(node, parts) if isinstance(node, InstructionStep) else [node])]
 
 
-def addressed_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
+def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
     """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
     first = buffer.addresses[0]
@@ -90,7 +90,7 @@ def addressed_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
     return 0
 
 
-def block_bytes(buffer: Buffer, uses: list[tuple[Any, Tile]]) -> int:
+def block_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
     """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
     if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
         return 0
@@ -107,9 +107,9 @@ def fits(node: Any, tile: Tile, size: int) -> bool:
     first, after = ends(tile)
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
-    if isinstance(node, Step) and first // size == (after - 1) // size:
+    if isinstance(node, InstructionStep) and first // size == (after - 1) // size:
         return True
-    return isinstance(node, Step) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
+    return isinstance(node, InstructionStep) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
 
 
 def ends(tile: Tile) -> tuple[int, int]:
@@ -125,7 +125,7 @@ def is_run(tile: Tile) -> bool:
     return tile.free_elements * tile.dtype.itemsize == after - first
 
 
-def pieces(buffer: Buffer, size: int) -> list[Buffer]:
+def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
     """The buffers of the blocks."""
     count = buffer.bytes_per_partition // size
     axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
@@ -137,7 +137,7 @@ def pieces(buffer: Buffer, size: int) -> list[Buffer]:
     return made
 
 
-def rewritten(step: Step, parts: dict[Buffer, list[Buffer]]) -> Iterator[Step]:
+def rewritten(step: InstructionStep, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[InstructionStep]:
     """The step on blocks; a constant over several of them once for each."""
     tiles = [t for _, t in step.op.operands()]
     if not any(t.handle in parts for t in tiles):
@@ -145,12 +145,12 @@ def rewritten(step: Step, parts: dict[Buffer, list[Buffer]]) -> Iterator[Step]:
         return
     if type(step.op) is MemsetOp:
         for tile in cut(step.op.dst, parts):                            # type: ignore[attr-defined]
-            yield Step(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
+            yield InstructionStep(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
         return
-    yield Step(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
+    yield InstructionStep(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
 
 
-def cut(tile: Tile, parts: dict[Buffer, list[Buffer]]) -> Iterator[Tile]:
+def cut(tile: Tile, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[Tile]:
     """A tile as tiles of the blocks it touches."""
     blocks_of = parts[tile.handle]
     size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize

@@ -20,7 +20,6 @@ from nki_mlir.dialects.isa.instruction import (
     COMPLETIONS,
     ENGINE_NAMES,
     SEMAPHORE_MAX,
-    Alu,
     CompareBranch,
     Control,
     EventSemaphore,
@@ -29,6 +28,7 @@ from nki_mlir.dialects.isa.instruction import (
     Move,
     RangeClear,
     Register,
+    RegisterAlu,
     TensorLoad,
     Update,
     Wait,
@@ -46,13 +46,13 @@ from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
-    Buffer,
     Code,
     Computed,
+    DeviceBuffer,
+    InstructionStep,
     Load,
     Loop,
     LoopVariable,
-    Step,
     Value,
     While,
     sub_blocks,
@@ -143,10 +143,10 @@ class _Emitter:
 
     def segments(self, block: Block) -> Iterator[Any]:
         """Runs of steps, cut where a semaphore would overflow, and the nodes between them."""
-        run: list[Step] = []
+        run: list[InstructionStep] = []
         counts: dict[Any, int] = {}
         for node in block.nodes:
-            if not isinstance(node, Step):
+            if not isinstance(node, InstructionStep):
                 if run:
                     yield run
                 yield node
@@ -174,7 +174,7 @@ class _Emitter:
         for engine in self.engines:
             register = registers[engine]
             self.registers[engine].forget()             # what was computed from the variable's last value
-            self.control(engine, Alu("add", register, register, loop.span.step))
+            self.control(engine, RegisterAlu("add", register, register, loop.span.step))
             self.control(engine, CompareBranch("le", register, loop.span[-1], Label(heads[engine])))
             self.registers[engine].release(loop.variable)
 
@@ -238,7 +238,7 @@ class _Emitter:
         self.stream(engine)[at].op = CompareBranch(branch.op, branch.lhs, branch.rhs, Label(len(self.stream(engine))))
 
     # -- segments ------------------------------------------------------------------------------------------------------
-    def segment(self, steps: Sequence[Step]) -> None:
+    def segment(self, steps: Sequence[InstructionStep]) -> None:
         """Straight-line code, and at its end each engine's wait for the queues it fills."""
         lanes = [(self.lane[engine_of(s)], self.lane[lane_of(s)]) for s in steps]
         waits = SegmentWaits(steps, lanes, len(self.lane))
@@ -326,9 +326,9 @@ class _Emitter:
         return len(self.stream(engine)) - 1
 
 
-def _steps(block: Block) -> Iterator[Step]:
+def _steps(block: Block) -> Iterator[InstructionStep]:
     for node in block.nodes:
-        if isinstance(node, Step):
+        if isinstance(node, InstructionStep):
             yield node
         for inner in sub_blocks(node):
             yield from _steps(inner)
@@ -346,10 +346,10 @@ def numbers_used(part: Any) -> Iterator[LoopVariable]:
     if not isinstance(part, list):
         for block in sub_blocks(part):
             for node in block.nodes:
-                yield from numbers_used([node] if isinstance(node, Step) else node)
+                yield from numbers_used([node] if isinstance(node, InstructionStep) else node)
 
 
-def check(step: Step) -> None:
+def check(step: InstructionStep) -> None:
     """The operation has an instruction, its buffers have addresses."""
     check_encodable(type(step.op))
     for _, tile in step.op.operands():
@@ -357,17 +357,17 @@ def check(step: Step) -> None:
             raise NoAddress(name=tile.handle.name).located(tile.handle.location)
 
 
-def engine_of(step: Step) -> Engine:
+def engine_of(step: InstructionStep) -> Engine:
     return Engine(step.op.engine)
 
 
-def queue_of(step: Step) -> tuple[Engine, int]:
+def queue_of(step: InstructionStep) -> tuple[Engine, int]:
     """An engine has a queue for transfers that write SBUF and one for those that write HBM."""
     (_, written), *_ = step.op.targets()
     return engine_of(step), int(written.space == HBM)
 
 
-def lane_of(step: Step) -> Any:
+def lane_of(step: InstructionStep) -> Any:
     """Who completes a step: its engine, or the queue it is put into."""
     return queue_of(step) if is_dma(type(step.op)) else engine_of(step)
 
@@ -378,13 +378,13 @@ def plain(name: str) -> str:
     return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
 
 
-def variables_of(code: Code, steps: Sequence[Step]) -> dict[Buffer, Variable]:
+def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
     """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
     buffers = dict.fromkeys(code.globals)
     buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
     names: set[str] = set()
     internal = 0
-    made: dict[Buffer, Variable] = {}
+    made: dict[DeviceBuffer, Variable] = {}
     for buffer in buffers:
         kind, place = buffer.role, buffer.index
         if kind == "local":

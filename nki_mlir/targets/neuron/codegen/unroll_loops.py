@@ -31,13 +31,13 @@ from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
-    Buffer,
     Code,
     Computed,
+    DeviceBuffer,
+    InstructionStep,
     Load,
     Loop,
     LoopVariable,
-    Step,
     Value,
     While,
     blocks,
@@ -139,7 +139,7 @@ def _size(block: Block, sizes: Sizes) -> int:
     """Instructions of a block when it is written out; also noted for each loop and block in it."""
     total = 0
     for node in block.nodes:
-        if isinstance(node, Step):
+        if isinstance(node, InstructionStep):
             total += 1
             continue
         inner = sum(_size(b, sizes) for b in sub_blocks(node))
@@ -152,7 +152,7 @@ def _size(block: Block, sizes: Sizes) -> int:
 def _variables_needed(block: Block) -> Iterator[LoopVariable]:
     """Variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on them."""
     for node in block.nodes:
-        if isinstance(node, Step):
+        if isinstance(node, InstructionStep):
             positions = {p for c in (*node.op.mask, *node.op.limits) for p, _ in c.form.symbols}
             positions |= {p for t in tiles_of(node) if t.handle.addresses for p in t.access.symbols_used()}
             for position in sorted(positions):
@@ -163,7 +163,7 @@ def _variables_needed(block: Block) -> Iterator[LoopVariable]:
 
 # -- writing out -------------------------------------------------------------------------------------------------------
 Values = dict[LoopVariable, Value]
-Buffers = dict[Buffer, Buffer]
+Buffers = dict[DeviceBuffer, DeviceBuffer]
 
 
 class _Unroller:
@@ -184,7 +184,7 @@ class _Unroller:
         made.buffers += [buffers.get(buffer, buffer) for buffer in block.buffers]
         for node in block.nodes:
             match node:
-                case Step():
+                case InstructionStep():
                     made.nodes += self.step(node, values, buffers)
                 case Loop() if node in self.rolled:
                     copies = min(self.rolled[node], len(node.span))
@@ -243,7 +243,7 @@ class _Unroller:
             made = self.known.setdefault((made.op, made.lhs, made.rhs), made)
         return made
 
-    def step(self, step: Step, values: Values, buffers: Buffers) -> list[Step]:
+    def step(self, step: InstructionStep, values: Values, buffers: Buffers) -> list[InstructionStep]:
         op = step.op
         if op.symbols or op.mask:
             op = with_values(op, [self.value(s, values) for s in op.symbols])
@@ -252,7 +252,7 @@ class _Unroller:
             pieces = without_mask(op)
             if step.op.symbols and not op.symbols:
                 check_bounds(pieces)
-            return [Step(piece, step.location) for piece in pieces]
+            return [InstructionStep(piece, step.location) for piece in pieces]
         except KernelError as error:
             raise error.located(step.location) from None
         except Unsupported as error:

@@ -16,12 +16,12 @@ from nki_mlir.targets.neuron.codegen.read_records import ADDRESS, ADDRESSES, COM
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
-    Buffer,
     Code,
     Computed,
+    DeviceBuffer,
+    InstructionStep,
     Load,
     Loop,
-    Step,
     Value,
     While,
 )
@@ -35,16 +35,16 @@ LEAVES = ("min", "max", *PREDICATES, *LOGIC)    # of affine expressions
 
 def write_code(kernel: KernelFunction, code: Code) -> None:
     """Replace the function's body; program ids that the code does not use any more are dropped from its signature."""
-    _Writer(kernel, code)
+    _RecordsWriter(kernel, code)
 
 
-class _Writer:
+class _RecordsWriter:
     def __init__(self, kernel: KernelFunction, code: Code) -> None:
         self.kernel, self.code = kernel, code
         self.make = Attributes()
         self.index = ir.IndexType.get()
         self.unknown = ir.Location.unknown()
-        self.buffers: dict[Buffer, Any] = {}
+        self.buffers: dict[DeviceBuffer, Any] = {}
         self.values: dict[Any, Any] = {}
         self.constants: dict[int, Any] = {}
         self.block_now = kernel.op.regions[0].blocks[0]
@@ -103,7 +103,7 @@ class _Writer:
         for node in block.nodes:
             self.location = self.file_location(node.location)
             match node:
-                case Step():
+                case InstructionStep():
                     self.step(node.op)
                 case Loop():
                     bounds = [self.constant(n) for n in (node.span.start, node.span.stop, node.span.step)]
@@ -145,7 +145,7 @@ class _Writer:
         cast = "arith.index_castui" if access.dtype is BOOL else "arith.index_cast"
         self.values[node.variable] = self.operation(cast, number.results, [self.index]).results[0]
 
-    def allocation(self, buffer: Buffer) -> None:
+    def allocation(self, buffer: DeviceBuffer) -> None:
         kind = self.make.memref(buffer.shape, buffer.dtype, buffer.space)
         location = self.file_location(buffer.location)
         if buffer.role == "constant":
@@ -165,7 +165,7 @@ class _Writer:
                                      ip=ir.InsertionPoint(self.block_now))
         self.buffers[buffer] = op.results[0]
 
-    def block_address(self, buffer: Buffer, address: tuple[int, int]) -> tuple[int, ...]:
+    def block_address(self, buffer: DeviceBuffer, address: tuple[int, int]) -> tuple[int, ...]:
         partition, byte = address
         bank = self.code.machine.psum_bank_bytes
         return (byte // bank, partition, byte % bank) if buffer.space == PSUM else address

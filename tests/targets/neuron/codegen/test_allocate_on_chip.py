@@ -15,8 +15,8 @@ from nki_mlir.targets.neuron.codegen.allocate_on_chip import (
     MemoryFull,
     allocate,
 )
-from nki_mlir.targets.neuron.codegen.liveness import Lifetimes, peak
-from nki_mlir.targets.neuron.codegen.records import Loop, Step
+from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from tests.targets.neuron.code_builder import Builder
 
 TRN2 = machine_named("trn2")
@@ -54,7 +54,7 @@ def random_lives(seed, space, sizes, count=80):
 def test_buffers_needed_at_once__are_apart(seed, space, sizes):
     code = random_lives(seed, space, sizes)
     used = allocate(code)[0 if space == "sbuf" else 1]
-    lives = list(Lifetimes(code).of.values())
+    lives = list(Liveness(code).of.values())
     assert 0 < used <= (TRN2.sbuf_bytes_per_partition if space == "sbuf" else TRN2.psum_bytes_per_partition)
     for k, a in enumerate(lives):
         start, size = a.buffer.address[1], a.buffer.bytes_per_partition
@@ -77,7 +77,7 @@ def test_lifetime__of_what_a_loop_uses_from_outside_is_the_whole_loop():
         b.add((outer, 0, 128, 0, 8), (outer, 0, 128, 0, 8), (inner, 0, 128, 0, 8))
         last = b.on_chip("last", (128, 8))
         b.memset((last, 0, 128, 0, 8), 0)
-    lives = Lifetimes(b.code).of
+    lives = Liveness(b.code).of
     assert (lives[outer].first, lives[outer].last) == (0, 3)
     assert (lives[inner].first, lives[inner].last) == (1, 2)
     assert (lives[last].first, lives[last].last) == (3, 3)
@@ -197,5 +197,5 @@ def test_steps__are_numbered_as_they_stand():
     with b.loop(2):
         b.memset((t, 0, 128, 0, 8), 0)
     loop = b.code.body.nodes[0]
-    assert isinstance(loop, Loop) and isinstance(loop.body.nodes[0], Step)
-    assert Lifetimes(b.code).steps == loop.body.nodes
+    assert isinstance(loop, Loop) and isinstance(loop.body.nodes[0], InstructionStep)
+    assert Liveness(b.code).steps == loop.body.nodes

@@ -6,8 +6,8 @@ import pytest
 
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
-from nki_mlir.targets.neuron.codegen.liveness import Lifetimes, peak
-from nki_mlir.targets.neuron.codegen.records import Loop, Step
+from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
 from tests.targets.neuron.code_builder import Builder, run_in_order
 from tests.targets.neuron.random_code import RandomCode
@@ -30,7 +30,7 @@ def stages(count=6, width=512, shared=False):
 
 def kinds(code):
     return [("load" if n.op.src.space == "hbm" else "store") if n.op.name == "dma_copy" else n.op.name
-            for n in code.body.nodes if isinstance(n, Step)]
+            for n in code.body.nodes if isinstance(n, InstructionStep)]
 
 
 def test_loads__run_ahead_of_the_work_on_earlier_tiles():
@@ -53,7 +53,7 @@ def test_memory__bounds_how_far_loads_run_ahead():
     size = machine_named("trn2").sbuf_bytes_per_partition
     code = stages(count=12, width=size // 4 // 6)
     schedule(code, 90)
-    most, _ = peak(list(Lifetimes(code).of.values()))
+    most, _ = peak(list(Liveness(code).of.values()))
     assert most <= size
     narrow = stages(count=12, width=size // 4 // 6)
     schedule(narrow, 40)
@@ -93,7 +93,7 @@ def test_loops__are_not_crossed():
         b.copy((t, 0, 128, 0, 64), (x, 0, 128, 0, 64))
     b.copy((y, 0, 128, 0, 64), (t, 0, 128, 0, 64))
     schedule(b.code)
-    assert [type(n) for n in b.code.body.nodes] == [Step, Loop, Step]
+    assert [type(n) for n in b.code.body.nodes] == [InstructionStep, Loop, InstructionStep]
     made = np.zeros((128, 64), np.float32)
     run_in_order(b.code, {x: np.ones((128, 64), np.float32), y: made})
     assert (made == 1).all()

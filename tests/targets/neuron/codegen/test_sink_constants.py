@@ -6,13 +6,13 @@ import pytest
 
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
-from nki_mlir.targets.neuron.codegen.records import Loop, Step
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
 
 def steps(code):
-    return [(n.op.name, n.op.dst.handle.name) if isinstance(n, Step) else "loop" for n in code.body.nodes]
+    return [(n.op.name, n.op.dst.handle.name) if isinstance(n, InstructionStep) else "loop" for n in code.body.nodes]
 
 
 def products(width=64, cleared=64, value=0):

@@ -2,7 +2,7 @@
 """Buffers of blocks become buffers of their own where every use keeps to one block."""
 
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
-from nki_mlir.targets.neuron.codegen.records import Step
+from nki_mlir.targets.neuron.codegen.records import InstructionStep
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from tests.targets.neuron.code_builder import Builder
 
@@ -39,7 +39,7 @@ def test_blocks__get_banks_of_their_own():
 def test_constant_over_all_blocks__is_written_block_by_block():
     code = blocked()
     split_blocks(code)
-    cleared = [n.op.dst for n in code.body.nodes if isinstance(n, Step) and n.op.name == "memset"][2:]
+    cleared = [n.op.dst for n in code.body.nodes if isinstance(n, InstructionStep) and n.op.name == "memset"][2:]
     assert [(t.handle.name, t.access.free.const, t.access.dims) for t in cleared] == [
         (f"total_{k}", 0, ((1, 128), (1, 300))) for k in range(3)]
 

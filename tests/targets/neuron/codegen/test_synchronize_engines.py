@@ -3,7 +3,7 @@
 
 import pytest
 
-from nki_mlir.dialects.isa.instruction import Alu, CompareBranch, EventSemaphore, Move, RangeClear, Wait
+from nki_mlir.dialects.isa.instruction import CompareBranch, EventSemaphore, Move, RangeClear, RegisterAlu, Wait
 from nki_mlir.dialects.isa.program import instruction_counts
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine
@@ -101,7 +101,7 @@ def test_loop__registers_count_and_engines_meet_in_each_iteration():
     for engine in (Engine.SCALAR, Engine.SYNC):
         ops = [i.op for i in program.streams[engine]]
         assert ops[0] == Move(ops[0].dst, 1)
-        assert isinstance(ops[-2], Alu) and ops[-2].rhs == 2
+        assert isinstance(ops[-2], RegisterAlu) and ops[-2].rhs == 2
         assert isinstance(ops[-1], CompareBranch) and (ops[-1].op, ops[-1].rhs, ops[-1].target) == ("le", 5, 1)
     clears = [i.op for i in program.streams[Engine.SCALAR] if isinstance(i.op, RangeClear)]
     assert clears == [RangeClear(0, 4)]
@@ -128,7 +128,7 @@ def test_many_computed_values__take_turns_in_the_registers():
         for k in range(80):
             b.memset((t, 0, 128, (0, {compute("mod", i, k + 2): 1}), 4), k)
     program = program_of(b)
-    numbers = {i.op.dst.number for i in program.streams[Engine.VECTOR] if isinstance(i.op, Alu)}
+    numbers = {i.op.dst.number for i in program.streams[Engine.VECTOR] if isinstance(i.op, RegisterAlu)}
     assert max(numbers) == 31
     assert sum(isinstance(i.op, NisaOp) for i in program.streams[Engine.VECTOR]) == 80
 

@@ -7,7 +7,7 @@ import pytest
 from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.nisa.elementwise import TensorTensorOp
-from nki_mlir.targets.neuron.codegen.records import Branch, Loop, LoopVariable, Step, blocks, compute
+from nki_mlir.targets.neuron.codegen.records import Branch, InstructionStep, Loop, LoopVariable, blocks, compute
 from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled, with_grid
 from tests.targets.neuron.code_builder import Builder, run_in_order
 
@@ -34,14 +34,14 @@ def value_of(code, y):
 
 
 def steps_of(code):
-    return [n for b in blocks(code.body) for n in b.nodes if isinstance(n, Step)]
+    return [n for b in blocks(code.body) for n in b.nodes if isinstance(n, InstructionStep)]
 
 
 def test_loops__become_numbers_and_each_iteration_its_own_buffers():
     b, y = nested()
     code = unrolled(b.code)
     assert len(code.body.nodes) == 1 + 4 * 5 * 2 + 1
-    assert all(isinstance(n, Step) and not n.op.symbols for n in code.body.nodes)
+    assert all(isinstance(n, InstructionStep) and not n.op.symbols for n in code.body.nodes)
     assert len(code.body.buffers) == 1 + 20 and len({id(x) for x in code.body.buffers}) == 21
     np.testing.assert_array_equal(value_of(code, y), value_of(b.code, y))
 
@@ -59,7 +59,7 @@ def test_outer_loop__stays_and_inner_is_written_out():
     b, _ = nested()
     code = unrolled(b.code, 15)
     (loop,) = [n for n in code.body.nodes if isinstance(n, Loop)]
-    assert loop.span == range(4) and all(isinstance(n, Step) for n in loop.body.nodes) and len(loop.body.nodes) == 10
+    assert loop.span == range(4) and all(isinstance(n, InstructionStep) for n in loop.body.nodes) and len(loop.body.nodes) == 10
 
 
 def test_small_body__has_several_iterations_and_the_rest_behind():
