@@ -39,7 +39,7 @@ class PrivateResult(Exception):
         self.key = key
 
 
-class Work:
+class PreparedOperation:
     """What an operation does, worked out once for all that are equal but for where their tiles start."""
 
     def __init__(self, op: Op, run: Runner) -> None:
@@ -154,21 +154,21 @@ class EagerBuilder(Builder):
         """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
         self.checks.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def worked_out(self, op: Op, operands: Operands, known: dict[str, Any]) -> "tuple[Work, list[int]]":
+    def worked_out(self, op: Op, operands: Operands, known: dict[str, Any]) -> "tuple[PreparedOperation, list[int]]":
         """The work of an operation, and where its tiles start, where that is no part of the work."""
         form = known.get("form")
         if form is None:
-            return Work(op, self.compiled(op)), []
+            return PreparedOperation(op, self.compiled(op)), []
         if "work" not in form:
             moving = floating(op)
-            form["work"] = Work(moving, self.compiled(moving))
+            form["work"] = PreparedOperation(moving, self.compiled(moving))
         known["work"] = form["work"], starts(operands)
         return known["work"]
 
     def compiled(self, op: Op) -> Runner:
         return compile_op(op)
 
-    def run(self, op: Op, arrays: list[np.ndarray], work: "Work", values: list[int]) -> None:
+    def run(self, op: Op, arrays: list[np.ndarray], work: "PreparedOperation", values: list[int]) -> None:
         """Reads of memory that nothing has written are reported, and values that its function has no table for."""
         if CHECKING.get():
             if op.name != DevicePrintOp.name:

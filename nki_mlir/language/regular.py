@@ -36,7 +36,7 @@ class Regular:
     shape: Shape | None = None                                          # of a result that has another than its tiles
     dtype: DType | None = None                                          # of a result that does not have its tiles'
     op: str = ""                                                        # the operation, where its name is another
-    places: str = ""                    # a result that has, or is chosen by, places counted from the first element
+    positions: str = ""                 # a result that has, or is chosen by, places counted from the first element
     initial: str = "reduce_init"        # the parameter that ``load_reduce`` puts into the accumulation registers
 
 
@@ -64,10 +64,10 @@ REGULAR = {
     "max8": Regular("[P, 8]: the largest values of each partition, largest first.", {"src": "src"}, shape=columns(8)),
     "nc_find_index8": Regular(
         "[P, 8]: where each of 8 values occurs in data, flattened; all ones where it does not.",
-        {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, places="dst"),
+        {"data": "data", "vals": "vals"}, shape=columns(8), dtype=UINT32, positions="dst"),
     "nc_match_replace8": Regular(
         "data with the first occurrence of each of 8 values replaced; dst_idx gets the places.",
-        {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, places="dst_idx"),
+        {"data": "data"}, rows={"vals": "vals", "dst_idx": "dst_idx"}, positions="dst_idx"),
     "nonzero_with_count": Regular(
         "in partitions 0, 16, ...: the places of what is not zero, padding, and their count at the end.",
         {"src": "src"}, named={"index_offset": "base", "padding_val": "padding"}, shape=columns(1)),
@@ -99,7 +99,7 @@ REGULAR = {
         "on_true_tile where its free index is in the bounds, else on_false_value; the row maximum accumulates.",
         {"on_true_tile": "src"}, named={"comp_op0": "comp0", "comp_op1": "comp1", "range_start": "base",
                                         "on_false_value": "fill"},
-        rows={"bound0": "bound0", "bound1": "bound1"}, places="dst"),
+        rows={"bound0": "bound0", "bound1": "bound1"}, positions="dst"),
     "select_reduce": Regular(
         "dst = on_true where the predicate is not 0, else on_false; the row maximum accumulates.",
         {"predicate": "predicate", "on_true": "on_true"}, {"on_false": ("on_false", "imm")}),

@@ -2,7 +2,7 @@
 """What work costs in time: laws for instructions, and the costs of transfers, semaphores and control. No numbers of a
 target are here; each has its own beside its geometry.
 
-A number is ``Given`` with its source, which is one of
+A number is ``Cited`` with its source, which is one of
 
 - a document and its section, or a measurement that one prints;
 - "fitted on L...": the entry of the calibration set that isolates it, where documents leave it open;
@@ -17,12 +17,12 @@ from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.machine.engine import Engine
 
 
-class Given(float):
+class Cited(float):
     """A number of the machine with where it comes from."""
 
     source: str
 
-    def __new__(cls, value: float, source: str) -> "Given":
+    def __new__(cls, value: float, source: str) -> "Cited":
         made = super().__new__(cls, value)
         made.source = source
         return made
@@ -31,7 +31,7 @@ class Given(float):
         return float(self), self.source
 
 
-NONE = Given(0.0, "nothing to add")
+NONE = Cited(0.0, "nothing to add")
 
 
 class Work(NamedTuple):
@@ -66,12 +66,12 @@ class Law:
     engine, and ``result_per_element`` cycles for each element and pass.
     """
 
-    per_element: Given
+    per_element: Cited
     passes: int = 1
-    fixed: Given = NONE
-    least: Given | None = None
-    result_ns: Given = NONE
-    result_per_element: Given = NONE
+    fixed: Cited = NONE
+    least: Cited | None = None
+    result_ns: Cited = NONE
+    result_per_element: Cited = NONE
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class EngineCosts:
     ``other`` is the law of all work that ``laws`` does not name; without it there is none.
     """
 
-    least_cycles: Given
-    overhead_cycles: Given
-    result_ns: Given
-    own_result_ns: Given
+    least_cycles: Cited
+    overhead_cycles: Cited
+    result_ns: Cited
+    own_result_ns: Cited
     laws: Mapping[str, Law] = field(default_factory=dict)
     other: Law | None = None
 
@@ -115,14 +115,14 @@ class DmaCosts:
     descriptors under ``short_bytes``) are those of one DMA engine, ``hbm_bytes_per_ns`` those of a core's share of HBM.
     """
 
-    issue_ns: Given                     # the triggering engine is taken
-    trigger_ns: Given                   # from there until the first byte moves
-    notify_ns: Given                    # from the last byte until the semaphore is seen
-    descriptor_ns: Given                # a descriptor never takes less
-    bytes_per_ns: Given
-    short_bytes: Given
-    short_bytes_per_ns: Given
-    hbm_bytes_per_ns: Given
+    issue_ns: Cited                     # the triggering engine is taken
+    trigger_ns: Cited                   # from there until the first byte moves
+    notify_ns: Cited                    # from the last byte until the semaphore is seen
+    descriptor_ns: Cited                # a descriptor never takes less
+    bytes_per_ns: Cited
+    short_bytes: Cited
+    short_bytes_per_ns: Cited
+    hbm_bytes_per_ns: Cited
 
     def descriptor(self, nbytes: float) -> float:
         """ns that one DMA engine moves a descriptor of so many bytes."""
@@ -134,16 +134,16 @@ class DmaCosts:
 class ControlCosts:
     """What is no work on data. ns."""
 
-    event_ns: Given                     # an EVENT_SEMAPHORE
-    register_ns: Given                  # an instruction on registers
-    load_ns: Given                      # a register from memory
-    signal_ns: Given                    # from a control instruction's end until its semaphore is seen
-    core_signal_ns: Given               # a semaphore of another core, and its answer
-    hop_ns: Given                       # of a collective, from a rank to the next
-    fetch_ns: Given                     # between two instructions that are fetched one after the other
-    refill_ns: Given                    # from a branch that is taken to the first instruction behind it
-    table_load_ns: Given                # a set of functions of the scalar engine
-    launch_ns: Given                    # of a kernel, outside of its first and last instruction
+    event_ns: Cited                     # an EVENT_SEMAPHORE
+    register_ns: Cited                  # an instruction on registers
+    load_ns: Cited                      # a register from memory
+    signal_ns: Cited                    # from a control instruction's end until its semaphore is seen
+    core_signal_ns: Cited               # a semaphore of another core, and its answer
+    hop_ns: Cited                       # of a collective, from a rank to the next
+    fetch_ns: Cited                     # between two instructions that are fetched one after the other
+    refill_ns: Cited                    # from a branch that is taken to the first instruction behind it
+    table_load_ns: Cited                # a set of functions of the scalar engine
+    launch_ns: Cited                    # of a kernel, outside of its first and last instruction
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ A target's file takes them over where nothing measured or newer says otherwise. 
 of elements of a partition.
 """
 
-from nki_mlir.machine.costs import Given, Law
+from nki_mlir.machine.costs import Cited, Law
 
 
-def isa(value: float, function: str, text: str) -> Given:
+def isa(value: float, function: str, text: str) -> Cited:
     """A number of the cost that the reference gives for a function."""
-    return Given(value, f"nki.isa.{function}, cost: {text}")
+    return Cited(value, f"nki.isa.{function}, cost: {text}")
 
 
 REDUCING = isa(64, "activation_reduce, tensor_scalar", "MIN_II more with a reduction")
@@ -42,10 +42,10 @@ VECTOR = {
     "memset": Law(isa(1, "memset", "max(MIN_II, N)")),
     "memset.fast": Law(isa(0.5, "memset", "max(MIN_II, N / 2) of 0, or of 16 bits")),
     "random": Law(isa(1, "dropout", "max(MIN_II, N)")),
-    "elements": Law(Given(1, LIKE_ITS_SOURCES)),
-    "gather": Law(Given(1, LIKE_ITS_SOURCES)),
-    "roots": Law(Given(4, "assumption: as on the GpSimd engine")),
-    "exponential": Law(Given(0.25, "architecture guide of Trainium3, Vector Engine: four elements a cycle")),
+    "elements": Law(Cited(1, LIKE_ITS_SOURCES)),
+    "gather": Law(Cited(1, LIKE_ITS_SOURCES)),
+    "roots": Law(Cited(4, "assumption: as on the GpSimd engine")),
+    "exponential": Law(Cited(0.25, "architecture guide of Trainium3, Vector Engine: four elements a cycle")),
 }
 
 SCALAR_REDUCING = Law(isa(1, "activation_reduce", "max(MIN_II, N) + MIN_II"), fixed=REDUCING)
@@ -58,11 +58,11 @@ ONE_A_CYCLE = Law(isa(1, "activation", "max(MIN_II, N); the architecture guides:
 
 START = isa(150, "iota, affine_select", "150 + N")
 GPSIMD = {
-    "tensor_tensor": Law(Given(2, "assumption: two operands through a port of 32 bits a partition and cycle"),
+    "tensor_tensor": Law(Cited(2, "assumption: two operands through a port of 32 bits a partition and cycle"),
                          fixed=START),
-    "roots": Law(Given(4, "performance guide: rsqrt takes about four times as long as on the scalar engine"),
+    "roots": Law(Cited(4, "performance guide: rsqrt takes about four times as long as on the scalar engine"),
                  fixed=START),
     "dynamic_copy": VECTOR["dynamic_copy"],
-    "call": Law(Given(1, "the operator's emulation counts cycles"), least=START),
+    "call": Law(Cited(1, "the operator's emulation counts cycles"), least=START),
 }
 GPSIMD_OTHER = Law(isa(1, "iota, affine_select", "150 + N"), fixed=START)

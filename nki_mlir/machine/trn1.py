@@ -2,60 +2,60 @@
 """trn1: NeuronCore-v2: architecture guide of Trainium and Inferentia2. HBM: 820 GB/s of a device with two cores."""
 
 from nki_mlir.machine import documented
-from nki_mlir.machine.costs import NONE, ControlCosts, Costs, DmaCosts, EngineCosts, Given, Law
+from nki_mlir.machine.costs import NONE, Cited, ControlCosts, Costs, DmaCosts, EngineCosts, Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 
-LEAST = Given(64, "reference of nki.isa: MIN_II, about 64 cycles")
-NO_LEAST = Given(0, "reference of nki.isa: 150 + N has no minimum")
-WEIGHTS = Given(84, "fitted on L047: (6.97 - 5.99) ms over 32,768 products, whose loads are not hidden")
-CHAIN = Given(130, "performance guide, profile: a chain of one element starts every 189 ns, of which 59 are issue")
-DUPLEX = Given(340, "mamba tutorial, profile: TENSOR_TENSOR of 8192 float32 lasts 2 N + 350 ns")
+LEAST = Cited(64, "reference of nki.isa: MIN_II, about 64 cycles")
+NO_LEAST = Cited(0, "reference of nki.isa: 150 + N has no minimum")
+WEIGHTS = Cited(84, "fitted on L047: (6.97 - 5.99) ms over 32,768 products, whose loads are not hidden")
+CHAIN = Cited(130, "performance guide, profile: a chain of one element starts every 189 ns, of which 59 are issue")
+DUPLEX = Cited(340, "mamba tutorial, profile: TENSOR_TENSOR of 8192 float32 lasts 2 N + 350 ns")
 
 COSTS = Costs(
     engines={
         Engine.TENSOR: EngineCosts(
-            LEAST, Given(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
-            result_ns=Given(142, "performance guide, profile: MATMUL of 128 columns lasts 188 ns, 46 of issue"),
-            own_result_ns=Given(0, "results are added up in PSUM"),
-            laws={"product": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS),
-                  "product.float32": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS),
-                  "transpose": Law(Given(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS),
-                  "transpose.float32": Law(Given(1, "nki.isa.nc_transpose, cost; two passes for exact zeros and ones"),
+            LEAST, Cited(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
+            result_ns=Cited(142, "performance guide, profile: MATMUL of 128 columns lasts 188 ns, 46 of issue"),
+            own_result_ns=Cited(0, "results are added up in PSUM"),
+            laws={"product": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS),
+                  "product.float32": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS),
+                  "transpose": Law(Cited(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS),
+                  "transpose.float32": Law(Cited(1, "nki.isa.nc_transpose, cost; two passes for exact zeros and ones"),
                                            passes=2, fixed=WEIGHTS)}),
         Engine.VECTOR: EngineCosts(
-            LEAST, Given(18, "fitted on L081: 160 instructions of 2 * 512 cycles take 2 % more"), DUPLEX,
-            Given(90, "measured by others: about 100 cycles between instructions that depend on each other"),
+            LEAST, Cited(18, "fitted on L081: 160 instructions of 2 * 512 cycles take 2 % more"), DUPLEX,
+            Cited(90, "measured by others: about 100 cycles between instructions that depend on each other"),
             documented.VECTOR),
         Engine.SCALAR: EngineCosts(
-            LEAST, Given(18, "assumption: as the vector engine"),
-            Given(100, "performance guide, profile: one element lasts 159 ns, of which 59 are issue"), CHAIN,
+            LEAST, Cited(18, "assumption: as the vector engine"),
+            Cited(100, "performance guide, profile: one element lasts 159 ns, of which 59 are issue"), CHAIN,
             documented.SCALAR, documented.ONE_A_CYCLE),
         Engine.GPSIMD: EngineCosts(
-            NO_LEAST, NONE, Given(200, "assumption: between the other engines'"),
-            Given(100, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
+            NO_LEAST, NONE, Cited(200, "assumption: between the other engines'"),
+            Cited(100, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
         Engine.SYNC: EngineCosts(NO_LEAST, NONE, NONE, NONE, {}, documented.ONE_A_CYCLE),
     },
     dma=DmaCosts(
-        issue_ns=Given(320, "fitted on L298: 600 transfers of 512 bytes take 193 us"),
-        trigger_ns=Given(1000, "guide to DMA: about 2 us in all, divided as measured on trn2"),
-        notify_ns=Given(300, "guide to DMA: about 2 us in all, divided as measured on trn2"),
-        descriptor_ns=Given(12, "assumption: as measured on trn2"),
-        bytes_per_ns=Given(18.36, "guide to DMA bandwidth: 17; fitted on L219: 8 % more"),
-        short_bytes=Given(2048, "guide to DMA bandwidth: at least 2 KiB a descriptor"),
-        short_bytes_per_ns=Given(6.5, "fitted on L041: 160 KiB in rows of 256 bytes and 1 KiB take 1.58 us"),
-        hbm_bytes_per_ns=Given(410, "architecture guide: 820 GB/s for two cores")),
+        issue_ns=Cited(320, "fitted on L298: 600 transfers of 512 bytes take 193 us"),
+        trigger_ns=Cited(1000, "guide to DMA: about 2 us in all, divided as measured on trn2"),
+        notify_ns=Cited(300, "guide to DMA: about 2 us in all, divided as measured on trn2"),
+        descriptor_ns=Cited(12, "assumption: as measured on trn2"),
+        bytes_per_ns=Cited(18.36, "guide to DMA bandwidth: 17; fitted on L219: 8 % more"),
+        short_bytes=Cited(2048, "guide to DMA bandwidth: at least 2 KiB a descriptor"),
+        short_bytes_per_ns=Cited(6.5, "fitted on L041: 160 KiB in rows of 256 bytes and 1 KiB take 1.58 us"),
+        hbm_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s for two cores")),
     control=ControlCosts(
-        event_ns=Given(9, "performance guide, profile: EVENT_SEMAPHORE"),
-        register_ns=Given(58, "assumption: the cycles that are measured on trn2"),
-        load_ns=Given(1000, "assumption: as a transfer's way to memory"),
-        signal_ns=Given(50, "assumption: within the results of the other engines"),
-        core_signal_ns=Given(1000, "assumption: a semaphore of another core, and its answer"),
-        hop_ns=Given(1500, "intra-node collectives: 1 to 2 us"),
-        fetch_ns=Given(4, "assumption: a slot of 64 bytes at the rate of one DMA engine"),
-        refill_ns=Given(500, "assumption: a way to memory, half of which is hidden"),
-        table_load_ns=Given(368, "profile of trn1: ACT_TABLE_LOAD"),
-        launch_ns=Given(5500, "fitted on L269: what nki.benchmark measures beside the kernel")),
+        event_ns=Cited(9, "performance guide, profile: EVENT_SEMAPHORE"),
+        register_ns=Cited(58, "assumption: the cycles that are measured on trn2"),
+        load_ns=Cited(1000, "assumption: as a transfer's way to memory"),
+        signal_ns=Cited(50, "assumption: within the results of the other engines"),
+        core_signal_ns=Cited(1000, "assumption: a semaphore of another core, and its answer"),
+        hop_ns=Cited(1500, "intra-node collectives: 1 to 2 us"),
+        fetch_ns=Cited(4, "assumption: a slot of 64 bytes at the rate of one DMA engine"),
+        refill_ns=Cited(500, "assumption: a way to memory, half of which is hidden"),
+        table_load_ns=Cited(368, "profile of trn1: ACT_TABLE_LOAD"),
+        launch_ns=Cited(5500, "fitted on L269: what nki.benchmark measures beside the kernel")),
     psum_port_shared=True,              # architecture guide: vector and scalar engine exclude each other on PSUM
     sbuf_port_shared=True,              # vector and GpSimd engine on SBUF
 )

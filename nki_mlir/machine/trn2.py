@@ -5,36 +5,36 @@ Measured are instructions, by others, with version 2.22 of the vendor's compiler
 """
 
 from nki_mlir.machine import documented
-from nki_mlir.machine.costs import NONE, ControlCosts, Costs, DmaCosts, EngineCosts, Given, Law
+from nki_mlir.machine.costs import NONE, Cited, ControlCosts, Costs, DmaCosts, EngineCosts, Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 
-LEAST = Given(64, "reference of nki.isa: MIN_II, about 64 cycles")
-NO_LEAST = Given(0, "reference of nki.isa: 150 + N has no minimum")
-WEIGHTS = Given(4, "optimization guide, profile: 512 columns of float32 take 859 ns, four times 516 cycles")
-RESULT = Given(0.99, "measured, L022: 203 ns + 2 N cycles from issue to result, of which N are issue")
-FUNCTION = Given(103, "measured, L030 and L029: exp 293.5 ns + N, a copy 190.3 ns + N")
+LEAST = Cited(64, "reference of nki.isa: MIN_II, about 64 cycles")
+NO_LEAST = Cited(0, "reference of nki.isa: 150 + N has no minimum")
+WEIGHTS = Cited(4, "optimization guide, profile: 512 columns of float32 take 859 ns, four times 516 cycles")
+RESULT = Cited(0.99, "measured, L022: 203 ns + 2 N cycles from issue to result, of which N are issue")
+FUNCTION = Cited(103, "measured, L030 and L029: exp 293.5 ns + N, a copy 190.3 ns + N")
 
 
-def measured(value: float, entries: str, text: str) -> Given:
-    return Given(value, f"measured, {entries}: {text}")
+def measured(value: float, entries: str, text: str) -> Cited:
+    return Cited(value, f"measured, {entries}: {text}")
 
 
 VECTOR = documented.VECTOR | {
     "tensor_tensor": Law(measured(1, "L027", "two elements a cycle")),
-    "tensor_tensor.bfloat16": Law(Given(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
-    "tensor_tensor.float16": Law(Given(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
+    "tensor_tensor.bfloat16": Law(Cited(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
+    "tensor_tensor.float16": Law(Cited(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
     "tensor_scalar": Law(measured(0.5, "L028", "two elements a cycle")),
-    "tensor_scalar.psum": Law(Given(1, "assumption: as a copy from PSUM, which is measured")),
-    "tensor_scalar.bfloat16": Law(Given(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
-    "tensor_scalar.float16": Law(Given(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
+    "tensor_scalar.psum": Law(Cited(1, "assumption: as a copy from PSUM, which is measured")),
+    "tensor_scalar.bfloat16": Law(Cited(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
+    "tensor_scalar.float16": Law(Cited(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
     "tensor_copy": Law(measured(0.5, "L024", "two elements a cycle")),
-    "tensor_copy.psum": Law(Given(1, "measured by others: a copy from PSUM takes 1.0424 N ns")),
+    "tensor_copy.psum": Law(Cited(1, "measured by others: a copy from PSUM takes 1.0424 N ns")),
     "tensor_copy.bfloat16": Law(measured(0.685, "L025", "the architecture guide has four elements a cycle")),
     "tensor_copy.float16": Law(measured(0.685, "L025", "of bfloat16")),
-    "scalar_tensor_tensor": Law(Given(1, "assumption: as tensor_tensor, which is measured")),
-    "scalar_tensor_tensor.bfloat16": Law(Given(0.5, "assumption: as tensor_tensor")),
-    "select": Law(Given(1, "assumption: as tensor_tensor, which is measured")),
+    "scalar_tensor_tensor": Law(Cited(1, "assumption: as tensor_tensor, which is measured")),
+    "scalar_tensor_tensor.bfloat16": Law(Cited(0.5, "assumption: as tensor_tensor")),
+    "select": Law(Cited(1, "assumption: as tensor_tensor, which is measured")),
     "reciprocal": Law(measured(6, "L031", "6.249 ns an element")),
     "memset": Law(measured(0.8, "L026", "0.7975 cycles an element")),
     "memset.fast": Law(measured(0.8, "L026", "0.7975 cycles an element")),
@@ -44,22 +44,22 @@ SCALAR = documented.SCALAR | {
     "activation_reduce": Law(documented.ONE_A_CYCLE.per_element, fixed=documented.REDUCING, result_ns=FUNCTION),
 }
 TENSOR = {
-    "product": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS, result_per_element=RESULT),
-    "product.float32": Law(Given(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS,
-                           least=Given(128, "measured by others: weights of float32 load in 128 cycles a pass"),
+    "product": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS, result_per_element=RESULT),
+    "product.float32": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS,
+                           least=Cited(128, "measured by others: weights of float32 load in 128 cycles a pass"),
                            result_per_element=RESULT),
-    "transpose": Law(Given(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS,
+    "transpose": Law(Cited(1, "nki.isa.nc_transpose, cost: max(P, min(64, F))"), fixed=WEIGHTS,
                      result_per_element=RESULT),
-    "transpose.float32": Law(Given(1, "architecture guide: transposes of float32 take half of a product's passes"),
+    "transpose.float32": Law(Cited(1, "architecture guide: transposes of float32 take half of a product's passes"),
                              passes=2, fixed=WEIGHTS, result_per_element=RESULT),
 }
 
 COSTS = Costs(
     engines={
         Engine.TENSOR: EngineCosts(
-            LEAST, Given(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
+            LEAST, Cited(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
             result_ns=measured(203, "L022", "from issue to result, beside what grows with N"),
-            own_result_ns=Given(0, "results are added up in PSUM"), laws=TENSOR),
+            own_result_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR),
         Engine.VECTOR: EngineCosts(
             LEAST, measured(20, "L024 to L032", "158 ns beside what grows with N, of which 137 are behind the issue"),
             measured(137, "L024 to L032", "158 ns beside what grows with N"),
@@ -69,30 +69,30 @@ COSTS = Costs(
             measured(174, "L029", "190 ns beside what grows with N"),
             measured(174, "L375 to L378", "chains of copies show the whole of it"), SCALAR, documented.ONE_A_CYCLE),
         Engine.GPSIMD: EngineCosts(
-            NO_LEAST, NONE, Given(200, "assumption: between the other engines'"),
-            Given(150, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
+            NO_LEAST, NONE, Cited(200, "assumption: between the other engines'"),
+            Cited(150, "assumption: as the vector engine"), documented.GPSIMD, documented.GPSIMD_OTHER),
         Engine.SYNC: EngineCosts(NO_LEAST, NONE, NONE, NONE, {}, documented.ONE_A_CYCLE),
     },
     dma=DmaCosts(
-        issue_ns=Given(600, "guide to DGE: about 600 ns; measured by others: 599 of a load, 609 of a store"),
+        issue_ns=Cited(600, "guide to DGE: about 600 ns; measured by others: 599 of a load, 609 of a store"),
         trigger_ns=measured(735, "L016", "from the trigger to the start"),
         notify_ns=measured(300, "L017", "from the end to the consumer's start"),
         descriptor_ns=measured(12, "L014", "a descriptor of 256 bytes; the guide's chart then is time of issue"),
         bytes_per_ns=measured(23, "L013", "and the guide to DMA bandwidth"),
         short_bytes=NONE,
         short_bytes_per_ns=measured(23, "L013", "short ones are no slower"),
-        hbm_bytes_per_ns=Given(362, "architecture guide: 2.9 TB/s for eight cores")),
+        hbm_bytes_per_ns=Cited(362, "architecture guide: 2.9 TB/s for eight cores")),
     control=ControlCosts(
-        event_ns=Given(9, "performance guide, profile of trn1: EVENT_SEMAPHORE"),
-        register_ns=Given(68, "measured by others: MOVE of a number to a register"),
-        load_ns=Given(735, "assumption: as a transfer's way to memory"),
-        signal_ns=Given(50, "assumption: within the results of the other engines"),
-        core_signal_ns=Given(1000, "assumption: a semaphore of another core, and its answer"),
-        hop_ns=Given(1500, "intra-node collectives: 1 to 2 us"),
-        fetch_ns=Given(3, "assumption: a slot of 64 bytes at the rate of one DMA engine"),
-        refill_ns=Given(370, "assumption: a way to memory, half of which is hidden"),
-        table_load_ns=Given(1280, "measured by others: ACT_TABLE_LOAD 1,283 ns"),
-        launch_ns=Given(9400, "measured by others: 9,403 ns of a whole kernel beside its instructions")),
+        event_ns=Cited(9, "performance guide, profile of trn1: EVENT_SEMAPHORE"),
+        register_ns=Cited(68, "measured by others: MOVE of a number to a register"),
+        load_ns=Cited(735, "assumption: as a transfer's way to memory"),
+        signal_ns=Cited(50, "assumption: within the results of the other engines"),
+        core_signal_ns=Cited(1000, "assumption: a semaphore of another core, and its answer"),
+        hop_ns=Cited(1500, "intra-node collectives: 1 to 2 us"),
+        fetch_ns=Cited(3, "assumption: a slot of 64 bytes at the rate of one DMA engine"),
+        refill_ns=Cited(370, "assumption: a way to memory, half of which is hidden"),
+        table_load_ns=Cited(1280, "measured by others: ACT_TABLE_LOAD 1,283 ns"),
+        launch_ns=Cited(9400, "measured by others: 9,403 ns of a whole kernel beside its instructions")),
     psum_port_shared=False,             # architecture guide: both have the full bandwidth of different banks
     sbuf_port_shared=False,
 )

@@ -6,29 +6,29 @@ No measurement of its instructions is public: beside its clocks and rates everyt
 
 from dataclasses import replace
 
-from nki_mlir.machine.costs import Given, Law
+from nki_mlir.machine.costs import Cited, Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 from nki_mlir.machine.trn2 import COSTS as TRN2
 from nki_mlir.machine.trn2 import SCALAR, TENSOR
 
-TWO_OF_16_BITS = Law(Given(0.5, "architecture guide: two elements of 16 bits a lane and cycle"))
+TWO_OF_16_BITS = Law(Cited(0.5, "architecture guide: two elements of 16 bits a lane and cycle"))
 
 COSTS = replace(
     TRN2,
     engines={
         **TRN2.engines,
         Engine.TENSOR: replace(TRN2.engines[Engine.TENSOR], laws=TENSOR | {
-            "product.mx": Law(Given(1, "guide to MX products: 4 rows a cycle, so that K of 512 takes N cycles"),
+            "product.mx": Law(Cited(1, "guide to MX products: 4 rows a cycle, so that K of 512 takes N cycles"),
                               fixed=TENSOR["product"].fixed, result_per_element=TENSOR["product"].result_per_element)}),
         Engine.SCALAR: replace(TRN2.engines[Engine.SCALAR], laws=SCALAR | {
             "tensor_copy.bfloat16": TWO_OF_16_BITS, "tensor_copy.float16": TWO_OF_16_BITS,
             "tensor_scalar.bfloat16": TWO_OF_16_BITS, "tensor_scalar.float16": TWO_OF_16_BITS}),
     },
     dma=replace(TRN2.dma,
-                bytes_per_ns=Given(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
-                short_bytes_per_ns=Given(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
-                hbm_bytes_per_ns=Given(590, "architecture guide: 4.7 TB/s for eight cores")),
+                bytes_per_ns=Cited(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
+                short_bytes_per_ns=Cited(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
+                hbm_bytes_per_ns=Cited(590, "architecture guide: 4.7 TB/s for eight cores")),
 )
 
 MACHINE = Machine(

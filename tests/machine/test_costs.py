@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.machine import ENGINES, Engine, Work, machine_named
-from nki_mlir.machine.costs import ISSUE, NOTHING, Given
+from nki_mlir.machine.costs import ISSUE, NOTHING, Cited
 
 TARGETS = ("trn1", "trn2", "trn3")
 SOURCES = re.compile(r"(fitted on L\d{3}|.*fitted on L\d{3}|measured(, L\d{3}| by others)|assumption: |nki\.isa\.|"
@@ -35,13 +35,13 @@ def test_every_cost_has_a_source(target: str) -> None:
     found = list(numbers(machine_named(target).costs))
     assert len(found) > 60
     for at, number in found:
-        assert isinstance(number, Given), at
+        assert isinstance(number, Cited), at
         assert SOURCES.match(number.source), (at, number.source)
         assert number >= 0
 
 
 def test_a_number_keeps_its_source() -> None:
-    number = Given(2.5, "assumption: an example")
+    number = Cited(2.5, "assumption: an example")
     assert number == 2.5 and pickle.loads(pickle.dumps(number)).source == number.source
 
 

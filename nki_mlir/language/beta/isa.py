@@ -36,7 +36,7 @@ def _computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
         dst, mask, asked = given.get("dst"), given.get("mask"), given.get("dtype")
         tiles = {tile: as_operand(given[p]) for p, tile in entry.tiles.items()}
         first = next(iter(tiles.values()))
-        if entry.places and (entry.places == "dst" or given[entry.places] is not None):
+        if entry.positions and (entry.positions == "dst" or given[entry.positions] is not None):
             require_from_first(name, mask, first.shape, *range(1, first.ndim))
         shape, kind = first.shape, entry.dtype or first.dtype
         if dst is not None:
