@@ -34,7 +34,7 @@ def test_average_pool(on):
     (ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(2,)), nl.float32, [(0, 64), (0, 2112), (0, 64), (0, 2112)])])
 def test_addresses_in_turn(on, buffer, dtype, expected):
     seen = []
-    place = buffer.created_at
+    place = buffer.address
 
     def noted(**block):
         seen.append(place(**block))
