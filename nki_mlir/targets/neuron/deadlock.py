@@ -22,7 +22,7 @@ class Waiter:
 
     core: int
     engine: Engine
-    place: int
+    index: int
     semaphore: int
     value: int
     shown: int
@@ -40,13 +40,13 @@ def deadlock(waiters: Sequence[Waiter], programs: Sequence[Program]) -> Deadlock
         text = "; ".join(lines.values())
     error = Deadlock(waiting=text)
     first = (cycle or list(waiters))[0]
-    error.located(programs[first.core].streams[first.engine][first.place].location)
+    error.located(programs[first.core].streams[first.engine][first.index].location)
     return error
 
 
 def signals(waiter: Waiter, semaphore: int, programs: Sequence[Program]) -> bool:
     """Whether what is left of a stream counts the semaphore up."""
-    left = programs[waiter.core].streams[waiter.engine][waiter.place:]
+    left = programs[waiter.core].streams[waiter.engine][waiter.index:]
     return any(i.update is not None and i.update.semaphore == semaphore and i.update.amount > 0 for i in left)
 
 
@@ -65,11 +65,11 @@ def first_cycle(after: dict[Waiter, list[Waiter]]) -> list[Waiter]:
 
 def described(waiter: Waiter, program: Program) -> str:
     """An engine, its instruction with its source line, and what it waits for."""
-    instruction = program.streams[waiter.engine][waiter.place]
+    instruction = program.streams[waiter.engine][waiter.index]
     where = f" ({instruction.location.file}:{instruction.location.line})" if instruction.location else ""
     if waiter.semaphore < 0:
         wanted = "other cores"
     else:
         name = program.semaphores[waiter.semaphore].name
         wanted = f"S[{waiter.semaphore}] ({name})>={waiter.value}, which is {waiter.shown}"
-    return f"{waiter.engine.asm} waits at {waiter.place:04d} {instruction.op.mnemonic}{where} for {wanted}"
+    return f"{waiter.engine.asm} waits at {waiter.index:04d} {instruction.op.mnemonic}{where} for {wanted}"

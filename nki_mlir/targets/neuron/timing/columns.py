@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
-    Alu,
     CompareBranch,
     Control,
     EventSemaphore,
     Instruction,
     Move,
     RangeClear,
+    RegisterAlu,
     TensorLoad,
 )
 from nki_mlir.dialects.isa.program import Program
@@ -26,7 +26,7 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
-from nki_mlir.targets.neuron.timing.transfers import Transfer, Transfers
+from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 WORK, TRANSFER, CONTROL, MEETING = range(4)         # kinds
 PSUM_PORT, SBUF_PORT = 1, 2
@@ -43,7 +43,7 @@ class Occasion(NamedTuple):
     key: object
 
 
-Detail = Transfer | Move | Alu | CompareBranch | TensorLoad | RangeClear | Occasion
+Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
 Span = tuple[str, int, int, int, int]               # memory, first and last partition, first byte and the one behind
 
 
@@ -149,7 +149,7 @@ class _Builder:
         signal = float(costs.signal_ns)
         if isinstance(op, EventSemaphore):
             return self.entry(CONTROL, Cost(float(costs.event_ns), signal, 0.0), instruction)
-        if isinstance(op, Move | Alu | CompareBranch | TensorLoad | RangeClear):
+        if isinstance(op, Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear):
             made.details[at] = op
         taken = costs.load_ns if isinstance(op, TensorLoad) else (
             costs.event_ns if isinstance(op, RangeClear) else costs.register_ns)

@@ -16,11 +16,11 @@ from nki_mlir.dialects.isa.instruction import (
     ARITHMETIC,
     COMPARISONS,
     REGISTERS,
-    Alu,
     CompareBranch,
     Move,
     RangeClear,
     Register,
+    RegisterAlu,
     Scalar,
     TensorLoad,
 )
@@ -40,8 +40,8 @@ from nki_mlir.targets.neuron.timing.columns import (
 )
 from nki_mlir.targets.neuron.timing.columns import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.record import BEGIN, MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE, Movement, Record
-from nki_mlir.targets.neuron.timing.semaphores import Semaphore
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Moved, Transfer
+from nki_mlir.targets.neuron.timing.semaphores import TimedSemaphore
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Moved, TimedTransfer
 
 EVENT_LIMIT = 50_000_000
 Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a core loads into registers, in order
@@ -52,7 +52,7 @@ class CoreState:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self.semaphores = [Semaphore() for _ in range(columns.semaphores)]
+        self.semaphores = [TimedSemaphore() for _ in range(columns.semaphores)]
         self.dma = DmaEngines(columns.machine)
         self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # free from when on, after which event
         self.hbm_bytes = 0
@@ -72,7 +72,7 @@ class Agent:
         self.registers: list[int | None] = [0] * REGISTERS
         self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
         self.branched: dict[int, int] = {}          # how often an undecided branch was met, by place
-        self.waits_for: Semaphore | None = None
+        self.waits_for: TimedSemaphore | None = None
         self.met = False                            # the meeting that it is at is complete
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
@@ -85,7 +85,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self.engines: list[Agent] = []
-        self.transfers: list[tuple[Agent, int, Transfer, int]] = []         # agent, place, what, event
+        self.transfers: list[tuple[Agent, int, TimedTransfer, int]] = []         # agent, place, what, event
 
 
 class EventLimit(NkiMlirError):
@@ -146,7 +146,7 @@ class TimedMachine:
                 source = cause
                 for _ in range(after - 1):
                     source = record.previous[source]
-                ready = record.end[source] + entries[record.place[source]][3]
+                ready = record.end[source] + entries[record.position[source]][3]
                 if ready > start:
                     start, why, cause = ready, OWN_RESULT, source
             if waits or port or kind:
@@ -206,20 +206,20 @@ class TimedMachine:
                 at, free = agent.at, agent.free
         agent.at, agent.free, agent.due = at, free, inf
 
-    def sleep(self, agent: Agent, semaphore: Semaphore, value: int, now: float) -> None:
+    def sleep(self, agent: Agent, semaphore: TimedSemaphore, value: int, now: float) -> None:
         """Wait for a semaphore, until the change that is known to come, or until one becomes known."""
         semaphore.sleepers[agent.number] = value
         agent.due, agent.waits_for = inf, semaphore
         self.wake(agent, semaphore, value)
 
-    def wake(self, agent: Agent, semaphore: Semaphore, value: int) -> None:
+    def wake(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
         """Let a sleeper look again when the semaphore reaches its value, as far as that is known."""
         change = semaphore.reached(value)
         if change is not None and change[0] < agent.due:
             agent.due, agent.why, agent.cause = change[0], SEMAPHORE, change[2]
             heappush(self.heap, (change[0], agent.number))
 
-    def signal(self, semaphore: Semaphore, when: float, amount: int, event: int) -> None:
+    def signal(self, semaphore: TimedSemaphore, when: float, amount: int, event: int) -> None:
         semaphore.change(when, amount, event)
         if semaphore.sleepers:
             for number, value in semaphore.sleepers.items():
@@ -237,7 +237,7 @@ class TimedMachine:
         match agent.stream.details.get(place):
             case Move() as op:
                 agent.registers[op.dst.number] = agent.value(op.value)
-            case Alu() as op:
+            case RegisterAlu() as op:
                 lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
                 known = lhs is not None and rhs is not None
                 agent.registers[op.dst.number] = signed(ARITHMETIC[op.op](lhs, rhs)) if known else None   # type: ignore[arg-type]
@@ -267,7 +267,7 @@ class TimedMachine:
     def transfer(self, agent: Agent, place: int, event: int, start: float) -> None:
         """Trigger a transfer; one that meets others begins when the last of them is triggered."""
         what = agent.stream.details[place]
-        assert isinstance(what, Transfer)
+        assert isinstance(what, TimedTransfer)
         occasion = agent.stream.meetings.get(place)
         if occasion is None:
             self.carry_out(agent, place, what, event, start, -1)
@@ -278,7 +278,7 @@ class TimedMachine:
             for other, at, moved, number in gathering.transfers:
                 self.carry_out(other, at, moved, number, start, event)
 
-    def carry_out(self, agent: Agent, place: int, what: Transfer, event: int, start: float, met: int) -> None:
+    def carry_out(self, agent: Agent, place: int, what: TimedTransfer, event: int, start: float, met: int) -> None:
         core, first = agent.core, start + self.trigger
         core.hbm_bytes += what.hbm_bytes
         if what.under_way:

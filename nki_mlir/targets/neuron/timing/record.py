@@ -22,8 +22,8 @@ class Movement(NamedTuple):
 
 
 class Record:
-    """Columns by event: the agent (an engine of a core) and the place in its stream; from when to when the engine was
-    taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
+    """Columns by event: the agent (an engine of a core) and the position in its stream; from when to when the engine
+    was taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
 
     ``held`` are events whose result was seen no earlier than another's of the same engine; ``movements`` are those of
     transfers.
@@ -31,7 +31,7 @@ class Record:
 
     def __init__(self) -> None:
         self.agent = array("i")
-        self.place = array("i")
+        self.position = array("i")
         self.start = array("d")
         self.end = array("d")
         self.complete = array("d")
@@ -48,7 +48,7 @@ class Record:
             previous: int) -> int:
         """Its number."""
         self.agent.append(agent)
-        self.place.append(place)
+        self.position.append(place)
         self.start.append(start)
         self.end.append(end)
         self.complete.append(complete)

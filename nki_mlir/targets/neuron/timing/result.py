@@ -155,7 +155,7 @@ class _Sums:
 def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
     record, agents = run.record, run.agents
     is_control = _controls(agents)
-    for event, (number, place, start, end) in enumerate(zip(record.agent, record.place, record.start, record.end)):
+    for event, (number, place, start, end) in enumerate(zip(record.agent, record.position, record.start, record.end)):
         own = sums[number]
         own.count += 1
         if start > own.end:
@@ -178,7 +178,7 @@ def _cause(record: Record, event: int, agents: Sequence[Agent], is_control: list
         if cause in record.movements:
             return TRANSFERS
         number = record.agent[cause]
-        return BARRIER if is_control[number][record.place[cause]] else agents[number].stream.engine.value
+        return BARRIER if is_control[number][record.position[cause]] else agents[number].stream.engine.value
     return {OWN_RESULT: OWN, PORT: PORTS, MEETING: CORES, ORDER: CONTROL}.get(why, CONTROL)
 
 
@@ -187,12 +187,12 @@ def _shares(run: TimedMachine, pieces: Sequence[Piece]) -> list[Share]:
     found: dict[tuple[str, str, str, str], float] = {}
     for piece in pieces:
         agent = run.agents[run.record.agent[piece.event]]
-        instruction = agent.stream.instructions[run.record.place[piece.event]]
-        key = (agent.stream.engine.value, instruction.op.mnemonic, piece.what, _place(instruction.location))
+        instruction = agent.stream.instructions[run.record.position[piece.event]]
+        key = (agent.stream.engine.value, instruction.op.mnemonic, piece.what, _text_of(instruction.location))
         found[key] = found.get(key, 0.0) + piece.end - piece.begin
     return [Share(ns=ns, engine=engine, instruction=mnemonic, what=what, location=where)
             for (engine, mnemonic, what, where), ns in found.items()]
 
 
-def _place(location: Location | None) -> str:
+def _text_of(location: Location | None) -> str:
     return f"{location.file}:{location.line}" if location is not None else ""

@@ -6,7 +6,7 @@ from collections import deque
 Change = tuple[float, int, int]                 # when, by how much, by which event
 
 
-class Semaphore:
+class TimedSemaphore:
     """``value`` is what it shows at the time up to which it was settled; ``coming`` are later changes, in order."""
 
     __slots__ = ("coming", "sleepers", "value")

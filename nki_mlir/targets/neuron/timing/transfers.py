@@ -16,7 +16,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 
 
-class Transfer(NamedTuple):
+class TimedTransfer(NamedTuple):
     """``parts``: ns for each DMA engine; ``even``: they are all the same. ``under_way``: ns that a collective takes."""
 
     parts: tuple[float, ...]
@@ -31,26 +31,26 @@ class Transfers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.known: dict[object, Transfer] = {}
+        self.known: dict[object, TimedTransfer] = {}
 
-    def of(self, op: Op) -> Transfer:
+    def of(self, op: Op) -> TimedTransfer:
         operands = op.operands()
         key = (type(op), *((t.space, t.access.dtype, t.access.dims,
                             t.access.partition.const if t.access.partition is not None else -1) for _, t in operands))
         if isinstance(op, Collective):
-            return self.made(op)                    # members matter, too
+            return self.work_out(op)                    # members matter, too
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self.made(op)
+            found = self.known[key] = self.work_out(op)
         return found
 
-    def made(self, op: Op) -> Transfer:
+    def work_out(self, op: Op) -> TimedTransfer:
         machine = self.machine
         tiles = [t for _, t in op.operands()]
         hbm = sum(prod(t.shape) * t.dtype.itemsize for t in tiles if not t.on_chip)
         loads = any(t.on_chip for _, t in op.targets())
         if isinstance(op, Collective):
-            return Transfer((0.0,) * machine.dma_engines, True, hbm, loads, op.transfer_ns(machine))
+            return TimedTransfer((0.0,) * machine.dma_engines, True, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         each = machine.costs.dma.descriptor(nbytes)
@@ -59,7 +59,7 @@ class Transfers:
             parts = tuple(count * runs / chip[0].partitions * each for count in rows)
         else:
             parts = (runs / machine.dma_engines * each,) * machine.dma_engines
-        return Transfer(parts, len(set(parts)) == 1, hbm, loads)
+        return TimedTransfer(parts, len(set(parts)) == 1, hbm, loads)
 
     @staticmethod
     def rows(tiles: list[Tile], chip: list[Tile]) -> tuple[int, int]:
@@ -99,7 +99,7 @@ class DmaEngines:
         self.hbm_free = 0.0
         self.busy = 0.0
 
-    def move(self, transfer: Transfer, first: float, event: int) -> Moved:
+    def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
         """Carry out a transfer whose first byte can move at ``first``."""
         if transfer.even and self.level:
             begin = self.at if self.at > first else first
@@ -127,7 +127,7 @@ class DmaEngines:
             finished[end] = finished.get(end, 0) + 1
         return Moved(begin, ends[last], list(finished.items()), behind)
 
-    def through_hbm(self, transfer: Transfer, begin: float, end: float) -> float:
+    def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
         """The end of a transfer, later where HBM has no more to give."""
         self.hbm_free = max(self.hbm_free, begin) + transfer.hbm_bytes / self.bytes_per_ns
         return max(end, self.hbm_free)
