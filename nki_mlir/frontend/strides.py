@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arithmetic behind views: subscripts as starts and steps, substitution of indices, regrouping of dimensions."""
 
-import math
 import operator
 import reprlib
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,44 +103,37 @@ def slice_span(item: Any, extent: int) -> tuple[Index, int, int]:
     return start, step, max(0, -(-length // step))
 
 
-def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
-    """Free dims with another shape where the elements' order allows it without a copy, else None (as NumPy does)."""
-    old = [d for d in dims if d.count != 1]
-    if any(d.free == 0 for d in old) and [d.count for d in old] != [n for n in shape if n != 1]:
-        return None
-    made: list[Dim] = []
-    k = 0
-    sizes = list(shape)
-    j = 0
-    while j < len(sizes):
-        if sizes[j] == 1:
-            made.append(ONE_MORE)
-            j += 1
+def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of the same elements in another shape; None where that needs a copy.
+
+    Dimensions that follow each other without a gap are one block; each block must be divided by whole new dimensions.
+    """
+    blocks: list[list[int]] = []                            # [size, innermost stride]
+    for n, step in zip(shape, strides):
+        if n == 1:
             continue
-        # Group the fewest old and new dims whose extents have one product.
-        new_group: list[int] = [sizes[j]]
-        old_group: list[Dim] = []
-        j += 1
-        while math.prod(new_group) != math.prod(d.count for d in old_group) or not old_group:
-            if math.prod(new_group) > math.prod(d.count for d in old_group):
-                if k >= len(old):
-                    return None
-                old_group.append(old[k])
-                k += 1
-            else:
-                if j >= len(sizes):
-                    return None
-                new_group.append(sizes[j])
-                j += 1
-        for outer, inner in pairwise(old_group):
-            if outer.free != inner.free * inner.count:
-                return None
-        step = old_group[-1].free
-        group = []
-        for n in reversed(new_group):
-            group.append(Dim(0, step, n))
-            step *= n
-        made += reversed(group)
-    return made
+        if blocks and blocks[-1][1] == n * step:
+            blocks[-1] = [blocks[-1][0] * n, step]
+        else:
+            blocks.append([n, step])
+    made: list[int] = []
+    left, step = blocks.pop() if blocks else (1, 1)
+    for n in reversed(wanted):
+        if left == 1 and n != 1 and blocks:
+            left, step = blocks.pop()
+        if left % n:
+            return None
+        made.append(step)
+        step, left = step * n, left // n
+    return tuple(reversed(made)) if left == 1 and not blocks else None
+
+
+def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
+    """Free dims with another shape where the elements' order allows it without a copy, else None."""
+    repeats = any(d.free == 0 and d.count != 1 for d in dims)
+    if 0 in shape or (repeats and [d.count for d in dims if d.count != 1] != [n for n in shape if n != 1]):
+        return None
+    steps = reshaped([d.count for d in dims], [d.free for d in dims], shape)
+    return None if steps is None else [ONE_MORE if n == 1 else Dim(0, s, n) for n, s in zip(shape, steps)]
 
 

@@ -22,31 +22,6 @@ def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
     return tuple(extents) if math.prod(extents) == total and all(n > 0 for n in extents) else None
 
 
-def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
-    """The strides of the same elements in another shape; None where that needs a copy.
-
-    Dimensions that follow each other without a gap are one block; each block must be divided by whole new dimensions.
-    """
-    blocks: list[list[int]] = []                            # [size, innermost stride]
-    for n, step in zip(shape, strides):
-        if n == 1:
-            continue
-        if blocks and blocks[-1][1] == n * step:
-            blocks[-1] = [blocks[-1][0] * n, step]
-        else:
-            blocks.append([n, step])
-    made: list[int] = []
-    left, step = blocks.pop() if blocks else (1, 1)
-    for n in reversed(wanted):
-        if left == 1 and n != 1 and blocks:
-            left, step = blocks.pop()
-        if left % n:
-            return None
-        made.append(step)
-        step, left = step * n, left // n
-    return tuple(reversed(made)) if left == 1 and not blocks else None
-
-
 def flattened(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether neighbours are dense, so that the dimensions merge into one."""
     return all(strides[k] == shape[k + 1] * strides[k + 1] for k in range(len(shape) - 1))

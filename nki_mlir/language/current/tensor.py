@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.frontend.strides import Shape
+from nki_mlir.frontend.strides import Shape, reshaped
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
@@ -259,7 +259,7 @@ class NkiTensor(Operators):
         require(not fixed or extents[0] == self.shape[0],
                 f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition")
         head = 1 if fixed else 0
-        steps = layout.reshaped(self.shape[head:], self.strides[head:], extents[head:])
+        steps = reshaped(self.shape[head:], self.strides[head:], extents[head:])
         if steps is None:
             invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy")
         strides = (*self.strides[:head], *steps)
