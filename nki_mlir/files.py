@@ -11,6 +11,7 @@ import secrets
 import stat
 from pathlib import Path
 
+CACHE_FOLDER = "NKI_MLIR_CACHE_DIR"
 NAME_BYTES = 200                    # of the target's name in the temporary file's, of at most 255
 
 
@@ -22,6 +23,14 @@ def shown(file: str | Path) -> str:
     except (OSError, ValueError):           # the directory is gone; another drive
         return absolute
     return absolute if relative.startswith("..") else relative
+
+
+def cache_folder() -> Path:
+    """Where caches are: ``NKI_MLIR_CACHE_DIR``, or what the system has for them. It need not exist."""
+    if named := os.environ.get(CACHE_FOLDER):
+        return Path(named)
+    import platformdirs  # start-up: commands need no cache
+    return Path(platformdirs.user_cache_dir("nki_mlir"))
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:

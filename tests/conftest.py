@@ -7,6 +7,9 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+# Code is compiled anew: what a test says of code is not said of a cache's.
+os.environ.setdefault("NKI_MLIR_CACHE", "off")
+
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from nki_mlir.customop.abi import ABI
 from nki_mlir.customop.errors import (
     BadFlags,
@@ -32,7 +30,7 @@ from nki_mlir.customop.errors import (
 )
 from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.files import shown, write_file
+from nki_mlir.files import cache_folder, shown, write_file
 
 STACK_MAX = 400_000                 # bytes
 # In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.
@@ -156,7 +154,7 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
     content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, this.checked)).encode())
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
-    kept = Path(platformdirs.user_cache_dir("nki_mlir")) / "gpsimd" / content.hexdigest()[:16]
+    kept = cache_folder() / "gpsimd" / content.hexdigest()[:16]
     try:
         kept.mkdir(parents=True, exist_ok=True)
         if not os.access(kept, os.W_OK):

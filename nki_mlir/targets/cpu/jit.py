@@ -7,7 +7,7 @@ engine runs at level 0, which still selects instructions and allocates registers
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import PACKAGE, Module, Operation, ir, load
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.targets.cpu import object_cache
+from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
 
 # What LLVM has no operation for becomes calls of the C library, a lane at a time; the rest is lowered before.
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
@@ -30,6 +32,7 @@ llvm.func @f(%c: i1, %x: f32) {
 """
 
 _engines: list[Any] = []            # code is never unloaded: addresses of it are in programs, in frameworks, in threads
+_loaded: list[Any] = []             # memory of code that the cache had
 
 
 @cache
@@ -82,17 +85,27 @@ def lower(module: Module) -> None:
             raise InternalError(f"pass '{name}' failed on generated code: {error}") from None
 
 
-def compile_functions(module: Module, names: Sequence[str]) -> dict[str, int]:
-    """The addresses of functions of a module, which is lowered and compiled; they stay valid for good.
+def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> dict[str, int]:
+    """The addresses of functions of a module, which stay valid for good.
 
-    The module's text must have had ``addresses_text(names)`` in it.
+    The module is made, lowered and compiled where the cache on disk has no code that was made of ``description``, which
+    says all that it depends on but for sources and host. Its text must have had ``addresses_text(names)`` in it.
     """
+    image = object_cache.find(description)
+    if image is not None:
+        try:
+            entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
+            _loaded.append(memory)
+            return _addresses(entry, names)
+        except NotLoadable:                     # it is compiled, and replaced
+            pass
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # which would otherwise be printed
         findings.append(str(diagnostic))
         return True
     with ALONE, code_context() as context, ir.Location.unknown():
+        module = make()
         lower(module)
         handler = context.attach_diagnostic_handler(collect)
         try:
@@ -107,6 +120,12 @@ def compile_functions(module: Module, names: Sequence[str]) -> dict[str, int]:
     _engines.append(engine)
     # Nor at exit: threads of other libraries end after Python, and give their memory back with this code.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    object_cache.keep(description, engine.dump_to_object_file)
+    return _addresses(entry, names)
+
+
+def _addresses(entry: int, names: Sequence[str]) -> dict[str, int]:
+    """What the function at ``entry`` writes into a table."""
     table = (ctypes.c_void_p * max(1, len(names)))()
     place = ctypes.c_void_p(ctypes.addressof(table))
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's way: addresses of arguments

@@ -12,7 +12,7 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions
+from nki_mlir.targets.cpu.jit import addresses_text, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_one", "nki_memory_start", "nki_use_pool")
@@ -102,8 +102,9 @@ class RoutineMachine:
 
 
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
-    with ALONE, code_context(), ir.Location.unknown():
-        return compile_functions(ir.Module.parse(text + addresses_text(names)), names)
+    whole = text + addresses_text(names)
+    with ALONE:
+        return compile_functions(lambda: ir.Module.parse(whole), names, whole)
 
 
 def machine() -> RoutineMachine:

@@ -44,7 +44,7 @@ def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
         new = [r for r in wanted if r not in _addresses]
         if new:
             names = [name_of(r) for r in new]
-            found = compile_functions(vector_code(new, addresses_text(names)), names)
+            found = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
             _addresses.update((r, found[name]) for r, name in zip(new, names))
         return {r: _addresses[r] for r in wanted}
 

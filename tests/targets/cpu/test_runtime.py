@@ -343,10 +343,8 @@ def test_waist__code_from_outside_is_refused() -> None:
 # -- defects of our own are internal errors, not lines on stderr ------------------------------------------------------
 def test_compile__a_defect_is_an_internal_error(capfd: pytest.CaptureFixture) -> None:
     text = "llvm.func internal @f() {\n  %x = tensor.empty() : tensor<4xf32>\n  llvm.return\n}\n"
-    with jit.code_context(), ir.Location.unknown():
-        module = ir.Module.parse(text + jit.addresses_text(["f"]))
     with pytest.raises(InternalError, match="generated code does not compile"):
-        jit.compile_functions(module, ["f"])
+        jit.compile_functions(lambda: ir.Module.parse(text + jit.addresses_text(["f"])), ["f"], text)
     assert capfd.readouterr().err == ""
 
 

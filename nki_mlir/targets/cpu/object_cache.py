@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled code on disk, so that a later process need not compile it again.
+
+``NKI_MLIR_CACHE_DIR`` is where (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` is without. An entry is
+one file, written whole or not at all. Its name is a digest of what the code was made of, of this package's sources, of
+the bindings and of the host; its first bytes are a digest of the rest. What does not agree is compiled again and
+replaced.
+"""
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+from nki_mlir.bindings import ir
+from nki_mlir.files import cache_folder, write_file
+from nki_mlir.targets.cpu import host
+
+OFF = "NKI_MLIR_CACHE"
+MOST_BYTES = 256 << 20
+DIGEST = hashlib.sha256().digest_size
+SUFFIX = ".object"
+
+
+def folder() -> Path | None:
+    """The directory of the entries, which belongs to this user alone: what is in it is run."""
+    if os.environ.get(OFF, "").lower() == "off" or sys.platform != "linux":
+        return None
+    found = cache_folder() / "objects"
+    try:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = found.stat()
+    except OSError:                             # no home, or a read-only one
+        return None
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if status.st_uid != os.geteuid() or others else found
+
+
+@cache
+def fingerprint() -> bytes:
+    """Of everything that code depends on besides its own description. Files by name, size and time of change."""
+    files = [f for f in Path(__file__).parents[2].rglob("*") if f.suffix in (".py", ".mlir")]
+    libraries = (Path(ir.__file__).parent / "_mlir_libs").glob("*.so*")
+    listed = [(str(f), status.st_size, status.st_mtime_ns) for f in sorted([*files, *libraries])
+              for status in [f.stat()]]
+    return repr((sorted(host.features()), host.lanes(), listed)).encode()
+
+
+def entry(description: str) -> Path | None:
+    where = folder()
+    if where is None:
+        return None
+    return where / (hashlib.sha256(fingerprint() + b"\0" + description.encode()).hexdigest() + SUFFIX)
+
+
+def find(description: str) -> bytes | None:
+    """The object of code that was made of this, if there is one."""
+    file = entry(description)
+    if file is None:
+        return None
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+        return None
+    try:
+        os.utime(file)                          # the entry was used: others go first
+    except OSError:
+        pass
+    return content[DIGEST:]
+
+
+def keep(description: str, write: Callable[[str], None]) -> None:
+    """Add what ``write`` writes into a file. A cache that cannot be written to is none: that is no error."""
+    file = entry(description)
+    if file is None:
+        return
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder) / "code.o"
+            write(str(written))
+            image = written.read_bytes()
+        write_file(file, hashlib.sha256(image).digest() + image, 0o600)
+        if file.name[:2] == "00":               # of 256 new entries one looks at all
+            make_room(file.parent)
+    except OSError:
+        pass
+
+
+def make_room(where: Path, most: int = MOST_BYTES) -> None:
+    """Remove the entries that were not used for longest, where all together are too large."""
+    found = sorted(entries(where))
+    total = sum(size for _, size, _ in found)
+    for _, size, file in found:
+        if total <= most:
+            return
+        file.unlink(missing_ok=True)
+        total -= size
+
+
+def entries(where: Path) -> Iterator[tuple[int, int, Path]]:
+    """(when it was used, bytes, file) of each; another process may remove some meanwhile."""
+    for file in where.glob(f"*{SUFFIX}"):
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        yield status.st_mtime_ns, status.st_size, file

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An object file that the ExecutionEngine wrote, put into memory again: x86-64 ELF in the large code model.
+
+There addresses are 64-bit words, so that sections are placed one behind the other and two kinds of relocation do.
+Python has no way to give an object to the engine, and the bindings have no linker.
+"""
+
+import ctypes
+import mmap
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+PAGE = mmap.PAGESIZE
+HEADER, ELF = struct.Struct("<4sBBBx8xHHIQQQIHHHHHH"), b"\x7fELF"
+RELOCATABLE, X86_64 = 1, 62
+SYMBOLS, WITH_ADDENDS, NO_BITS = 2, 4, 8                # kinds of section
+WRITABLE, LOADED = 1, 2                                 # flags of a section
+SYMBOL, RELOCATION = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+
+
+class RelocationKind(IntEnum):
+    """Of a relocation: symbol + addend, and that minus where it stands."""
+
+    ABSOLUTE = 1
+    RELATIVE = 24
+
+
+class ElfSection(NamedTuple):
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+
+@dataclass(frozen=True)
+class ElfSymbol:
+    name: str
+    section: int            # 0: outside of the object
+    value: int              # from the section's begin
+
+
+class NotLoadable(Exception):
+    """The file is damaged, or needs what is not done here: the code is to be compiled."""
+
+
+def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
+    """The address of a global function, and the memory that it is valid with.
+
+    Raises ``NotLoadable`` for what is no such object, and where the system forbids memory that is made executable.
+    """
+    try:
+        sections, symbols = read(image)
+        return map_sections(image, sections, symbols, symbol)
+    except (struct.error, IndexError, ValueError, UnicodeDecodeError, OSError) as error:
+        raise NotLoadable(str(error)) from None
+
+
+def read(image: bytes) -> tuple[list[ElfSection], list[ElfSymbol]]:
+    magic, bits, order, _, kind, machine, _, _, _, table, _, _, _, _, _, count, _ = HEADER.unpack_from(image)
+    if (magic, bits, order, kind, machine) != (ELF, 2, 1, RELOCATABLE, X86_64):
+        raise NotLoadable("not a relocatable x86-64 ELF object")
+    sections = [ElfSection(*struct.unpack_from("<IIQQQQIIQQ", image, table + 64 * k)) for k in range(count)]
+    listed = next((s for s in sections if s.kind == SYMBOLS), None)
+    if listed is None:
+        raise NotLoadable("no symbols")
+    names = sections[listed.link].offset
+    symbols = []
+    for at in range(listed.offset, listed.offset + listed.size, SYMBOL.size):
+        name, _, _, section, value, _ = SYMBOL.unpack_from(image, at)
+        symbols.append(ElfSymbol(image[names + name:image.index(b"\0", names + name)].decode(), section, value))
+    return sections, symbols
+
+
+def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymbol],
+                 wanted: str) -> tuple[int, mmap.mmap]:
+    """Code and constants in pages that can be run, behind them data in pages that can be written."""
+    starts: dict[int, int] = {}
+    end = data = 0
+    for writable in (False, True):
+        for number, section in enumerate(sections):
+            if section.flags & LOADED and bool(section.flags & WRITABLE) == writable:
+                end = -(-end // max(1, section.alignment)) * max(1, section.alignment)
+                starts[number], end = end, end + section.size
+        if not writable:
+            data = end = -(-end // PAGE) * PAGE
+    memory = mmap.mmap(-1, max(PAGE, -(-end // PAGE) * PAGE))
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for number, start in starts.items():
+        section = sections[number]
+        if section.kind != NO_BITS:
+            memory[start:start + section.size] = image[section.offset:section.offset + section.size]
+    process = ctypes.CDLL(None)
+
+    def address(symbol: ElfSymbol) -> int:
+        if symbol.section in starts:
+            return base + starts[symbol.section] + symbol.value
+        if symbol.section or not symbol.name or not hasattr(process, symbol.name):
+            raise NotLoadable(f"the symbol '{symbol.name}' is not in this process")
+        return ctypes.cast(getattr(process, symbol.name), ctypes.c_void_p).value or 0
+    for section in sections:
+        if section.kind == WITH_ADDENDS and section.info in starts:
+            for at in range(section.offset, section.offset + section.size, RELOCATION.size):
+                offset, info, addend = RELOCATION.unpack_from(image, at)
+                where, value = starts[section.info] + offset, address(symbols[info >> 32]) + addend
+                kind = info & 0xFFFFFFFF
+                if kind not in (RelocationKind.ABSOLUTE, RelocationKind.RELATIVE):
+                    raise NotLoadable(f"a relocation of kind {kind}")
+                origin = base + where if kind == RelocationKind.RELATIVE else 0
+                struct.pack_into("<Q", memory, where, (value - origin) % (1 << 64))
+    if data and ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), ctypes.c_size_t(data),
+                                                           mmap.PROT_READ | mmap.PROT_EXEC):
+        raise NotLoadable("this system forbids pages that are executable")
+    for symbol in symbols:
+        if symbol.name == wanted and symbol.section in starts:
+            return address(symbol), memory
+    raise NotLoadable(f"the object has no '{wanted}'")

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled code on disk: another process gets the same values without compiling, and damage is compiled again."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.kernel import Kernel
+from nki_mlir.targets.cpu import host, jit, object_cache, routines
+from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or host.platform.machine() != "x86_64",
+                                reason="objects are kept on x86-64 Linux")
+
+PROGRAM = """
+import sys, numpy as np
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.kernel import Kernel
+from nki_mlir.targets.cpu import jit
+
+def kernel(x, y):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    weights = nl.exp(nl.load(x) - nl.max(nl.load(x), axis=1))
+    product = nl.matmul(nl.load(y), nl.load(y), transpose_x=True)
+    nl.store(out, weights / nl.sum(weights, axis=1) + nl.sin(nl.copy(product)) + nl.tanh(nl.load(x)))
+    return out
+
+x, y = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
+sys.stdout.buffer.write(Kernel(kernel).on("jit")(x, y).tobytes())
+print(len(jit._engines), len(jit._loaded), file=sys.stderr)
+"""
+
+
+def run(folder: Path, **environment: str) -> tuple[bytes, int, int]:
+    """(values, batches compiled, batches loaded) of a process of its own."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, env=os.environ | {
+        "NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(folder)} | environment)
+    compiled, loaded = map(int, done.stderr.split()[-2:])
+    return done.stdout, compiled, loaded
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NKI_MLIR_CACHE", "on")
+    monkeypatch.setenv("NKI_MLIR_CACHE_DIR", str(tmp_path))
+    return tmp_path / "objects"
+
+
+def add_three(x: np.ndarray) -> np.ndarray:
+    """Compiled, or loaded, whatever this process has compiled before."""
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + 3)
+        return out
+    routines.forget()
+    return Kernel(kernel).on("jit")(x)
+
+
+def refuse(*arguments: object) -> None:
+    raise AssertionError("compiled")
+
+
+X = np.arange(128, dtype=np.float32).reshape(8, 16)
+
+
+def test_processes__share_code_and_values(tmp_path: Path) -> None:
+    first, compiled, loaded = run(tmp_path)
+    assert compiled >= 2 and loaded == 0
+    second = run(tmp_path)
+    assert second == (first, 0, compiled)
+    assert run(tmp_path, NKI_MLIR_CACHE="off") == (first, compiled, 0)
+
+
+def test_processes__at_the_same_time(tmp_path: Path) -> None:
+    environment = os.environ | {"NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(tmp_path)}
+    several = [subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env=environment) for _ in range(3)]
+    assert len({process.communicate()[0] for process in several}) == 1
+    assert not any(process.returncode for process in several)
+    assert run(tmp_path)[1] == 0
+
+
+def test_entry__is_loaded_without_compiling(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert oct(cached.stat().st_mode)[-3:] == "700"
+    assert {oct(f.stat().st_mode)[-3:] for f in cached.iterdir()} == {"600"}
+    monkeypatch.setattr(jit, "lower", refuse)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+
+
+@pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[:len(raw) // 2], lambda raw: raw + b"\0",
+                                    lambda raw: raw[:100] + bytes([raw[100] ^ 1]) + raw[101:],
+                                    lambda raw: bytes(len(raw))], ids=["empty", "cut", "longer", "a bit", "zeros"])
+def test_entry__that_is_damaged_is_compiled_again(cached: Path, damage) -> None:
+    add_three(X)
+    whole = {file: file.read_bytes() for file in cached.iterdir()}
+    for file, raw in whole.items():
+        file.write_bytes(damage(raw))
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert {file: file.read_bytes()[:32] for file in cached.iterdir()} == {f: raw[:32] for f, raw in whole.items()}
+
+
+def test_entry__with_a_valid_digest_that_is_no_object_is_compiled_again(cached: Path) -> None:
+    add_three(X)
+    for file in cached.iterdir():
+        content = b"not an object"
+        file.write_bytes(object_cache.hashlib.sha256(content).digest() + content)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert all(file.stat().st_size > 1000 for file in cached.iterdir())
+
+
+def test_folder__that_others_can_write_to_is_not_used(cached: Path) -> None:
+    cached.mkdir()
+    cached.chmod(0o777)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert not list(cached.iterdir())
+
+
+def test_folder__that_cannot_be_made_is_no_error(cached: Path) -> None:
+    cached.write_text("a file")
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert cached.read_text() == "a file"
+
+
+def test_room__goes_to_what_was_used_last(tmp_path: Path) -> None:
+    for age, name in enumerate("abcd"):
+        file = tmp_path / f"{name}.object"
+        file.write_bytes(bytes(100))
+        os.utime(file, (1000 - age, 1000 - age))
+    (tmp_path / "other").write_bytes(bytes(1000))
+    object_cache.make_room(tmp_path, most=250)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object", "other"]
+
+
+def test_description__sources_and_host_are_in_the_name(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {object_cache.entry("one"), object_cache.entry("another")}
+    monkeypatch.setattr(object_cache, "fingerprint", lambda: b"another host")
+    names |= {object_cache.entry("one"), object_cache.entry("another")}
+    assert len(names) == 4
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    file = tmp_path_factory.mktemp("object") / "code.o"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_cache, "keep", lambda description, write: write(str(file)))
+        add_three(X)
+    return file.read_bytes()
+
+
+@given(st.data())
+def test_load_object__refuses_or_loads_what_is_damaged(image: bytes, data: st.DataObject) -> None:
+    """Nothing is written outside of the memory that was made for it: a crash would end this process."""
+    raw = bytearray(image[:data.draw(st.integers(0, len(image)))] if data.draw(st.booleans()) else image)
+    for _ in range(data.draw(st.integers(0, 6))):
+        if raw:
+            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        load_object(bytes(raw), f"_mlir_{jit.ADDRESSES}")
+    except NotLoadable:
+        pass
+
+
+def test_load_object__wants_its_symbol(image: bytes) -> None:
+    with pytest.raises(NotLoadable, match="the object has no 'other'"):
+        load_object(image, "other")
