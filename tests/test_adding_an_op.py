@@ -14,7 +14,7 @@ STEP = re.compile(r"(New file|Appended to|First entry of) `([\w/.]+)`:\n\n```pyt
 # The list or dictionary that an entry goes into.
 COLLECTION = {"samples.py": "_GIVEN = [\n", "formulas.py": "FORMULAS: dict[str, Callable[[Any, dict], Any]] = {\n",
               "test_rules.py": "OWN: list[tuple[str, dict[str, Any], str]] = [\n", "regular.py": "REGULAR = {\n",
-              "isa.txt": "[nki.isa]\n"}
+              "isa.txt": "[nki.isa]\n", "instructions.py": "INSTRUCTIONS = {\n", "examples.txt": "[nki.isa]\n"}
 
 
 def steps() -> list[tuple[str, str, str]]:
@@ -60,6 +60,10 @@ def test_its_tests__pass(copy: Path) -> None:
     said = run(copy, "-m", "pytest", "-p", "no:cacheprovider", "tests/dialects", "-k", "clamp")
     count = re.search(r"(\d+) passed", said)
     assert count and int(count[1]) > 30, said
+
+
+def test_its_page__is_whole(copy: Path) -> None:
+    run(copy, "-m", "pytest", "-p", "no:cacheprovider", "tests/language/test_documentation.py", "-k", "clamp or whole")
 
 
 def test_whole_sets__still_hold(copy: Path) -> None:

@@ -59,7 +59,7 @@ _names = itertools.count()
 
 
 def unique_name(name: str) -> str:
-    """A name that no tensor of the kernel has."""
+    """A name that no tensor of the kernel has: the given one with a number, different at each call."""
     builder = current.get()
     return f"{name}_{next(builder.names if builder is not None else _names)}"
 

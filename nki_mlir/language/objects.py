@@ -6,9 +6,10 @@ from typing import Any
 
 
 class NKIObject:
-    """Fields are the annotated names, assigned by position or keyword; then ``__post_init__`` runs.
+    """A class of objects for kernels: annotated names are its fields.
 
-    ``@dataclass`` may be put on subclasses; it then makes the initializer. Objects with equal fields are equal.
+    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
+    subclasses; it then makes the initializer. Objects with equal fields are equal.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:

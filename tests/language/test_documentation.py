@@ -15,6 +15,7 @@ from scipy import special
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.documentation.page import EXAMPLES, ISA, LANGUAGE, PAGES, example
+from nki_mlir.language.documentation.values import sentence, values
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT
 
@@ -35,6 +36,7 @@ def public(module, generation):
 
 CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
          if example(module, name, generation)]
+VALUES = [(generation, module, name) for module, generation in EXAMPLES for name in values(module, generation)]
 
 # What pages call errors, on tiles x, y [128, 64] and z [64, 32] in SBUF, p in PSUM, i of integers, r [128, 1].
 VIOLATIONS = {
@@ -140,6 +142,15 @@ def test_help__is_whole_for_every_function(module, generation):
     assert public(module, generation).keys() == whole <= PAGES[module, generation].keys()
 
 
+@pytest.mark.parametrize("generation, module, name", VALUES)
+def test_help_of_a_module__has_a_sentence_about_every_other_name(generation, module, name):
+    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    said = sentence(name, getattr(home, name))
+    assert len(said.split()) > 1 or said.startswith(("nisa.", "nl."))
+    assert f"    {name}: {said}\n" in inspect.getdoc(home)
+    assert textwrap.indent(example(module, name, generation).split("\n")[0], "    ") in inspect.getdoc(home)
+
+
 def parts(text):
     """The tiles of an example, its code, what its results are, and the grid it is launched with."""
     tiles, code, values, grid = {}, [], [], None
@@ -150,7 +161,7 @@ def parts(text):
         elif found := VALUE.fullmatch(line):
             values.append(found.groups())
         elif line.startswith("grid: "):
-            grid = int(line.removeprefix("grid: "))
+            grid = line.removeprefix("grid: ")
         else:
             code.append(line)
     return tiles, code, values, grid
@@ -205,21 +216,28 @@ def drawn(random, dtype, shape, positive):
     return (np.abs(made) + 0.5 if positive else made).astype(dtype)
 
 
-@pytest.mark.parametrize("generation, module, name", CASES)
+def is_late(generation, code):
+    """Whether an example calls a function that came with NeuronCore-v4, as its page says."""
+    called = [public(HOMES[m], generation).get(n) for m, n in re.findall(r"\b(nl|nisa)\.(\w+)\(", code)]
+    return any(re.search("(from|before) NeuronCore-v4", inspect.getdoc(f).partition("Result:")[2]) for f in called if f)
+
+
+@pytest.mark.parametrize("generation, module, name", CASES + VALUES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_example__computes_what_it_says(generation, module, name, tmp_path):
-    tiles, code, values, grid = parts(example(module, name, generation))
-    assert values and re.search(rf"\b({'|'.join(HOMES)})\.{name}\(", "\n".join(code))
+    text = example(module, name, generation)
+    tiles, code, values, grid = parts(text)
+    assert values and re.search(rf"\b({'|'.join(HOMES)})\.{name}\b", text)
     results = list(dict.fromkeys(label for _, label, _ in values))
     made, given = kernel(generation, tiles, code, results, tmp_path)
     random = np.random.default_rng(1)
     held = {t: drawn(random, dtype, shape, positive) for t, (dtype, shape, _, positive) in tiles.items()}
-    ops, said = PAGES[module, generation][name].ops, inspect.getdoc(public(module, generation)[name])
-    late = re.search("(from|before) NeuronCore-v4", said.partition("Result:")[2])
-    target = "trn3" if late else "trn2"
+    page = PAGES[module, generation].get(name)
+    ops, target = page.ops if page else (), "trn3" if is_late(generation, "\n".join(code)) else "trn2"
     options = {"platform_target": target} if generation == CURRENT else {}
     jitted = made.nki.jit(made.example, mode="simulation", **options)
-    got = (jitted[grid] if grid else jitted)(*(held[t] for t in given))
+    launch = eval(grid, {"nl": importlib.import_module(f"nki_mlir.language.{generation}.language")}) if grid else None
+    got = (jitted[launch] if grid else jitted)(*(held[t] for t in given))
     got = {t: np.asarray(v) for t, v in zip(results, got if isinstance(got, (tuple, list)) else [got])}
     for left, _, expression in values:
         value, expected = eval(left, held, got), eval(expression, {"np": np, **FUNCTIONS, **held})
@@ -227,7 +245,7 @@ def test_example__computes_what_it_says(generation, module, name, tmp_path):
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
     if ops:
         record = made.nki.jit(made.example, **options)
-        record = record[grid] if grid else record
+        record = record[launch] if grid else record
         spec = record.specialize(record.bind(tuple(held[t] for t in given), {}, is_array, describe_array))
         found = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
         called = re.findall(r"\b(nl|nisa)\.(\w+)\(", "\n".join(code))
@@ -270,5 +288,6 @@ def test_error_of_the_language__is_one_as_the_page_says(generation, at, call, tm
 def test_documentation__is_read_when_it_is_asked_for():
     code = ("import sys, nki_mlir.language.current.isa as i\n"
             "assert not [m for m in sys.modules if m.startswith('nki_mlir.language.documentation')]\n"
-            "assert 'Example:' in __import__('inspect').getdoc(i.activation)")
+            "assert 'Example:' in __import__('inspect').getdoc(i.activation)\n"
+            "assert 'reduce_cmd: ' in __import__('inspect').getdoc(i)")
     subprocess.run([sys.executable, "-c", code], check=True)

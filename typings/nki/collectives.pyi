@@ -10,15 +10,17 @@ FOLDS: Any
 
 
 class NKIObject:
-    """Fields are the annotated names, assigned by position or keyword; then ``__post_init__`` runs.
+    """A class of objects for kernels: annotated names are its fields.
 
-    ``@dataclass`` may be put on subclasses; it then makes the initializer. Objects with equal fields are equal."""
+    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
+    subclasses; it then makes the initializer. Objects with equal fields are equal."""
 
 
 class NkiTensor:
-    """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
+    """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
-    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
+    Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
 
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.

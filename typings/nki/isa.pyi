@@ -11,6 +11,10 @@ import nki.language as nl
 CURRENT: Any
 
 
+class Contents:
+    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+
+
 class NkiInstruction:
     """One instruction, to order others after it."""
 

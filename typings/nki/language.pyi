@@ -10,6 +10,10 @@ BY_NAME: Any
 
 CURRENT: Any
 
+
+class Contents:
+    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+
 DTYPES: Any
 
 
@@ -23,15 +27,17 @@ class MemoryRegion(Enum):
 
 
 class NKIObject:
-    """Fields are the annotated names, assigned by position or keyword; then ``__post_init__`` runs.
+    """A class of objects for kernels: annotated names are its fields.
 
-    ``@dataclass`` may be put on subclasses; it then makes the initializer. Objects with equal fields are equal."""
+    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
+    subclasses; it then makes the initializer. Objects with equal fields are equal."""
 
 
 class NkiTensor:
-    """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
+    """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
-    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
+    Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
 
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
@@ -423,7 +429,19 @@ def dropout(x, rate, dtype=None) -> Any:
 
 
 def ds(start, size) -> Any:
-    """The slice ``start : start + size``."""
+    """The slice ``start : start + size``.
+
+    Arguments:
+        start: an integer, an index expression or a [1, 1] tile; the first element; a tile or register is known at run time
+        size: an integer or an index expression; how many elements
+
+    Result:
+        What t[..., ds(start, size)] selects: start to start + size.
+
+    Errors:
+        A part beyond the tensor is an error.
+        They point at the line of the call.
+    """
 
 
 def dynamic_range(start, stop=None, step=1) -> Any:
@@ -1791,9 +1809,10 @@ def tanh(x, dtype=None) -> Any:
 
 
 class tensor:
-    """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
+    """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
-    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
+    Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
 
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
@@ -1926,7 +1945,7 @@ uint8: Any
 
 
 def unique_name(name) -> Any:
-    """A name that no tensor of the kernel has."""
+    """A name that no tensor of the kernel has: the given one with a number, different at each call."""
 
 
 def var(x, axis, dtype=None, keepdims=False) -> Any:

@@ -25,6 +25,7 @@ from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import device_print, matmul, transpose
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import names_of
 from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
@@ -245,4 +246,5 @@ globals().update(DTYPES, **{n: _binary(n) for n in (*ARITHMETIC, *BITWISE, *VERD
                  **{n: _reduction(n, op) for n, op in REDUCTIONS.items()},
                  range=range)                   # of older code: Python's
 bind_module(globals(), "nki.language")
+__doc__ = Contents(__doc__ or "", "nki.language", BETA.name)
 __getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

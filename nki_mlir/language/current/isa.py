@@ -23,6 +23,7 @@ from nki_mlir.language.current.calls import CURRENT, reported
 from nki_mlir.language.current.enums import nc_version
 from nki_mlir.language.current.isa_elementwise import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
 from nki_mlir.language.current.regions import machine
+from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import names_of, published
 
 
@@ -42,6 +43,7 @@ globals().update(published("nki.isa", CURRENT.name, enums, errors, instruction, 
                            isa_dma, isa_elementwise, isa_gpsimd, isa_matmul, isa_register))
 globals().update({name: instruction.instruction(function) for name, function in regular.functions(
     CURRENT, isa_regular.TEXTS, isa_regular.writing, globals(), not_given="name").items()})
+__doc__ = Contents(__doc__ or "", "nki.isa", CURRENT.name)
 __all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
 
 

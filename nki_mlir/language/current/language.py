@@ -10,12 +10,14 @@ from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name, user_location
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
+from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import CURRENT, names_of, published
 from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.language.tiles import bfp16, finfo, fp32
 from nki_mlir.scalar.dtypes import BY_NAME
 
 globals().update(published("nki.language", CURRENT, creation, dynamic_loops, indexing, kernel, regions, functions))
+ds = reported(indexing.ds)
 is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (regions.is_hbm, regions.is_on_chip, regions.is_psum,
                                                               regions.is_sbuf))
 DType = str
@@ -79,6 +81,7 @@ def par_dim(x) -> int:
     return x
 
 
+__doc__ = Contents(__doc__ or "", "nki.language", CURRENT)
 __all__ = [*names_of("nki.language"), "par_dim", "tensor", "unique_name"]
 
 

@@ -21,9 +21,10 @@ from nki_mlir.scalar.dtypes import DType
 
 
 class NkiTensor(Operators):
-    """Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major.
+    """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
-    On chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+    Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
+    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
     """
 
     __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")

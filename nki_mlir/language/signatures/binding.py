@@ -79,6 +79,19 @@ class Description(str):
         return Description(heading + self, self.record, heading + self.sentence)
 
 
+class Contents(str):
+    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+
+    def __new__(cls, text: str, module: str, generation: str) -> "Contents":
+        made = super().__new__(cls, text)
+        made.__dict__.update(module=module, generation=generation)
+        return made
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        from nki_mlir.language.documentation.values import contents  # start-up: needed where it is asked for
+        return f"{str.__str__(self)}\n\n{contents(**self.__dict__)}".expandtabs(tabsize)
+
+
 class Function:
     """A public function: its parameters as it has them, and the signatures of its name."""
 

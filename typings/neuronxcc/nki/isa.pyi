@@ -8,6 +8,10 @@ import numpy as np
 
 BETA: Any
 
+
+class Contents:
+    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+
 TEXTS: Any
 
 

@@ -18,6 +18,10 @@ BITWISE: Any
 
 BY_NAME: Any
 
+
+class Contents:
+    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
+
 DTYPES: Any
 
 HBM: Any
