@@ -41,24 +41,26 @@ def parse_grid(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_arguments(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
-    """(positional, keyword) arguments."""
+def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[Any], dict[str, Any]]:
+    """(positional, keyword) arguments. Without ``values`` tensors hold zeros, of which no memory is touched."""
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for text in texts:
         name = re.match(r"^([a-zA-Z_]\w*)=(.*)$", text)
         if name and name[1] not in SHORT:
-            keywords[name[1]] = parse_argument(name[2], len(positional) + len(keywords))
+            keywords[name[1]] = parse_argument(name[2], len(positional) + len(keywords), values)
         else:
-            positional.append(parse_argument(text, len(positional) + len(keywords)))
+            positional.append(parse_argument(text, len(positional) + len(keywords), values))
     return positional, keywords
 
 
-def parse_argument(text: str, place: int) -> Any:
+def parse_argument(text: str, place: int, values: bool = True) -> Any:
     """One value; ``place`` varies the random seed from argument to argument."""
     match = TENSOR.match(text)
     if match and match[2] in SHORT and (match[1] or match[3]):
         shape = tuple(int(n) for n in match[1].split("x") if n)
+        if not values:
+            return np.zeros(shape, SHORT[match[2]].numpy)
         return fill(shape, SHORT[match[2]], match[3] or "random", place, text)
     try:
         return ast.literal_eval(text)

@@ -14,15 +14,19 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="nki-run", description="Run a kernel FILE.py:FUNCTION, the function of an MLIR file, or instruction "
                                     "streams, and print the results.")
-    p.add_argument("source", metavar="KERNEL_OR_IR",
-                   help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input")
+    p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",
+                   help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input; with --time "
+                        "two of them are compared")
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls, repeated")
-    p.add_argument("--on", choices=EXECUTORS, default="jit", help="where it runs (default: jit)")
+    p.add_argument("--on", choices=EXECUTORS, help="where it runs (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="", help="launch grid of a kernel, for example 2,4")
     p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module")
+    p.add_argument("--time", action="store_true",
+                   help="how long it takes on the device, by the timed model of its streams; computes no values")
+    p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
                    help="also run on these executors (all without a value) and compare; exit status 1 if they differ")
     p.add_argument("--tolerance", type=float, default=1e-5,
@@ -36,24 +40,48 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    options = parser().parse_args(arguments)
+    given = parser()
+    options = given.parse_args(arguments)
+    refuse(given, options)
     from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
+def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End the command where options do not go together; choose the executor where none is named."""
+    if options.time:
+        clash = next((f"--{name}" for name in ("compare", "save", "verify_each") if getattr(options, name)), None)
+        if options.on not in (None, "isa"):
+            clash = f"--on={options.on}"
+        if clash:
+            given.error(f"--time is of instruction streams, and computes no values: it does not go with "
+                        f"{clash.replace('_', '-')}")
+        if len(options.source) > 2:
+            given.error(f"--time compares two, {len(options.source)} are given")
+    elif options.json:
+        given.error("--json is the form of what --time prints")
+    elif len(options.source) > 1:
+        given.error("one kernel or module runs at a time; with --time two are compared")
+    options.on = options.on or ("isa" if options.time else "jit")
+
+
 def run(options: argparse.Namespace) -> int:
     """Run, print, save and compare as the options say."""
+    if options.time:
+        from nki_mlir.cli.timing import time_all  # start-up: needed where it is asked for
+        return time_all(options)
+    source, = options.source
     from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import check_executor, runnable
     from nki_mlir.cli.source import load_libraries
     positional, keywords = parse_arguments(options.arg)
     load_libraries(options.load_library)
-    one = runnable(options.source, positional, keywords, options.target, parse_grid(options.grid))
+    one = runnable(source, positional, keywords, options.target, parse_grid(options.grid))
     if options.verify_each:
         return verify_each(one, options.tolerance)
     others = executors_to_compare(one, options)
     for on in (options.on, *others):
-        check_executor(one, on, options.source)
+        check_executor(one, on, source)
     results = timed(one, options)
     if options.save:
         save(options.save, results)

@@ -36,6 +36,10 @@ class Runnable(ABC):
         """Its results; the inputs stay as they are."""
 
     @abstractmethod
+    def streams(self) -> list[Any]:
+        """Its instruction streams: a program for each core that it takes."""
+
+    @abstractmethod
     def module(self) -> tuple[Any, list[Any]]:
         """A module at the nki, linalg or nisa level, and the inputs of its function."""
 
@@ -112,6 +116,13 @@ class KernelSource(Runnable):
         several = results if isinstance(results, tuple) else (results,)
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
+    def streams(self) -> list[Any]:
+        from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
+        from nki_mlir.targets import neuron
+        kernel = self.kernel
+        spec = kernel.specialize(kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array))
+        return neuron.streams(spec.captured, spec.grid)
+
     def module(self) -> tuple[Any, list[Any]]:
         modules, inputs = captured(self.kernel, self.positional, self.keywords)
         return modules[0], inputs
@@ -132,6 +143,10 @@ class ModuleSource(Runnable):
     def run(self, on: str) -> Results:
         return run_module(self.kernel_module, self.inputs, on)
 
+    def streams(self) -> list[Any]:
+        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        return neuron.streams_of_module(self.kernel_module)
+
     def module(self) -> tuple[Any, list[Any]]:
         return self.kernel_module, self.inputs
 
@@ -148,6 +163,10 @@ class GraphSource(Runnable):
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
         return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
+
+    def streams(self) -> list[Any]:
+        from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
+        return stablehlo.linked_streams(self.text)
 
     def module(self) -> tuple[Any, list[Any]]:
         raise NotVerified(what="a graph")
@@ -171,6 +190,9 @@ class StreamsSource(Runnable):
         if not outputs:
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
         return [(v.name, array) for v, array in zip(outputs, made)]
+
+    def streams(self) -> list[Any]:
+        return self.programs
 
     def module(self) -> tuple[Any, list[Any]]:
         raise NotVerified(what="instruction streams")

@@ -14,6 +14,7 @@ from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Type, ir, load
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.isa.program import Program
 from nki_mlir.frameworks.native_calls import NativeCalls
 from nki_mlir.frameworks.on_arrays import BadArguments
 from nki_mlir.frontend.capture import Captured, Variant
@@ -118,12 +119,23 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
+def linked_streams(module: str | bytes) -> list[Program]:
+    """The instruction streams of a StableHLO module with its kernels."""
+    with ALONE, graph_context(), ir.Location.unknown():
+        return [emitted(read_graph(module))]
+
+
+def emitted(module: Module) -> Program:
+    """A graph's module as one program of instruction streams."""
+    from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
+    run_passes(module, passes_to("nisa", module))
+    return emit_module(module)
+
+
 def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module as one program of instruction streams, on the simulator."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
-    from nki_mlir.targets.neuron.simulator import simulate
-    run_passes(module, passes_to("nisa", module))
-    program = emit_module(module)
+    from nki_mlir.targets.neuron.simulator import simulate  # start-up: needed where it is asked for
+    program = emitted(module)
 
     def run(arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
         simulate(program, arrays, results)

@@ -157,11 +157,11 @@ class Decorators:
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
     def benchmark(self, kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
-        """A kernel whose calls leave an estimated latency, and the files of baremetal.
+        """A kernel whose calls leave a modelled latency, and the files of baremetal.
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
-            warmup: no effect: an estimate has no spread
+            warmup: no effect: a model has no spread
             iters: no effect
             kwargs: as of baremetal
 
@@ -183,7 +183,7 @@ class Decorators:
     def profile(self, func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
-        """A kernel whose calls write the program and a summary of its estimated costs into a folder.
+        """A kernel whose calls write the program and a summary of its modelled time into a folder.
 
         Arguments:
             func: the function or kernel; without it the result is a decorator

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Latencies of kernels without a device: ``benchmark`` and ``profile`` report what the instruction costs add up to.
+"""Latencies of kernels without a device: ``benchmark`` and ``profile`` report what the timed machine makes of the
+instruction streams, as ``nki-run --time`` does.
 
 The kernel is also run once, so that its outputs are well defined.
 """
@@ -8,22 +9,26 @@ import json
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.files import write_file
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
+from nki_mlir.language.specialization import Specialization
 
-SOURCE = "estimated from the cost formulas of the instructions; not measured on a device"
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.timing import Timing
+
+SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
+          "not measured on a device")
 
 
 @dataclass(frozen=True)
 class Latency:
-    """One latency for all percentiles: an estimate has no spread."""
+    """One latency for all percentiles: a model has no spread."""
 
     microseconds: float
 
@@ -40,21 +45,18 @@ class BenchmarkResult:
     source: str = SOURCE
 
 
-@alone
-def estimate_module(captured: Any) -> Any:
-    """The estimate of a program's module, lowered to instructions."""
-    from nki_mlir.passes.pass_manager import run_passes  # start-up: loads MLIR
-    from nki_mlir.passes.pipelines import passes_to
-    from nki_mlir.targets.neuron.estimate import estimate
-    with captured.context, ir.Location.unknown():
-        module = captured.operation.clone()
-        run_passes(module, passes_to("nisa", module))
-        return estimate(module)
+def timing_of(made: Specialization) -> "Timing":
+    """The time of a kernel's programs."""
+    from nki_mlir.targets import neuron  # start-up: loads MLIR
+    if "timing" not in made.programs:
+        made.programs["timing"] = neuron.timed(neuron.streams(made.captured, made.grid))
+    found: Timing = made.programs["timing"]
+    return found
 
 
 @dataclass(eq=False)
 class MeasuredKernel(Kernel):
-    """A kernel whose calls on arrays leave files: the first program's module, and a summary of its estimate."""
+    """A kernel whose calls on arrays leave files: the first program's module, and a summary of its time."""
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
@@ -67,8 +69,7 @@ class MeasuredKernel(Kernel):
         for folder in self.folders():
             folder.mkdir(parents=True, exist_ok=True)
         made = super().__call__(*arguments, **keywords)
-        module = self.specialize(self.bind(arguments, keywords, is_array, describe_array)).modules[0]
-        self.leave(module)
+        self.leave(self.specialize(self.bind(arguments, keywords, is_array, describe_array)))
         return made
 
     def folders(self) -> list[Path]:
@@ -81,14 +82,15 @@ class MeasuredKernel(Kernel):
         return [folder]
 
     @alone
-    def leave(self, module: Any) -> None:
+    def leave(self, made: Specialization) -> None:
         """The files of one call."""
+        module = made.modules[0]
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(module))
         if self.save_neff_name:
             write_file(Path(self.save_neff_name), str(module))
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), summary_of(estimate_module(module)))
+            write_file(Path(self.save_trace_name), summary_of(timing_of(made)))
 
 
 class ArtifactsDirectory(KernelError, ValueError):
@@ -97,11 +99,12 @@ class ArtifactsDirectory(KernelError, ValueError):
     fix = "pass a new or an empty directory"
 
 
-def summary_of(estimate: Any) -> str:
-    """An estimate as JSON, by the names of the profiler's summaries."""
-    summary = {"source": SOURCE, "total_time": estimate.latency_ns / 1e9, "hbm_bytes": estimate.hbm_bytes,
-               **{f"{e}_engine_active_time": ns / 1e9 for e, ns in estimate.busy_ns.items()},
-               **{f"{e}_instruction_count": n for e, n in estimate.instructions.items()}}
+def summary_of(timing: "Timing") -> str:
+    """A time as JSON: seconds by the profiler's names, then the figures of ``nki-run --time --json``."""
+    figures = timing.figures()
+    summary = {"source": SOURCE, "total_time": figures["total_ns"] / 1e9, "dma_active_time": figures["dma_ns"] / 1e9,
+               **{f"{e}_engine_active_time": ns / 1e9 for e, ns in figures["busy_ns"].items()},
+               **{f"{e}_instruction_count": n for e, n in figures["instructions_per_engine"].items()}, **figures}
     return json.dumps(summary, indent=1)
 
 
@@ -114,9 +117,9 @@ class BenchmarkedKernel(MeasuredKernel):
     def with_changes(self, **changes: Any) -> Any:
         return super().with_changes(results=[], **changes)
 
-    def leave(self, module: Any) -> None:
-        super().leave(module)
-        self.results[:] = [BenchmarkResult(Latency(estimate_module(module).latency_ns / 1e3))]
+    def leave(self, made: Specialization) -> None:
+        super().leave(made)
+        self.results[:] = [BenchmarkResult(Latency(timing_of(made).total_ns / 1e3))]
 
     @property
     def benchmark_result(self) -> BenchmarkResult:
@@ -128,7 +131,7 @@ class BenchmarkedKernel(MeasuredKernel):
 
 @dataclass(eq=False)
 class ProfiledKernel(MeasuredKernel):
-    """A kernel whose calls write the program and a summary of its estimate into ``working_directory``."""
+    """A kernel whose calls write the program and a summary of its time into ``working_directory``."""
 
     save_neff_name: str = "file.neff"
     save_trace_name: str = "profile.ntff"
@@ -139,9 +142,10 @@ class ProfiledKernel(MeasuredKernel):
     def folders(self) -> list[Path]:
         return [Path(self.working_directory) / "json_reports"]
 
-    def leave(self, module: Any) -> None:
-        folder, summary = Path(self.working_directory), summary_of(estimate_module(module))
-        write_file(folder / self.save_neff_name, str(module))
+    @alone
+    def leave(self, made: Specialization) -> None:
+        folder, summary = Path(self.working_directory), summary_of(timing_of(made))
+        write_file(folder / self.save_neff_name, str(made.modules[0]))
         for name in self.traces():
             write_file(folder / name, summary)
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", summary)

@@ -181,22 +181,23 @@ def test_stream__has_the_call_with_its_cost(giou, program):
     from nki_mlir.machine import Engine, machine_named
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
+    from nki_mlir.targets.neuron import timed
     from nki_mlir.targets.neuron.codegen.emission import emit_module
-    from nki_mlir.targets.neuron.estimate import estimate
     from nki_mlir.targets.neuron.format.assembly import print_program
     with graph_context(), ir.Location.unknown():
         module = read_graph(program.lower(BOXES, OTHERS).as_text())
         run_passes(module, passes_to("nisa", module))
-        estimated = estimate(module)
-        text = print_program(emit_module(module))
+        emitted = emit_module(module)
+        text = print_program(emitted)
     call, = (line for line in text.split("\n") if "GPSIMD_CALL" in line)
     counted = giou.counters(BOXES, OTHERS)
     for name in ("transfers_in", "bytes_in", "transfers_out", "bytes_out"):
         assert f" {name}={sum(getattr(c, name) for c in counted)} " in call
     assert call.startswith("pool ") and f" busy={round(cost.cycles(counted))} " in call
-    machine = machine_named(estimated.machine.name)
-    assert estimated.instructions["gpsimd"] >= 1
-    assert estimated.busy_ns["gpsimd"] >= round(cost.cycles(counted)) / machine.clocks[Engine.GPSIMD]
+    ran, = timed([emitted]).cores
+    assert ran.instructions[Engine.GPSIMD] >= 1
+    clock = machine_named(emitted.target).clocks[Engine.GPSIMD]
+    assert ran.busy_ns[Engine.GPSIMD] >= round(cost.cycles(counted)) / clock
 
 
 @pytest.mark.jax

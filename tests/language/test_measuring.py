@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import nki_mlir.language.beta.language as nl
+from nki_mlir.cli import run
 from nki_mlir.language.beta import nki
+from nki_mlir.machine import machine_named
 
 
 def exponential(x):
@@ -32,9 +34,30 @@ def test_benchmark_gives_the_result_and_a_latency():
 def test_benchmark_grows_with_the_work():
     kernel = nki.benchmark(exponential)
     kernel(DATA)
-    small = kernel.benchmark_result.nc_latency.get_latency_percentile(50)
+    launch = machine_named("trn2").costs.control.launch_ns / 1e3
+    small = kernel.benchmark_result.nc_latency.get_latency_percentile(50) - launch
     kernel(np.zeros((128, 8192), np.float32))
-    assert kernel.benchmark_result.nc_latency.get_latency_percentile(50) > 4 * small
+    assert kernel.benchmark_result.nc_latency.get_latency_percentile(50) - launch > 4 * small
+
+
+def test_one_answer_everywhere(tmp_path, capsys):
+    """What a benchmark says, a profile and the command do."""
+    file = tmp_path / "kernels.py"
+    file.write_text("import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n\n\n@nki.jit\ndef exponential(x):\n"
+                    "    result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+                    "    nl.store(result, nl.exp(nl.load(x)))\n    return result\n")
+    assert run.main([f"{file}:exponential", "--arg", "128x64xf32", "--time", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    kernel = nki.benchmark(exponential)
+    kernel(DATA)
+    result = kernel.benchmark_result
+    assert "all percentiles are equal" in result.source
+    assert {result.nc_latency.get_latency_percentile(p) for p in (0, 50, 99, 100)} == {figures["total_ns"] / 1e3}
+    profiled = nki.profile(working_directory=tmp_path / "profile")(exponential)
+    profiled(DATA)
+    summary = json.loads((tmp_path / "profile" / "json_reports" / "profile.json").read_text())
+    assert summary["total_time"] == figures["total_ns"] / 1e9
+    assert summary["busy_ns"] == figures["busy_ns"] and summary["hbm_bytes"] == figures["hbm_bytes"]
 
 
 def test_baremetal_runs_the_kernel():

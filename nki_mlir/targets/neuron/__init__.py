@@ -17,12 +17,13 @@ from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.targets.neuron.timing import Timing
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
 __all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "is_assembly",
            "is_binary", "load", "lowered", "program_of_binary", "program_of_module", "programs_of_assembly", "simulate",
-           "write"]
+           "streams", "streams_of_module", "timed", "write"]
 
 
 @alone
@@ -31,15 +32,38 @@ def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray]
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
-    from nki_mlir.targets.neuron.codegen.emission import emit_cores  # start-up: needed where it is asked for
-    from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+    from nki_mlir.targets.neuron.format.container import decode_program, encode_program  # start-up: where asked for
     from nki_mlir.targets.neuron.simulator import simulate_cores
-    emitted = emit_cores(lowered(captured), grid)
-    programs = [with_marks(decode_program(encode_program(p)), p) for p in emitted]
+    programs = [with_marks(decode_program(encode_program(p)), p) for p in streams(captured, grid)]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         simulate_cores(programs, inputs, shared)
     return run
+
+
+@alone
+def streams(captured: Any, grid: tuple[int, ...]) -> list[Program]:
+    """The programs of a captured kernel, one for each core that it takes."""
+    from nki_mlir.targets.neuron.codegen.emission import emit_cores  # start-up: needed where it is asked for
+    return emit_cores(lowered(captured), grid)
+
+
+def streams_of_module(module: Any) -> list[Program]:
+    """The programs of a module above the isa level; the module stays as it is."""
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
+    from nki_mlir.passes.pass_manager import run_passes
+    from nki_mlir.passes.pipelines import passes_to
+    from nki_mlir.targets.neuron.codegen.emission import emit_each
+    with module.context, ir.Location.unknown():
+        copy = module.operation.clone()
+        run_passes(copy, passes_to("nisa", copy))
+        return emit_each(copy)
+
+
+def timed(programs: Sequence[Program]) -> "Timing":
+    """How long programs take that run together, a core each: on the timed machine, without values."""
+    from nki_mlir.targets.neuron.timing import time_programs  # start-up: needed where it is asked for
+    return time_programs(programs)
 
 
 def with_marks(program: Program, emitted: Program) -> Program:

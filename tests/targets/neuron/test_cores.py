@@ -11,9 +11,9 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.neuron import lowered
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron import lowered, streams, timed
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
-from nki_mlir.targets.neuron.estimate import estimate
 from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.format.parser import parse_program
@@ -122,16 +122,15 @@ def test_reductions_of_four_cores(unroll_limit):
 def test_cost_of_meetings():
     x = np.zeros((4, 8, 6), np.float32)
     spec = reduced[4].specialize(reduced[4].bind((x,), {}, is_array, describe_array))
-    module, = lowered(spec.captured).values()
-    found = estimate(module)
-    machine = found.machine
-    assert found.programs == 1                  # cores run beside each other
-    each = 6 * machine.costs.control.hop_ns + x[0].nbytes / machine.costs.dma.hbm_bytes_per_ns
-    assert found.busy_ns["collectives"] == pytest.approx(3 * each) and found.hbm_bytes == 2 * x[0].nbytes
-    spec, _ = programs_of(swapped(True), X)
-    found = estimate(lowered(spec.captured)[((0, 0),)])
-    assert found.busy_ns["gpsimd"] == pytest.approx(4 * machine.costs.control.core_signal_ns)
-    assert found.hbm_bytes == 8 * X[0].nbytes   # what the transfers move
+    found = timed(streams(spec.captured, spec.grid))
+    costs = machine_named("trn2").costs
+    assert len(found.cores) == 4                # beside each other
+    each = 6 * costs.control.hop_ns + x[0].nbytes / costs.dma.hbm_bytes_per_ns
+    assert found.total_ns > found.launch_ns + 3 * each and found.hbm_bytes == 4 * 2 * x[0].nbytes
+    spec, programs = programs_of(swapped(True), X)
+    found = timed(programs)
+    assert found.cores[0].busy_ns[Engine.GPSIMD] == pytest.approx(4 * costs.control.core_signal_ns)
+    assert found.hbm_bytes == 2 * 8 * X[0].nbytes       # what the transfers move
 
 
 def test_one_core_of_several_by_itself():

@@ -28,11 +28,11 @@ def baremetal(kernel=None, **kwargs) -> Any:
 
 
 def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
-    """A kernel whose calls leave an estimated latency, and the files of baremetal.
+    """A kernel whose calls leave a modelled latency, and the files of baremetal.
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        warmup: no effect: an estimate has no spread
+        warmup: no effect: a model has no spread
         iters: no effect
         kwargs: as of baremetal
 
@@ -63,7 +63,7 @@ def jit(func=None, mode='auto', **kwargs) -> Any:
 
 
 def profile(func=None, working_directory=None, save_neff_name='file.neff', save_trace_name='profile.ntff', additional_compile_opt='', overwrite=False, profile_nth=1, num_execs=None, **kwargs) -> Any:
-    """A kernel whose calls write the program and a summary of its estimated costs into a folder.
+    """A kernel whose calls write the program and a summary of its modelled time into a folder.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator

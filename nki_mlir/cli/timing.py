@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-run --time``: how long a kernel takes on the device, where its time goes, and how two of them differ."""
+
+import argparse
+import json
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.timing import Timing
+    from nki_mlir.targets.neuron.timing.result import Share
+
+LINES = 8                       # of a list that the text shows
+
+
+class Difference(TypedDict):
+    """What a kind of work has of the second critical path more than of the first."""
+
+    engine: str
+    instruction: str
+    what: str
+    ns: float
+
+
+def time_all(options: argparse.Namespace) -> int:
+    """Time what the options name, and print it; two are compared."""
+    from nki_mlir.cli.source import load_libraries  # start-up: needed where it is asked for
+    load_libraries(options.load_library)
+    found = [timing(source, options) for source in options.source]
+    if len(found) == 1:
+        print(json.dumps(found[0].figures(), indent=1) if options.json else "\n".join(report(found[0])))
+        return 0
+    first, second = found
+    if options.json:
+        print(json.dumps({"first": first.figures(), "second": second.figures(),
+                          "ratio": second.total_ns / first.total_ns, "difference": differences(first, second)},
+                         indent=1))
+    else:
+        print("\n".join([*report(first), "", *report(second), "", *comparison(first, second)]))
+    return 0
+
+
+def timing(source: str, options: argparse.Namespace) -> "Timing":
+    """The time of what one source holds."""
+    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
+    from nki_mlir.cli.runnable import runnable
+    from nki_mlir.targets import neuron
+    positional, keywords = parse_arguments(options.arg, values=False)
+    return neuron.timed(runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams())
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+def report(one: "Timing") -> list[str]:
+    """The time, what each engine did in it, and the lines of the critical path."""
+    total = one.total_ns
+    cores = f" on {len(one.cores)} cores" if len(one.cores) > 1 else ""
+    lines = [f"{one.kernel} ({one.target}{cores}): {duration(total)}, of which {duration(one.launch_ns)} launch; "
+             f"{one.instructions} instructions, {one.hbm_bytes / 1e6:.1f} MB to and from HBM"]
+    core = one.slowest
+    for engine, busy in core.busy_ns.items():
+        stalls = sorted(core.stall_ns[engine].items(), key=lambda item: -item[1])
+        waits = ", ".join(f"{cause} {ns / total:.0%}" for cause, ns in stalls if ns / total >= 0.005)
+        lines.append(f"  {engine.value:<7} {busy / total:4.0%} busy; else {waits}")
+    lines.append(f"  {'dma':<7} {core.dma_ns / total:4.0%} moving data")
+    lines.append("critical path:")
+    lines += [f"  {s['ns'] / total:6.1%}  {duration(s['ns']):>10}  {named(s)}" for s in one.path[:LINES]]
+    rest = sum(share["ns"] for share in one.path[LINES:])
+    if rest:
+        lines.append(f"  {rest / total:6.1%}  {duration(rest):>10}  {len(one.path) - LINES} more")
+    return lines
+
+
+def named(share: "Share") -> str:
+    where = PurePath(share["location"]).name
+    return " ".join(filter(None, (share["engine"], share["instruction"], share["what"], where)))
+
+
+def duration(ns: float) -> str:
+    """In the unit that suits it."""
+    for unit, size in (("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= size:
+            return f"{ns / size:.2f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def comparison(first: "Timing", second: "Timing") -> list[str]:
+    """The ratio of two times, and the kinds of work on the critical paths that make the difference."""
+    change = second.total_ns - first.total_ns
+    lines = [f"{second.kernel} takes {second.total_ns / first.total_ns:.3f} times as long as {first.kernel} "
+             f"({'+' if change >= 0 else '-'}{duration(abs(change))}), on the critical path:"]
+    found = differences(first, second)
+    lines += [f"  {'+' if d['ns'] >= 0 else '-'}{duration(abs(d['ns'])):>10}  "
+              f"{' '.join(filter(None, (d['engine'], d['instruction'], d['what'])))}" for d in found[:LINES]]
+    rest = sum(d["ns"] for d in found[LINES:])
+    if found[LINES:]:
+        lines.append(f"  {'+' if rest >= 0 else '-'}{duration(abs(rest)):>10}  {len(found) - LINES} more")
+    return lines
+
+
+def differences(first: "Timing", second: "Timing") -> list[Difference]:
+    """By kind of work, the largest first; they add up to the difference of the times."""
+    found: dict[tuple[str, str, str], float] = {}
+    for sign, one in ((-1.0, first), (1.0, second)):
+        for share in one.path:
+            key = share["engine"], share["instruction"], share["what"]
+            found[key] = found.get(key, 0.0) + sign * share["ns"]
+    made = [Difference(engine=e, instruction=i, what=w, ns=ns) for (e, i, w), ns in found.items() if ns]
+    return sorted(made, key=lambda d: -abs(d["ns"]))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-run --time``: of kernels, graphs and streams, of two kernels, and what it does not go with."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli import run
+from nki_mlir.cli.arguments import parse_arguments
+
+ROOT = Path(__file__).parent.parent.parent
+SOFTMAX = str(ROOT / "examples/softmax.py") + ":softmax"
+TILED, BLOCKED = (str(ROOT / "examples/matmul.py") + f":matmul_{name}" for name in ("tiled", "blocked"))
+MATRICES = ["--arg", "512x512xbf16", "--arg", "512x512xbf16"]
+
+
+def figures(capsys: pytest.CaptureFixture, *arguments: str) -> dict:
+    assert run.main([*arguments, "--time", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_kernel_is_timed_without_values(capsys, monkeypatch):
+    monkeypatch.setattr(np.random, "default_rng", None)         # nothing is filled
+    found = figures(capsys, SOFTMAX, "--arg", "8192x8192xf32", "--on=isa")
+    assert found["hbm_bytes"] == 2 * 8192 * 8192 * 4
+    assert found["total_ns"] > found["hbm_bytes"] / 362
+    for engine, busy in found["busy_ns"].items():
+        assert busy + sum(found["stall_ns"][engine].values()) == pytest.approx(found["total_ns"])
+    assert sum(share["ns"] for share in found["critical_path"]) == pytest.approx(found["total_ns"], rel=1e-12)
+    assert found["critical_path"][0]["location"].startswith(SOFTMAX.partition(":")[0])
+
+
+def test_time_is_that_of_the_target(capsys):
+    one, two = (figures(capsys, SOFTMAX, "--arg", "256x512xf32", "--target", name) for name in ("trn1", "trn2"))
+    assert (one["target"], two["target"]) == ("trn1", "trn2") and one["total_ns"] != two["total_ns"]
+
+
+def test_two_kernels_are_compared(capsys):
+    found = figures(capsys, TILED, BLOCKED, *MATRICES)
+    first, second = found["first"], found["second"]
+    assert first == figures(capsys, TILED, *MATRICES) and second == figures(capsys, BLOCKED, *MATRICES)
+    assert found["ratio"] == second["total_ns"] / first["total_ns"] < 1
+    assert sum(d["ns"] for d in found["difference"]) == pytest.approx(second["total_ns"] - first["total_ns"])
+    assert run.main([TILED, BLOCKED, *MATRICES, "--time"]) == 0
+    text = capsys.readouterr().out
+    assert f"matmul_blocked takes {found['ratio']:.3f} times as long as matmul_tiled" in text
+
+
+def test_a_linked_graph_is_timed(capsys):
+    found = figures(capsys, str(ROOT / "examples/mlir/tensor_add.mlir"))
+    assert found["total_ns"] > 0 and found["hbm_bytes"] > 0
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--on=jit"], "--time is of instruction streams, and computes no values: it does not go with --on=jit"),
+    (["--save", "x.npz"], "it does not go with --save"),
+    (["--verify-each"], "it does not go with --verify-each"),
+    ([SOFTMAX, SOFTMAX], "--time compares two, 3 are given"),
+])
+def test_what_does_not_go_with_it(capsys, arguments, message):
+    with pytest.raises(SystemExit, match="2"):
+        run.main([SOFTMAX, *arguments, "--time"])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--json"], "--json is the form of what --time prints"),
+    ([SOFTMAX], "one kernel or module runs at a time; with --time two are compared"),
+])
+def test_what_needs_it(capsys, arguments, message):
+    with pytest.raises(SystemExit, match="2"):
+        run.main([SOFTMAX, *arguments])
+    assert message in capsys.readouterr().err
+
+
+def test_arguments_without_values():
+    (array, number), keywords = parse_arguments(["4x8xbf16=random:3", "2", "y=2xf32=ones"], values=False)
+    assert array.shape == (4, 8) and not array.any() and number == 2 and not keywords["y"].any()
