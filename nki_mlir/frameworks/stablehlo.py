@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir import recycled
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Type, ir, load
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
@@ -63,7 +64,7 @@ class LinkedProgram:
             raise BadArguments(number=len(arguments), found="missing" if len(arguments) < len(self.inputs) else "extra",
                                function=self.name, expected=f"{len(self.inputs)} arrays")
         arrays = [self.checked(k, value) for k, value in enumerate(arguments)]
-        results = [np.empty(shape, dtype) for shape, dtype in self.outputs]
+        results = [recycled.empty(shape, dtype) for shape, dtype in self.outputs]
         self.run(arrays, results)
         return results
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir import recycled
 from nki_mlir.alone import ALONE, made_alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
@@ -79,7 +80,7 @@ class Specialization:
         """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
         if not self.effects:
             return [np.zeros] * len(self.shared)
-        return [np.empty if e.covered and not e.reads else np.zeros for e in self.effects]
+        return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:

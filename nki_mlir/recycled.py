@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Memory of results that is used again: what a program has let go of is handed out for the next result of that size.
+
+Fresh pages of a large array cost more than what a kernel writes into them: the system clears each when it is first
+touched. Memory comes back when the last array on it is gone, whatever views of it were made meanwhile.
+"""
+
+import ctypes
+import mmap
+import threading
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+LEAST_BYTES = 1 << 18           # smaller arrays come from memory that the C library has at hand
+MOST_BYTES = 1 << 29            # of memory that waits to be used again
+STEP = 1 << 16                  # sizes are rounded up to it
+
+_free: dict[int, list[mmap.mmap]] = {}
+_waiting = 0
+# The last array on a block goes in any thread, and wherever garbage is collected: here as well.
+_lock = threading.RLock()
+
+
+@lru_cache(maxsize=1024)
+def _lease_class(size: int) -> Any:
+    """The class of what owns an array's elements, for blocks of a size: its end is that of all arrays on them."""
+    return type("Lease", (ctypes.c_char * size,), {"__del__": _give_back})
+
+
+def _give_back(lease: Any) -> None:
+    global _waiting
+    block, size = lease.block, len(lease)
+    lease.block = None
+    with _lock:
+        if _waiting + size <= MOST_BYTES:
+            _free.setdefault(size, []).append(block)
+            _waiting += size
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Like ``np.empty``: C order, with elements that are anything. Large ones begin at a page."""
+    global _waiting
+    kind = np.dtype(dtype)
+    size = -(-prod(shape) * kind.itemsize // STEP) * STEP
+    if size < LEAST_BYTES:
+        return np.empty(shape, kind)
+    with _lock:
+        waiting = _free.get(size)
+        block = waiting.pop() if waiting else None
+        if block is not None:
+            _waiting -= size
+    block = block if block is not None else mmap.mmap(-1, size)
+    lease = _lease_class(size).from_buffer(block)
+    lease.block = block
+    made: np.ndarray = np.ndarray(shape, kind, lease)
+    return made

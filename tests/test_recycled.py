@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Memory of large results is used again, and never while something can still see it."""
+
+import gc
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_mlir import recycled
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.kernel import Kernel
+
+SHAPE = 300, 1024
+
+
+def address(array: np.ndarray) -> int:
+    return array.ctypes.data
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recycled, "_free", {})
+    monkeypatch.setattr(recycled, "_waiting", 0)
+
+
+def test_memory__comes_back_when_the_array_is_gone() -> None:
+    first = recycled.empty(SHAPE, np.float32)
+    where = address(first)
+    assert where % 4096 == 0 and first.shape == SHAPE and first.dtype == np.float32 and first.flags.c_contiguous
+    assert address(recycled.empty(SHAPE, np.float32)) != where
+    del first
+    again = recycled.empty((1024, 300), np.int32)
+    assert address(again) == where and again.flags.writeable
+
+
+@pytest.mark.parametrize("keep", [lambda a: a[5:, ::2], lambda a: a.T, lambda a: a.view(np.uint8), memoryview,
+                                  lambda a: a.reshape(-1)[7:8], lambda a: np.asarray(a)[None], lambda a: a.flat,
+                                  lambda a: a.view(np.matrix), lambda a: np.frombuffer(a, np.int16)],
+                         ids=["slice", "transpose", "dtype", "memoryview", "element", "axis", "flat", "matrix", "bytes"])
+def test_memory__stays_while_a_view_is_there(keep) -> None:
+    made = recycled.empty(SHAPE, np.float32)
+    where, view = address(made), keep(made)
+    del made
+    assert address(recycled.empty(SHAPE, np.float32)) != where
+    del view
+    gc.collect()
+    assert address(recycled.empty(SHAPE, np.float32)) == where
+
+
+def test_memory__stays_while_a_tensor_is_there() -> None:
+    torch = pytest.importorskip("torch")
+    made = recycled.empty(SHAPE, np.float32)
+    where, tensor = address(made), torch.from_numpy(made)[10:]
+    del made
+    assert address(recycled.empty(SHAPE, np.float32)) != where
+    del tensor
+    assert address(recycled.empty(SHAPE, np.float32)) == where
+
+
+def test_memory__that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recycled, "MOST_BYTES", 3 << 20)
+    several = [recycled.empty((1 << 18,), np.float32) for _ in range(5)]
+    assert len({address(a) for a in several}) == 5
+    del several
+    assert recycled._waiting == 3 << 20 == sum(size * len(found) for size, found in recycled._free.items())
+
+
+def test_small_arrays__are_numpys_own() -> None:
+    assert recycled.empty((16, 16), np.float32).base is None
+    assert recycled.empty((0, 1 << 20), np.float32).shape == (0, 1 << 20)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60))
+def test_arrays__that_live_have_memory_of_their_own(steps: list[tuple[int, int]]) -> None:
+    held: list[np.ndarray | None] = [None] * 6
+    for size, slot in steps:
+        held[slot] = made = recycled.empty((1 << 16, size + 1), np.float32) if size else None
+        if made is not None:
+            made[:] = slot
+        for k, array in enumerate(held):
+            assert array is None or (array == k).all()
+
+
+def test_results__of_a_kernel_are_recycled_and_those_that_are_kept_are_not() -> None:
+    def kernel(x, amount):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(x.shape[0] // 128):
+            nl.store(out[i * 128:i * 128 + 128, :], nl.load(x[i * 128:i * 128 + 128, :]) + amount)
+        return out
+    x = np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+    add = Kernel(kernel).on("jit")
+    first, second = add(x, 1), add(x, 2)
+    where = address(first)
+    np.testing.assert_array_equal(first, x + 1)
+    np.testing.assert_array_equal(second, x + 2)
+    del first
+    third = add(x, 3)
+    assert address(third) == where != address(second)
+    np.testing.assert_array_equal(third, x + 3)
+    np.testing.assert_array_equal(second, x + 2)
+
+
+def test_threads__never_share_memory(tmp_path: Path) -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            made = recycled.empty((1 << 17,), np.float32)
+            made[:] = number
+            if not (made == number).all():
+                wrong.append(number)
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
