@@ -14,6 +14,15 @@ module {
       %1 = irdl.any
       irdl.results(result_: %1)
     }
+    irdl.operation @view {
+      %0 = irdl.any
+      %1 = irdl.any
+      irdl.operands(source: %0, symbols: variadic %1)
+      %2 = irdl.base @nki::@access
+      irdl.attributes {"access" = %2}
+      %3 = irdl.any
+      irdl.results(result_: %3)
+    }
     irdl.operation @binary {
       %0 = irdl.any
       %1 = irdl.any

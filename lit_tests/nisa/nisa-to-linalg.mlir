@@ -16,6 +16,7 @@
 // A column, each element for a whole row.
 #spread = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [0, 64]]>
 
+// CHECK-DAG: #[[ORIGIN:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-DAG: #[[ID:map[0-9]*]] = affine_map<(d0, d1) -> (d0, d1)>
 // CHECK-DAG: #[[LINE:map[0-9]*]] = affine_map<(d0) -> (d0)>
 // CHECK-DAG: #[[ROWS:map[0-9]*]] = affine_map<(d0, d1) -> (d0)>
@@ -24,8 +25,8 @@
 // Both steps of an instruction, each with its operand; a [P, 1] operand is read with a stride of 0.
 // CHECK-LABEL: func.func @tensor_scalar(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">, %[[S:[a-z0-9]+]]: memref<128x1xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 64], strides: [64, 1]
-// CHECK-NEXT:    %[[SV:.*]] = memref.reinterpret_cast %[[S]] to offset: [0], sizes: [128, 64], strides: [1, 0]
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [1, 64]]>}
+// CHECK-NEXT:    %[[SV:.*]] = "nki.view"(%[[S]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [0, 64]]>}
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]], iterator_types = ["parallel", "parallel"]}
 // CHECK-SAME:      ins(%[[XV]], %[[SV]] : {{.*}}) outs(%[[XV]] :
 // CHECK-NEXT:    (%[[E:.*]]: f32, %[[T:.*]]: f32, %{{.*}}: f32):
@@ -45,9 +46,9 @@ func.func @tensor_scalar(%x: !f32, %s: !column) {
 // CHECK-LABEL: func.func @activation(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xbf16, "psum">,
 // CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<128x1xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 64], strides: [64, 1]
-// CHECK-NEXT:    %[[BV:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [128, 64], strides: [1, 0]
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128, 64], strides: [64, 1]
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {access = #nki.access<bf16, #[[ORIGIN]], {{\[\[}}1, 128], [1, 64]]>}
+// CHECK-NEXT:    %[[BV:.*]] = "nki.view"(%[[B]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [0, 64]]>}
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<bf16, #[[ORIGIN]], {{\[\[}}1, 128], [1, 64]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[XV]], %[[BV]] : {{.*}}) outs(%[[YV]] :
 // CHECK-NEXT:    (%[[E:.*]]: bf16, %[[BIAS:.*]]: f32, %{{.*}}: bf16):
 // CHECK-NEXT:      %[[F:.*]] = "scalar.convert"(%[[E]]) : (bf16) -> f32
@@ -67,11 +68,11 @@ func.func @activation(%y: !bf16, %x: !bf16_psum, %b: !column) {
 // CHECK-LABEL: func.func @activation_reduce(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[S:[a-z0-9]+]]: memref<128x1xf32, "sbuf">,
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[SV:.*]] = memref.reinterpret_cast %[[S]] to offset: [0], sizes: [128], strides: [1]
+// CHECK-NEXT:    %[[SV:.*]] = "nki.view"(%[[S]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [1, 1]]>, dims = array<i64: 0>}
 // CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[SV]] :
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
 // CHECK-SAME:      ins(%[[XV]] : {{.*}}) outs(%[[YV]], %[[SV]] :
 // CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: bf16, %[[SUM:.*]]: f32):
@@ -88,8 +89,8 @@ func.func @activation_reduce(%y: !bf16, %s: !column, %x: !f32) {
 // A maximum starts from minus infinity. What becomes of it at the end is a step of its own: negated here.
 // CHECK-LABEL: func.func @negated_maximum(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x1xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128], strides: [1]
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [1, 1]]>, dims = array<i64: 0>}
 // CHECK-NEXT:    %[[LOWEST:.*]] = arith.constant 0xFF800000 : f32
 // CHECK-NEXT:    linalg.fill ins(%[[LOWEST]] : f32) outs(%[[YV]] :
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
@@ -110,8 +111,8 @@ func.func @negated_maximum(%y: !column, %x: !f32) {
 
 // CHECK-LABEL: func.func @across_partitions(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<1x64xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [64], strides: [1]
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 1], [1, 64]]>, dims = array<i64: 1>}
 // CHECK-NEXT:    %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[YV]] :
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[COLUMNS]]], iterator_types = ["reduction", "parallel"]}

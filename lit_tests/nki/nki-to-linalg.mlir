@@ -28,7 +28,12 @@
 #f32_128x16 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>
 #i32_128x16 = #nki.access<i32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16]]>
 
-// CHECK-DAG: #[[AT:map[0-9]*]] = affine_map<()[s0] -> (s0 * 64)>
+// CHECK-DAG: #[[ORIGIN:map[0-9]*]] = affine_map<() -> (0, 0)>
+// CHECK-DAG: #[[AT:map[0-9]*]] = affine_map<()[s0] -> (0, s0 * 64)>
+// CHECK-DAG: #[[ROW_1:map[0-9]*]] = affine_map<() -> (1, 0)>
+// CHECK-DAG: #[[EIGHTH:map[0-9]*]] = affine_map<() -> (8)>
+// CHECK-DAG: #[[COLUMN_8:map[0-9]*]] = affine_map<() -> (0, 8)>
+// CHECK-DAG: #[[BYTE_3:map[0-9]*]] = affine_map<() -> (0, 3)>
 // CHECK-DAG: #[[ID:map[0-9]*]] = affine_map<(d0, d1) -> (d0, d1)>
 // CHECK-DAG: #[[TURNED:map[0-9]*]] = affine_map<(d0, d1) -> (d1, d0)>
 // CHECK-DAG: #[[ROWS:map[0-9]*]] = affine_map<(d0, d1) -> (d0)>
@@ -45,13 +50,12 @@
 // CHECK-LABEL: func.func @add(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<128x512xf32, "sbuf">, %[[C:[a-z0-9]+]]: memref<128x512xbf16, "sbuf">
 // CHECK:         scf.for %[[I:[a-z0-9]+]] =
-// CHECK-NEXT:      %[[O:.*]] = affine.apply #[[AT]]()[%[[I]]]
-// CHECK-NEXT:      %[[X:.*]] = memref.reinterpret_cast %[[A]] to offset: [%[[O]]], sizes: [128, 64], strides: [512, 1]
-// CHECK-SAME:        to memref<128x64xf32, strided<[512, 1], offset: ?>, "sbuf">
-// CHECK-NEXT:      %[[B:.*]] = memref.reinterpret_cast %[[A]] to offset: [512], sizes: [128, 64], strides: [0, 1]
-// CHECK-SAME:        to memref<128x64xf32, strided<[0, 1], offset: 512>, "sbuf">
-// CHECK-NEXT:      %[[Y:.*]] = memref.reinterpret_cast %[[C]] to offset: [%[[O]]], sizes: [128, 64], strides: [512, 1]
-// CHECK-SAME:        to memref<128x64xbf16, strided<[512, 1], offset: ?>, "sbuf">
+// CHECK-NEXT:      %[[X:.*]] = "nki.view"(%[[A]], %[[I]]) {access = #nki.access<f32, #[[AT]], {{\[\[}}1, 128], [1, 64]]>}
+// CHECK-SAME:        -> memref<128x64xf32, strided<[512, 1], offset: ?>, "sbuf">
+// CHECK-NEXT:      %[[B:.*]] = "nki.view"(%[[A]]) {access = #nki.access<f32, #[[ROW_1]], {{\[\[}}0, 128], [1, 64]]>}
+// CHECK-SAME:        -> memref<128x64xf32, strided<[0, 1], offset: 512>, "sbuf">
+// CHECK-NEXT:      %[[Y:.*]] = "nki.view"(%[[C]], %[[I]]) {access = #nki.access<bf16, #[[AT]], {{\[\[}}1, 128], [1, 64]]>}
+// CHECK-SAME:        -> memref<128x64xbf16, strided<[512, 1], offset: ?>, "sbuf">
 // CHECK-NEXT:      linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]]], iterator_types = ["parallel", "parallel"]}
 // CHECK-SAME:        ins(%[[X]], %[[B]] : {{.*}}) outs(%[[Y]] : {{.*}}) attrs = {nki.name = "sum"}
 // CHECK-NEXT:      (%[[P:.*]]: f32, %[[Q:.*]]: f32, %{{.*}}: bf16):
@@ -77,8 +81,9 @@ func.func @add(%a: !f32_128x512, %c: !bf16_128x512) {
 // CHECK-LABEL: func.func @sum(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[Y:[a-z0-9]+]]: memref<128x1xbf16, "sbuf">
 // CHECK:         %[[T:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
-// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 64], strides: [64, 1]
-// CHECK:         %[[S:.*]] = memref.reinterpret_cast %[[T]] to offset: [0], sizes: [128], strides: [1]
+// CHECK:         %[[IN:.*]] = "nki.view"(%[[X]]) {access = #nki.access<bf16, #[[ORIGIN]], {{\[\[}}1, 128], [1, 64]]>}
+// CHECK:         %[[S:.*]] = "nki.view"(%[[T]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [1, 1]]>, dims = array<i64: 0>}
+// CHECK-SAME:      -> memref<128xf32, strided<[1]>, "sbuf">
 // CHECK:         %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[S]] :
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
@@ -87,7 +92,7 @@ func.func @add(%a: !f32_128x512, %c: !bf16_128x512) {
 // CHECK-NEXT:      %[[W:.*]] = "scalar.convert"(%[[V]]) : (bf16) -> f32
 // CHECK-NEXT:      %[[R:.*]] = "scalar.alu"(%[[TOTAL]], %[[W]]) {fn = "add"}
 // CHECK-NEXT:      linalg.yield %[[R]] : f32
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [128], strides: [1]
+// CHECK:         %[[OUT:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<bf16, #[[ORIGIN]], {{\[\[}}1, 128], [1, 1]]>, dims = array<i64: 0>}
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[LINE]], #[[LINE]]], iterator_types = ["parallel"]}
 // CHECK-SAME:      ins(%[[S]] : {{.*}}) outs(%[[OUT]] :
 // CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: bf16):
@@ -103,11 +108,11 @@ func.func @sum(%x: !bf16_128x64, %y: !bf16_column) {
 // CHECK-LABEL: func.func @products(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<128x64xbf16, "sbuf">, %[[B:[a-z0-9]+]]: memref<128x512xf32, "sbuf">,
 // CHECK-SAME:    %[[C:[a-z0-9]+]]: memref<64x512xf32, "psum">
-// CHECK:         %[[SUM:.*]] = memref.reinterpret_cast %[[C]] to
+// CHECK:         %[[SUM:.*]] = "nki.view"(%[[C]]) {
 // CHECK:         %[[ZERO:.*]] = arith.constant 0.0
 // CHECK-NEXT:    linalg.fill ins(%[[ZERO]] : f32) outs(%[[SUM]] :
-// CHECK:         %[[X:.*]] = memref.reinterpret_cast %[[A]] to
-// CHECK:         %[[Y:.*]] = memref.reinterpret_cast %[[B]] to
+// CHECK:         %[[X:.*]] = "nki.view"(%[[A]]) {
+// CHECK:         %[[Y:.*]] = "nki.view"(%[[B]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[KM]], #[[KN]], #[[MN]]], iterator_types = ["reduction", "parallel", "parallel"]}
 // CHECK-SAME:      ins(%[[X]], %[[Y]] : {{.*}}) outs(%[[SUM]] :
 // CHECK-NEXT:    (%[[P:.*]]: bf16, %[[Q:.*]]: f32, %[[TOTAL:.*]]: f32):
@@ -129,11 +134,10 @@ func.func @products(%a: !bf16_128x64, %b: !f32_128x512, %c: !f32_psum) {
 // CHECK-LABEL: func.func @transpose(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x64xf32, "sbuf">
 // CHECK:         %[[T:.*]] = memref.alloc() : memref<64x64xf32, "sbuf">
-// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK:         %[[TV:.*]] = memref.reinterpret_cast %[[T]] to
+// CHECK:         %[[IN:.*]] = "nki.view"(%[[X]]) {
+// CHECK:         %[[TV:.*]] = "nki.view"(%[[T]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[TURNED]]]{{.*}} ins(%[[IN]] :{{.*}} outs(%[[TV]] :
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[TURNED]], #[[TURNED]]]{{.*}} ins(%[[TV]] :{{.*}} outs(%[[OUT]] :
+// CHECK:         linalg.generic {indexing_maps = [#[[TURNED]], #[[TURNED]]]{{.*}} ins(%[[TV]] :{{.*}} outs(%[[IN]] :
 func.func @transpose(%x: !square) {
   "nki.transpose"(%x, %x) {access = [#square, #square], mask = #all} : (!square, !square) -> ()
   return
@@ -142,7 +146,7 @@ func.func @transpose(%x: !square) {
 // An elementwise operation in place needs none.
 // CHECK-LABEL: func.func @in_place(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<64x64xf32, "sbuf">
-// CHECK-NEXT:    %[[V:.*]] = memref.reinterpret_cast %[[X]] to
+// CHECK-NEXT:    %[[V:.*]] = "nki.view"(%[[X]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]]{{.*}} ins(%[[V]] :{{.*}} outs(%[[V]] :
 // CHECK-NEXT:    (%[[IN:.*]]: f32, %{{.*}}: f32):
 // CHECK-NEXT:      %[[R:.*]] = "scalar.activation"(%[[IN]]) {fn = "exp"} : (f32) -> f32
@@ -155,8 +159,8 @@ func.func @in_place(%x: !square) {
 // A mask that is a box here makes the loops smaller: rows 0 to 99, columns 8 to 63.
 // CHECK-LABEL: func.func @box(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<6400xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
-// CHECK-NEXT:    %[[IN:.*]] = memref.reinterpret_cast %[[X]] to offset: [8], sizes: [100, 56], strides: [64, 1]
-// CHECK-NEXT:    %[[OUT:.*]] = memref.reinterpret_cast %[[Y]] to offset: [8], sizes: [100, 56], strides: [64, 1]
+// CHECK-NEXT:    %[[IN:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[EIGHTH]], {{\[\[}}64, 100], [1, 56]]>, masked}
+// CHECK-NEXT:    %[[OUT:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<f32, #[[COLUMN_8]], {{\[\[}}1, 100], [1, 56]]>, masked}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[IN]] :{{.*}} outs(%[[OUT]] :
 // CHECK-NOT:     nki.mask
 #hbm = #nki.access<f32, affine_map<() -> (0)>, [[64, 128], [1, 64]]>
@@ -170,8 +174,8 @@ func.func @box(%x: !hbm, %y: !f32_128x64) {
 // CHECK-LABEL: func.func @triangle(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x128xf32, "sbuf">, %[[Y:[a-z0-9]+]]: memref<128x128xf32, "sbuf">,
 // CHECK-SAME:    %[[I:[a-z0-9]+]]: index {nki.program_id
-// CHECK:         %[[IN:.*]] = memref.reinterpret_cast %[[X]] to
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[Y]] to
+// CHECK:         %[[IN:.*]] = "nki.view"(%[[X]]) {
+// CHECK:         %[[OUT:.*]] = "nki.view"(%[[Y]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[NONE]], #[[ID]]]
 // CHECK-SAME:      ins(%[[IN]], %[[I]] : memref<{{.*}}>, index) outs(%[[OUT]] : {{.*}}) attrs = {nki.mask = #[[TRIANGLE]]}
 // CHECK-NEXT:    (%[[V:.*]]: f32, %{{.*}}: index, %{{.*}}: f32):
@@ -205,7 +209,7 @@ func.func @triangle_sum(%x: !square, %y: !column) {
 // An index expression is computed where it is used.
 // CHECK-LABEL: func.func @iota(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">, %[[I:[a-z0-9]+]]: index
-// CHECK:         %[[OUT:.*]] = memref.reinterpret_cast %[[X]] to
+// CHECK:         %[[OUT:.*]] = "nki.view"(%[[X]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[NONE]], #[[ID]]]{{.*}} ins(%[[I]] : index) outs(%[[OUT]] :
 // CHECK-NEXT:    (%[[J:.*]]: index, %{{.*}}: f32):
 // CHECK-NEXT:      %[[P:.*]] = linalg.index 0
@@ -235,9 +239,8 @@ func.func @memset(%x: !i32_128x64) {
 // A pattern of another type than its buffer's looks at the same bytes. Integers keep their sign.
 // CHECK-LABEL: func.func @bytes(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x16xf32, "sbuf">, %[[Y:[a-z0-9]+]]: memref<128x16xi32, "sbuf">
-// CHECK-NEXT:    %[[B:.*]] = "nki.reinterpret"(%[[X]]) : (memref<128x16xf32, "sbuf">) -> memref<128x64xui8, "sbuf">
-// CHECK-NEXT:    %[[IN:.*]] = memref.reinterpret_cast %[[B]] to offset: [3], sizes: [128, 16], strides: [64, 4]
-// CHECK-SAME:      to memref<128x16xui8, strided<[64, 4], offset: 3>, "sbuf">
+// CHECK-NEXT:    %[[IN:.*]] = "nki.view"(%[[X]]) {access = #nki.access<ui8, #[[BYTE_3]], {{\[\[}}1, 128], [4, 16]]>}
+// CHECK-SAME:      : (memref<128x16xf32, "sbuf">) -> memref<128x16xui8, strided<[64, 4], offset: 3>, "sbuf">
 // CHECK:         linalg.generic {{.*}} ins(%[[IN]] :
 // CHECK-NEXT:    (%[[V:.*]]: ui8, %{{.*}}: i32):
 // CHECK-NEXT:      %[[R:.*]] = "scalar.convert"(%[[V]]) : (ui8) -> i32

@@ -352,3 +352,102 @@ func.func @cpoy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
   return
 }
+
+// -----
+
+// A view without a pattern.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{attribute "access" is expected but not provided}}
+  %v = "nki.view"(%x) {} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A pattern that is none.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' starts affine_map<() -> (0, 0, 0)> are not (offset) or (partition, offset) of symbols}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A pattern of HBM, on chip.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' access of 'source' needs (partition, offset) starts in sbuf}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A pattern from a symbol that is not there.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' access of 'source' uses more symbols than the operation has (0)}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<()[s0] -> (0, s0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A column too many.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' Out-of-bound access for tensor `source` on dimension 1 (free): index range [1, 6] exceed dimension size of 6}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 1)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: 1>, "sbuf">
+  return
+}
+
+// -----
+
+// A partition too many.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' Out-of-bound access for tensor `source` on dimension 0: index range [1, 4] exceed dimension size of 4}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (1, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: 6>, "sbuf">
+  return
+}
+
+// -----
+
+// Another element type than the pattern has.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' has type memref<4x6xbf16, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x6xf32, strided<[6, 1]>, "sbuf">}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xbf16, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// Another start than the pattern has.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' has type memref<4x2xf32, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x2xf32, strided<[6, 1], offset: 3>, "sbuf">}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 3)>, [[1, 4], [1, 2]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x2xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A dim of six elements cannot be left out.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' leaves out a dim of several elements: dims [0] of [4, 6]}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>, dims = array<i64: 0>} : (memref<4x6xf32, "sbuf">) -> memref<4xf32, strided<[6]>, "sbuf">
+  return
+}
+
+// -----
+
+// Dims in another order.
+func.func @view(%x: memref<4x6xf32, "sbuf">) {
+  // expected-error@+1 {{'nki.view' dims [1, 0] are not some of the pattern's 2, in order}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>, dims = array<i64: 1, 0>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}
+
+// -----
+
+// A view of a view.
+func.func @view(%x: memref<4x6xf32, strided<[12, 1]>, "sbuf">) {
+  // expected-error@+1 {{'nki.view' operand 'source' has type memref<4x6xf32, strided<[12, 1]>, "sbuf">, which is not a whole buffer of static shape}}
+  %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, strided<[12, 1]>, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
+  return
+}

@@ -14,10 +14,19 @@
 #chip_4x6_ui8 = #nki.access<ui8, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 #chip_6x4_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 6], [1, 4]]>
 #hbm_4x6_f32 = #nki.access<f32, affine_map<() -> (0)>, [[6, 4], [1, 6]]>
+// Where a view begins: from a symbol, with an element of another type, with one element in each partition, before the buffer.
+#columns = #nki.access<f32, affine_map<()[s0] -> (1, s0 * 2)>, [[1, 3], [1, 2]]>
+#bytes = #nki.access<ui8, affine_map<() -> (0, 3)>, [[1, 4], [4, 6]]>
+#first = #nki.access<f32, affine_map<() -> (0, 5)>, [[1, 4], [1, 1]]>
+#before = #nki.access<f32, affine_map<() -> (0, -2)>, [[1, 4], [1, 6]]>
 
 // Affine maps are printed before the functions.
 // CHECK-DAG: #[[IN_HBM:map[0-9]*]] = affine_map<() -> (0)>
 // CHECK-DAG: #[[ON_CHIP:map[0-9]*]] = affine_map<() -> (0, 0)>
+// CHECK-DAG: #[[COLUMN:map[0-9]*]] = affine_map<()[s0] -> (1, s0 * 2)>
+// CHECK-DAG: #[[BYTE_3:map[0-9]*]] = affine_map<() -> (0, 3)>
+// CHECK-DAG: #[[COLUMN_5:map[0-9]*]] = affine_map<() -> (0, 5)>
+// CHECK-DAG: #[[BEFORE:map[0-9]*]] = affine_map<() -> (0, -2)>
 // CHECK-DAG: #[[EXPRESSION:map[0-9]*]] = affine_map<(d0, d1) -> (d0 * 2 + d1)>
 // CHECK-DAG: #[[ALL:set[0-9]*]] = affine_set<() : (0 == 0)>
 
@@ -225,5 +234,35 @@ func.func @unary(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = #all,
     fn = "exp"
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
+  return
+}
+
+// A tile as a memref: from a symbol on; as elements of another type; without a dim of one element. One that a mask cuts may
+// leave its buffer.
+// CHECK-LABEL: func.func @view(
+// CHECK:           "nki.view"(%arg0, %{{.*}}) {access = #nki.access<f32, #[[COLUMN]], {{\[\[}}1, 3], [1, 2]]>}
+// CHECK-SAME:        : (memref<4x6xf32, "sbuf">, index) -> memref<3x2xf32, strided<[6, 1], offset: ?>, "sbuf">
+// CHECK:         "nki.view"(%arg0) {access = #nki.access<ui8, #[[BYTE_3]], {{\[\[}}1, 4], [4, 6]]>}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> memref<4x6xui8, strided<[24, 4], offset: 3>, "sbuf">
+// CHECK-NEXT:    "nki.view"(%arg0) {access = #nki.access<f32, #[[COLUMN_5]], {{\[\[}}1, 4], [1, 1]]>, dims = array<i64: 0>}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> memref<4xf32, strided<[6], offset: 5>, "sbuf">
+// CHECK-NEXT:    "nki.view"(%arg0) {access = #nki.access<f32, #[[BEFORE]], {{\[\[}}1, 4], [1, 6]]>, masked}
+// CHECK-SAME:      : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: ?>, "sbuf">
+// CHECK-NEXT:    "nki.view"(%arg1) {access = #nki.access<f32, #[[IN_HBM]], {{\[\[}}6, 4], [1, 6]]>}
+// CHECK-SAME:      : (memref<4x6xf32, "hbm">) -> memref<4x6xf32, strided<[6, 1]>, "hbm">
+func.func @view(%x: memref<4x6xf32, "sbuf">, %h: memref<4x6xf32, "hbm">) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  scf.for %i = %c0 to %c3 step %c1 {
+    %a = "nki.view"(%x, %i) {access = #columns}
+      : (memref<4x6xf32, "sbuf">, index) -> memref<3x2xf32, strided<[6, 1], offset: ?>, "sbuf">
+  }
+  %b = "nki.view"(%x) {access = #bytes} : (memref<4x6xf32, "sbuf">) -> memref<4x6xui8, strided<[24, 4], offset: 3>, "sbuf">
+  %c = "nki.view"(%x) {access = #first, dims = array<i64: 0>}
+    : (memref<4x6xf32, "sbuf">) -> memref<4xf32, strided<[6], offset: 5>, "sbuf">
+  %d = "nki.view"(%x) {access = #before, masked}
+    : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: ?>, "sbuf">
+  %e = "nki.view"(%h) {access = #hbm_4x6_f32} : (memref<4x6xf32, "hbm">) -> memref<4x6xf32, strided<[6, 1]>, "hbm">
   return
 }

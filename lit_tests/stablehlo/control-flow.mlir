@@ -45,8 +45,8 @@ func.func @rows(%a: tensor<8x4xf32>) -> tensor<1x4xf32> {
 // CHECK-SAME:    %[[I:[a-z0-9]+]]: memref<i32, "hbm"> {nki.name = "arg1"},
 // CHECK-SAME:    %[[R:[a-z0-9]+]]: memref<2x4xf32, "hbm">
 // CHECK:         %[[TILE:.*]] = memref.alloc() : memref<1x1xi32, "sbuf">
-// CHECK:         %[[FROM:.*]] = memref.reinterpret_cast %[[I]] to
-// CHECK:         %[[TO:.*]] = memref.reinterpret_cast %[[TILE]] to
+// CHECK:         %[[FROM:.*]] = "nki.view"(%[[I]]) {
+// CHECK:         %[[TO:.*]] = "nki.view"(%[[TILE]]) {
 // CHECK:         linalg.generic {{.*}} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] :
 // CHECK:         %[[N:.*]] = memref.load %[[TILE]][
 // CHECK-NEXT:    %[[INDEX:.*]] = arith.index_cast %[[N]] : i32 to index
@@ -74,7 +74,7 @@ func.func @slice(%a: tensor<8x4xf32>, %i: tensor<i32>) -> tensor<2x4xf32> {
 // CHECK-LABEL: func.func @branch(
 // CHECK-SAME:    %[[P:[a-z0-9]+]]: memref<i1, "hbm">
 // CHECK:         %[[TILE:.*]] = memref.alloc() : memref<1x1xi1, "sbuf">
-// CHECK:         memref.reinterpret_cast %[[P]] to
+// CHECK:         "nki.view"(%[[P]]) {
 // CHECK:         %[[CONDITION:.*]] = memref.load %[[TILE]][%c0, %c0] : memref<1x1xi1, "sbuf">
 // CHECK-NEXT:    scf.if %[[CONDITION]] {
 // CHECK:           "scalar.alu"(%in) {fn = "negative"} : (f32) -> f32

@@ -68,6 +68,8 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
 # CHECK:         "nki.binary_scalar"({{.*}} op = "multiply", reverse = false, scalar = 2.000000e+00 : f64
 # CHECK-NOT:   custom_call
 
+# WAIST-DAG: #[[FLAT:map[0-9]*]] = affine_map<() -> (0)>
+# WAIST-DAG: #[[ORIGIN:map[0-9]*]] = affine_map<() -> (0, 0)>
 # WAIST-LABEL: func.func @main(
 # WAIST-SAME:    %[[A:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "arg0"},
 # WAIST-SAME:    %[[B:[a-z0-9]+]]: memref<128x16x4xf32, "hbm"> {nki.name = "arg1"},
@@ -77,11 +79,11 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
 # WAIST:         %[[IOU:.*]] = memref.alloc() : memref<128x16xf32, "hbm">
 # WAIST-NEXT:    "nisa.gpsimd_call"(%[[IOU]], %[[SUM]], %[[B]])
 # WAIST:         %[[X:.*]] = memref.alloc() {nki.name = "t1"}
-# WAIST-NEXT:    %[[PART:.*]] = memref.reinterpret_cast %[[IOU]] to offset: [0], sizes: [128, 16], strides: [16, 1]
-# WAIST-NEXT:    %[[TILE:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [128, 16], strides: [16, 1]
+# WAIST-NEXT:    %[[PART:.*]] = "nki.view"(%[[IOU]]) {access = #nki.access<f32, #[[FLAT]], {{\[\[}}16, 128], [1, 16]]>}
+# WAIST-NEXT:    %[[TILE:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [1, 16]]>}
 # WAIST-NEXT:    linalg.generic {{.*}} ins(%[[PART]] : {{.*}}) outs(%[[TILE]] :
 # WAIST:           "scalar.alu"(%{{.*}}, %{{.*}}) {fn = "multiply"}
-# WAIST:         %[[OUT:.*]] = memref.reinterpret_cast %[[R]] to
+# WAIST:         %[[OUT:.*]] = "nki.view"(%[[R]]) {
 # WAIST-NEXT:    linalg.generic {{.*}} outs(%[[OUT]] :
 
 # The call waits until the sum is in HBM; what comes behind waits for the call.

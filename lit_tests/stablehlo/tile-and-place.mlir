@@ -3,20 +3,22 @@
 // RUN: nki-opt --lower-to-isa --split-input-file %s | FileCheck --check-prefix=ISA %s
 
 // One axis of 1600 elements, as both lie: 100 rows of 16 are the most that fill partitions evenly.
+// CHECK-DAG:   #[[FLAT:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG:   #[[ORIGIN:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-LABEL: func.func @scaled(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<200x8xf32, "hbm"> {nki.name = "arg0"}, %[[R:[a-z0-9]+]]: memref<200x8xf32, "hbm">
 // CHECK:         %[[X:.*]] = memref.alloc() : memref<100x16xf32, "sbuf">
-// CHECK-NEXT:    %[[AV:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [100, 16], strides: [16, 1]
-// CHECK-NEXT:    %[[XV:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    %[[AV:.*]] = "nki.view"(%[[A]]) {access = #nki.access<f32, #[[FLAT]], {{\[\[}}16, 100], [1, 16]]>}
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 100], [1, 16]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[AV]] : {{.*}}) outs(%[[XV]] :
 // CHECK:         %[[Y:.*]] = memref.alloc() : memref<100x16xf32, "sbuf">
-// CHECK-NEXT:    %[[YV:.*]] = memref.reinterpret_cast %[[Y]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 100], [1, 16]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[XV]] : {{.*}}) outs(%[[YV]] :
 // CHECK-NEXT:    (%[[IN:.*]]: f32, %{{.*}}: f32):
 // CHECK-NEXT:      %[[THREE:.*]] = arith.constant 3.0
 // CHECK-NEXT:      %[[PRODUCT:.*]] = "scalar.alu"(%[[IN]], %[[THREE]]) {fn = "multiply"}
 // CHECK-NEXT:      linalg.yield %[[PRODUCT]]
-// CHECK:         %[[RV:.*]] = memref.reinterpret_cast %[[R]] to offset: [0], sizes: [100, 16], strides: [16, 1]
+// CHECK:         %[[RV:.*]] = "nki.view"(%[[R]]) {access = #nki.access<f32, #[[FLAT]], {{\[\[}}16, 100], [1, 16]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[YV]] : {{.*}}) outs(%[[RV]] :
 // ISA-LABEL:     .kernel scaled
 // ISA:           S[2] (qSyncIO0)>=16 TENSOR_SCALAR op0=multiply imm0=3.0 dst=fp32@[[Y:0x[0-9a-f]+]][1][16]
@@ -35,29 +37,31 @@ func.func @scaled(%a: tensor<200x8xf32>) -> tensor<200x8xf32> {
 // tiles are transposed on chip; those of B are not.
 // CHECK-DAG:   #[[ID:map[0-9]*]] = affine_map<(d0, d1) -> (d0, d1)>
 // CHECK-DAG:   #[[TURNED:map[0-9]*]] = affine_map<(d0, d1) -> (d1, d0)>
+// CHECK-DAG:   #[[FIRST:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG:   #[[COLUMN_128:map[0-9]*]] = affine_map<() -> (128)>
+// CHECK-DAG:   #[[ROW_128:map[0-9]*]] = affine_map<() -> (4096)>
 // CHECK-LABEL: func.func @product(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<64x200xf32, "hbm"> {nki.name = "arg0"},
 // CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<200x32xf32, "hbm">
 // CHECK:         %[[SUM:.*]] = memref.alloc() : memref<64x32xf32, "psum">
 // CHECK-NEXT:    %[[LEFT:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[ROWS:.*]] = memref.alloc() : memref<64x128xf32, "sbuf">
-// CHECK-NEXT:    %[[FROM:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [64, 128], strides: [200, 1]
-// CHECK-NEXT:    %[[TO:.*]] = memref.reinterpret_cast %[[ROWS]] to
+// CHECK-NEXT:    %[[FROM:.*]] = "nki.view"(%[[A]]) {access = #nki.access<f32, #[[FIRST]], {{\[\[}}200, 64], [1, 128]]>}
+// CHECK-NEXT:    %[[TO:.*]] = "nki.view"(%[[ROWS]]) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]], {{.*}} ins(%[[FROM]] : {{.*}}) outs(%[[TO]] :
-// CHECK:         %[[FROM:.*]] = memref.reinterpret_cast %[[ROWS]] to
-// CHECK-NEXT:    %[[LEFT_TILE:.*]] = memref.reinterpret_cast %[[LEFT]] to
-// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[TURNED]], #[[ID]]], {{.*}} ins(%[[FROM]] : {{.*}}) outs(%[[LEFT_TILE]] :
+// CHECK:         %[[LEFT_TILE:.*]] = "nki.view"(%[[LEFT]]) {
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[TURNED]], #[[ID]]], {{.*}} ins(%[[TO]] : {{.*}}) outs(%[[LEFT_TILE]] :
 // CHECK:         %[[RIGHT:.*]] = memref.alloc() : memref<128x32xf32, "sbuf">
-// CHECK-NEXT:    %[[FROM:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [128, 32], strides: [32, 1]
-// CHECK:         %[[START:.*]] = memref.reinterpret_cast %[[SUM]] to
+// CHECK-NEXT:    %[[FROM:.*]] = "nki.view"(%[[B]]) {access = #nki.access<f32, #[[FIRST]], {{\[\[}}32, 128], [1, 32]]>}
+// CHECK-NEXT:    %[[RIGHT_TILE:.*]] = "nki.view"(%[[RIGHT]]) {
+// CHECK:         %[[START:.*]] = "nki.view"(%[[SUM]]) {
 // CHECK:         linalg.fill ins(%{{.*}} : f32) outs(%[[START]] :
-// CHECK:         %[[RIGHT_TILE:.*]] = memref.reinterpret_cast %[[RIGHT]] to
-// CHECK-NEXT:    linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
+// CHECK:         linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
 // CHECK-SAME:      ins(%[[LEFT_TILE]], %[[RIGHT_TILE]] : {{.*}}) outs(%[[START]] :
 // CHECK-NOT:     linalg.fill
 // CHECK:         memref.alloc() : memref<72x64xf32, "sbuf">
-// CHECK:         memref.reinterpret_cast %[[A]] to offset: [128], sizes: [64, 72], strides: [200, 1]
-// CHECK:         memref.reinterpret_cast %[[B]] to offset: [4096], sizes: [72, 32], strides: [32, 1]
+// CHECK:         "nki.view"(%[[A]]) {access = #nki.access<f32, #[[COLUMN_128]], {{\[\[}}200, 64], [1, 72]]>}
+// CHECK:         "nki.view"(%[[B]]) {access = #nki.access<f32, #[[ROW_128]], {{\[\[}}32, 72], [1, 32]]>}
 // CHECK:         linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
 // ISA-LABEL:     .kernel product
 // ISA:           .stream pe
@@ -80,17 +84,19 @@ func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x
 // -----
 
 // Data that only moves goes from HBM to HBM.
+// CHECK-DAG:   #[[START:map[0-9]*]] = affine_map<() -> (0)>
+// CHECK-DAG:   #[[BEHIND:map[0-9]*]] = affine_map<() -> (32)>
 // CHECK-LABEL: func.func @joined(
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: memref<4x8xf32, "hbm"> {nki.name = "arg0"},
 // CHECK-SAME:    %[[B:[a-z0-9]+]]: memref<2x8xf32, "hbm"> {nki.name = "arg1"},
 // CHECK-SAME:    %[[R:[a-z0-9]+]]: memref<6x8xf32, "hbm">
 // CHECK-NOT:     "sbuf"
-// CHECK:         %[[AV:.*]] = memref.reinterpret_cast %[[A]] to offset: [0], sizes: [1, 32], strides: [1, 1]
-// CHECK-NEXT:    %[[FIRST:.*]] = memref.reinterpret_cast %[[R]] to offset: [0], sizes: [1, 32], strides: [1, 1]
+// CHECK:         %[[AV:.*]] = "nki.view"(%[[A]]) {access = #nki.access<f32, #[[START]], {{\[\[}}1, 1], [1, 32]]>}
+// CHECK-NEXT:    %[[FIRST:.*]] = "nki.view"(%[[R]]) {access = #nki.access<f32, #[[START]], {{\[\[}}1, 1], [1, 32]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[AV]] : {{.*}}) outs(%[[FIRST]] :
 // CHECK-NOT:     "sbuf"
-// CHECK:         %[[BV:.*]] = memref.reinterpret_cast %[[B]] to offset: [0], sizes: [1, 16], strides: [1, 1]
-// CHECK-NEXT:    %[[SECOND:.*]] = memref.reinterpret_cast %[[R]] to offset: [32], sizes: [1, 16], strides: [1, 1]
+// CHECK:         %[[BV:.*]] = "nki.view"(%[[B]]) {access = #nki.access<f32, #[[START]], {{\[\[}}1, 1], [1, 16]]>}
+// CHECK-NEXT:    %[[SECOND:.*]] = "nki.view"(%[[R]]) {access = #nki.access<f32, #[[BEHIND]], {{\[\[}}1, 1], [1, 16]]>}
 // CHECK-NEXT:    linalg.generic {{.*}} ins(%[[BV]] : {{.*}}) outs(%[[SECOND]] :
 // CHECK-NOT:     linalg.generic
 // CHECK:         return

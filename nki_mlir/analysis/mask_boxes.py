@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile, masked_box, positions
+from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, masked_box, positions
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
 
@@ -223,13 +223,8 @@ def with_used_symbols(op: Op) -> Op:
         const = form.const + sum(c * fixed[s] for s, c in form.symbols if s in fixed)
         return Linear(const, tuple((place[s], c) for s, c in form.symbols if s in place), form.axes)
 
-    def put_tile(tile: Tile) -> Tile:
-        access = tile.access
-        partition = None if access.partition is None else put(access.partition)
-        return replace(tile, access=replace(access, partition=partition, free=put(access.free)))
-
     fields = {name: put(v) if isinstance(v, Linear) else v for name, v in op.attribute_values().items()}
-    fields |= {field.name: put_tile(tile) for field, tile in op.operands()}
+    fields |= {field.name: replace(tile, access=tile.access.over(put)) for field, tile in op.operands()}
     mask, limits = (tuple(replace(c, form=put(c.form)) for c in m) for m in (op.mask, op.limits))
     return type(op)(mask=mask, limits=limits, symbols=tuple(op.symbols[s] for s in used),
                     ranges=tuple(op.ranges[s] for s in used), extra=op.extra, **fields)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_mlir.analysis.mask_boxes import lawful
-from nki_mlir.dialects.access import HBM, ZERO, Access, Tile
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op
 
 
@@ -65,15 +65,6 @@ def on_group(op: Op, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]
     axes = op.iteration().axes
     fields = op.attribute_values() | {f.name: tile(f.name, t, group.shape(axes[f.name], t)) for f, t in op.operands()}
     return lawful(type(op)(symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields))
-
-
-def whole_tile(handle: object, tile: Tile, space: str, shape: tuple[int, ...]) -> Tile:
-    """All of a new buffer for elements of a tile."""
-    steps = [int(np.prod(shape[k + 1:], dtype=int)) for k in range(len(shape))]
-    dims = tuple(zip(steps, shape))
-    access = Access(tile.dtype, None, ZERO, dims) if space == HBM else Access(
-        tile.dtype, ZERO, ZERO, ((1, shape[0]), *dims[1:]))
-    return Tile(handle, space, shape, tile.dtype, access, tile.label)
 
 
 def _runs(places: np.ndarray) -> Iterator[tuple[int, int]]:

@@ -3,8 +3,7 @@
 
 before:  "nki.binary"(%c, %a, %b) {access = [#nki.access<bf16, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>, ...],
                                    op = "add", ...}
-after:   %at = affine.apply affine_map<()[s0] -> (s0 * 64)>()[%i]
-         %to = memref.reinterpret_cast %c to offset: [%at], sizes: [128, 64], strides: [512, 1] : ...
+after:   %to = "nki.view"(%c, %i) {access = #nki.access<bf16, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>} : ...
          linalg.generic ins(%x, %y) outs(%to) {
            ^bb0(%p: f32, %q: f32, %r: bf16):
              %s = "scalar.alu"(%p, %q) {fn = "add"} : (f32, f32) -> f32

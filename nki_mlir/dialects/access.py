@@ -6,8 +6,8 @@ first is the partition (step 1, or 0 where one partition is read by all lanes). 
 All steps and offsets are in elements of the pattern's dtype.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -151,6 +151,18 @@ class Access:
             return Access(self.dtype, None, self.free.plus(Linear(sum(moved))), dims)
         return Access(self.dtype, self.partition.plus(Linear(moved[0])), self.free.plus(Linear(sum(moved[1:]))), dims)
 
+    def moved(self, dim: int, by: Linear) -> "Access":
+        """The pattern that starts so many steps of a dim further on."""
+        step = self.dims[dim][0]
+        if dim == 0 and self.partition is not None:
+            return replace(self, partition=self.partition.plus(by, step))
+        return replace(self, free=self.free.plus(by, step))
+
+    def over(self, change: Callable[[Linear], Linear]) -> "Access":
+        """The pattern that starts at other forms."""
+        partition = None if self.partition is None else change(self.partition)
+        return Access(self.dtype, partition, change(self.free), self.dims)
+
     def symbols_used(self) -> set[int]:
         forms = (self.partition, self.free) if self.partition is not None else (self.free,)
         return {position for form in forms for position, _ in form.symbols}
@@ -238,9 +250,34 @@ class Tile:
         """Elements of the pattern's dtype in one partition of the buffer (the whole buffer in HBM)."""
         return self.layout.form.row
 
+    @property
+    def offset(self) -> Linear:
+        """The first element, counted from the start of the buffer in elements of the pattern's dtype."""
+        start = self.access.partition
+        return self.access.free if start is None else self.access.free.plus(start, self.row)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each dim are in the buffer."""
+        steps = [step for step, _ in self.access.dims]
+        return (steps[0] * self.row, *steps[1:]) if self.on_chip else tuple(steps)
+
     def describe(self) -> str:
         extents = ", ".join(map(str, self.shape))
         return f"{self.label or self.space}[{extents}] {self.dtype} in {self.space}"
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """The steps of a buffer's dims, the last of which are next to each other."""
+    return tuple([prod(shape[d + 1:]) for d in range(len(shape))])
+
+
+def full_tile(handle: Any, shape: Sequence[int], dtype: DType, space: str) -> Tile:
+    """All of a buffer."""
+    steps, start = dense(shape), None if space == HBM else ZERO
+    if start is not None:
+        steps = (1, *steps[1:])
+    return Tile(handle, space, tuple(shape), dtype, Access(dtype, start, ZERO, tuple(zip(steps, shape))))
 
 
 def same_buffer(a: Tile, b: Tile) -> bool:

@@ -7,9 +7,11 @@ A mask is an integer set whose dims are the op's iteration axes and whose symbol
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Type, ext, ir
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Access, Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
@@ -116,6 +118,21 @@ def expression(form: Linear) -> ir.AffineExpr:
     for axis, c in form.axes:
         total = total + ir.AffineExpr.get_dim(axis) * c
     return total
+
+
+def reported(op: ir.OpView, name: str, verify: Callable[[], None]) -> bool:
+    """Whether an operation is valid; what ``verify`` raises becomes a diagnostic at its location."""
+    try:
+        verify()
+        return True
+    except NkiMlirError as error:
+        problem = f"{error.headline} [{error.code}]"
+    except MalformedAttribute as error:
+        problem = str(error)
+    except Exception as error:          # would otherwise cross MLIR, which has no exceptions
+        problem = f"internal error: {type(error).__name__}: {error} [NKI-INTERNAL]"
+    op.location.emit_error(f"'{name}' {problem}")
+    return False
 
 
 # -- reading back ------------------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Attribute, Block, Context, Operation, Type, Value, ext, ir
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir
 from nki_mlir.dialects import catalogue
-from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
     Attributes,
     MalformedAttribute,
@@ -25,16 +24,16 @@ from nki_mlir.dialects.attributes import (
     read_access,
     read_mask,
     read_value,
+    reported,
 )
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given
 from nki_mlir.dialects.memoize import table_of
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.reinterpret import ReinterpretOp
 from nki_mlir.dialects.scalar.ops import Scalar
-from nki_mlir.dialects.symbol_ranges import UnknownSymbol, loop_span, ranges_of, symbol_range
+from nki_mlir.dialects.symbol_ranges import check_bounds, loop_span, ranges_of, symbol_range
 from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds, verify_mask
-from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.dialects.view import ViewOp, read_tile
 
 catalogue.load()                        # every op class registers itself on import
 
@@ -54,27 +53,20 @@ def _verify(op: ir.OpView) -> bool:
     declared: type[Op] = op.declared
     if any(name not in op.attributes for name in ("access", "mask", *declared.attributes)):
         return True                     # the presence check, which runs after this one, reports it
-    try:
-        known, operands = _recognize(op.operation)
-        tiles = len(known.op.operands())
-        if not known.holds or len(operands) > tiles:
-            read = read_op(op)
-            if not known.holds:
-                verify(read)
-                verify_mask(read)
-                _verify_forms(read)
-            _verify_bounds(op, read)
-            known.holds = True
-    except (KernelError, UnknownSymbol) as error:
-        problem = f"{error.headline} [{error.code}]"
-    except MalformedAttribute as error:
-        problem = str(error)
-    except Exception as error:          # would otherwise cross MLIR, which has no exceptions
-        problem = f"internal error: {type(error).__name__}: {error} [NKI-INTERNAL]"
-    else:
-        return True
-    op.location.emit_error(f"'{declared.full_name()}' {problem}")
-    return False
+    return reported(op, declared.full_name(), lambda: _verify_rules(op.operation))
+
+
+def _verify_rules(op: Operation) -> None:
+    known, operands = _recognize(op)
+    if known.holds and len(operands) == len(known.op.operands()):
+        return
+    read = read_op(op)
+    if not known.holds:
+        verify(read)
+        verify_mask(read)
+        _verify_forms(read)
+    check_bounds(op, read.symbols, read.ranges, lambda interval: verify_bounds(read, interval))
+    known.holds = True
 
 
 def _verify_forms(op: Op) -> None:
@@ -89,19 +81,6 @@ def _verify_forms(op: Op) -> None:
             raise MalformedAttribute(f"attribute '{name}' uses an axis beyond the operation's {axes}")
         if any(position >= len(op.symbols) for position, _ in form.symbols):
             raise MalformedAttribute(f"attribute '{name}' uses a symbol beyond the operation's {len(op.symbols)}")
-
-
-def _verify_bounds(operation: Operation, op: Op) -> None:
-    """Bounds of an operation in IR, for the ranges of its symbols and the conditions it stands under."""
-    try:
-        verify_bounds(op, lambda form: form.interval(op.ranges))
-    except OutOfBounds:
-        numbering = Numbering(op.symbols)
-        facts = enclosing_facts(operation, numbering)
-        if not facts:
-            raise
-        ranges = ranges_of(operation, numbering.values)
-        verify_bounds(op, lambda form: interval_given(form, facts, ranges))
 
 
 def _declare(cls: type[Op]) -> type:
@@ -249,7 +228,7 @@ def _read(name: str, attributes: dict[str, Attribute], operands: Sequence[Value]
     if not isinstance(patterns, ir.ArrayAttr) or len(patterns) != len(present):
         count = len(patterns) if isinstance(patterns, ir.ArrayAttr) else patterns
         raise MalformedAttribute(f"needs one access pattern per tile ({len(present)}), has {count}")
-    fields: dict[str, Any] = {f.name: _read_tile(value.type, read_access(pattern), symbols, f.name)
+    fields: dict[str, Any] = {f.name: read_tile(value.type, read_access(pattern), symbols, f.name)
                               for f, value, pattern in zip(present, operands, elements(patterns))}
     for field, kind in cls.attributes.items():
         fields[field] = read_value(attributes[field], kind, field)
@@ -277,30 +256,6 @@ def _present_tiles(cls: type[Op], attributes: dict[str, Attribute], operands: in
     return present
 
 
-def _read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
-    try:
-        kind = ir.MemRefType(of)
-    except ValueError:
-        raise MalformedAttribute(f"operand '{label}' is a {of}, not a memref") from None
-    if not kind.has_static_shape or kind.affine_map != ir.AffineMap.get_identity(kind.rank, kind.context):
-        raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
-    space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
-    if space not in ("hbm", "sbuf", "psum"):
-        raise MalformedAttribute(f"operand '{label}' has type {kind}, "
-                                 'whose memory space is not "hbm", "sbuf" or "psum"')
-    if (access.partition is None) != (space == "hbm"):
-        raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
-                                 f"starts in {space}")
-    if space != "hbm" and not kind.rank:
-        raise MalformedAttribute(f"operand '{label}' has type {kind}, which has no partitions")
-    if any(position >= symbols for position in access.symbols_used()):
-        raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
-    element = str(kind.element_type)
-    if element not in BY_MLIR:
-        raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
-    return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
-
-
 def walk(block: Block, visit: Callable[[Operation], None]) -> None:
     """Call ``visit`` on every operation below a block, parents first."""
     for operation in block.operations:
@@ -310,5 +265,5 @@ def walk(block: Block, visit: Callable[[Operation], None]) -> None:
                 walk(inner, visit)
 
 
-__all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "is_tile_op", "load_dialects", "loop_span", "new_context",
-           "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]
+__all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "ViewOp", "is_tile_op", "load_dialects", "loop_span",
+           "new_context", "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]

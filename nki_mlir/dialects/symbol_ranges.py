@@ -7,7 +7,8 @@ from nki_mlir.bindings import Operation, Type, Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Ranges
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_value
-from nki_mlir.dialects.facts import integer_constant
+from nki_mlir.dialects.facts import Numbering, enclosing_facts, integer_constant, interval_given
+from nki_mlir.dialects.verifier import Interval, OutOfBounds
 
 Span = tuple[int, int]
 CASTS = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui")
@@ -147,6 +148,20 @@ def _program_range(function: Operation, position: int) -> tuple[int, int] | None
     except MalformedAttribute:
         return None
     return (0, grid[axis] - 1) if 0 <= axis < len(grid) else None
+
+
+def check_bounds(operation: Operation, symbols: Sequence[Value], ranges: Ranges, check: Callable[[Interval], None]
+                 ) -> None:
+    """``check`` bounds by the ranges of an operation's symbols and, if need be, by the conditions it stands under."""
+    try:
+        check(lambda form: form.interval(ranges))
+    except OutOfBounds:
+        numbering = Numbering(symbols)
+        facts = enclosing_facts(operation, numbering)
+        if not facts:
+            raise
+        known = ranges_of(operation, numbering.values)
+        check(lambda form: interval_given(form, facts, known))
 
 
 def ranges_of(operation: Operation, symbols: Sequence[Value]) -> Ranges:

@@ -116,21 +116,6 @@ class Check:
         if writes and any([step == 0 and count > 1 for step, count in access.dims]):
             raise OverlappingWrite(tile=tile.describe(), op=self.name)
 
-    def bounds(self, tile: Tile, interval: Interval, label: str) -> None:
-        """Start plus reach stays in the buffer; ``interval`` gives the extremes of a start."""
-        access = tile.access
-        low, high = interval(access.free)
-        reach = access.reach()
-        if low + reach[0] < 0 or high + reach[1] >= tile.row:
-            dim = "1 (free)" if tile.on_chip else "0 (flat)"
-            raise OutOfBounds(tensor=tile.label or label, dim=dim, low=low + reach[0], high=high + reach[1],
-                              extent=tile.row)
-        if access.partition is not None:
-            low, high = interval(access.partition)
-            high += (tile.partitions - 1) * access.dims[0][0]
-            if low < 0 or high >= tile.base_shape[0]:
-                raise OutOfBounds(tensor=tile.label or label, dim=0, low=low, high=high, extent=tile.base_shape[0])
-
     def spaces(self, label: str, *allowed: str) -> None:
         tile: Tile | None = getattr(self.op, label)
         if tile is not None and tile.space not in allowed:
@@ -247,6 +232,21 @@ def verify_bounds(op: "Op", interval: Interval) -> None:
     """Every operand stays in its buffer, where the op carries no mask or limits that decide it at run time."""
     if op.mask or op.limits:
         return
-    check = Check(op)
     for field, tile in op.operands():
-        check.bounds(tile, interval, field.name)
+        in_buffer(tile, interval, field.name)
+
+
+def in_buffer(tile: Tile, interval: Interval, label: str) -> None:
+    """A tile does not leave its buffer; ``interval`` gives the extremes of a start."""
+    access = tile.access
+    low, high = interval(access.free)
+    reach = access.reach()
+    if low + reach[0] < 0 or high + reach[1] >= tile.row:
+        dim = "1 (free)" if tile.on_chip else "0 (flat)"
+        raise OutOfBounds(tensor=tile.label or label, dim=dim, low=low + reach[0], high=high + reach[1],
+                          extent=tile.row)
+    if access.partition is not None:
+        low, high = interval(access.partition)
+        high += (tile.partitions - 1) * access.dims[0][0]
+        if low < 0 or high >= tile.base_shape[0]:
+            raise OutOfBounds(tensor=tile.label or label, dim=0, low=low, high=high, extent=tile.base_shape[0])

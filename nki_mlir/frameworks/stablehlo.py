@@ -25,6 +25,7 @@ from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.transforms.expand_views import ExpandViews
 from nki_mlir.transforms.fuse_graph import FuseGraph
 
 
@@ -149,8 +150,8 @@ def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None
         from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: loads MLIR
         graph = module.operation.clone()
         try:
-            StablehloToLinalg().run(graph)
-            FuseGraph().run(graph)
+            for step in (StablehloToLinalg(), ExpandViews(), FuseGraph()):
+                step.run(graph)
             return NativeKernel(Captured({(): Variant(graph, [], None, 0)}, 0, {}), ())
         except Unsupported:
             pass                        # it may still run with the upstream passes around calls of the kernels

@@ -12,11 +12,11 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.effects import memory_of
 from nki_mlir.graph.functions import copy
 from nki_mlir.graph.upstream import operations_of
-from nki_mlir.graph.views import dense
 
 CARRYING = ("scf.for", "scf.while", "scf.if", "scf.index_switch")
 
@@ -34,7 +34,7 @@ def buffers(op: Any) -> list[Any]:
     made = []
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
-        if kind is None or kind.get_strides_and_offset() != (dense(kind.shape), 0):
+        if kind is None or kind.get_strides_and_offset() != (list(dense(kind.shape)), 0):
             raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
                               ).located(location_of(op))
         made.append(ir.Operation.create("memref.alloc", results=[kind], attributes={

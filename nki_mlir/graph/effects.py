@@ -8,7 +8,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.graph.views import STEPS, defining
 
-SAME_MEMORY = (*STEPS, "nki.reinterpret", "memref.memory_space_cast")
+SAME_MEMORY = (*STEPS, "nki.reinterpret", "nki.view", "memref.memory_space_cast")
 NO_EFFECT = (*SAME_MEMORY, "memref.alloc", "memref.get_global", "affine.apply")
 
 

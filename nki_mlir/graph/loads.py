@@ -5,12 +5,12 @@ before:  %n = memref.load %x[] : memref<i32, "hbm">
 after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) outs(%t); %n = memref.load %t[%c0, %c0]
 """
 
+from dataclasses import replace
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Access, Tile
-from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.bodies import chosen, compared, numbers, unsigned
 from nki_mlir.graph.tiles import Tiles
@@ -30,15 +30,14 @@ def load_on_chip(load: Any, tiles: Tiles) -> None:
                           instead="use an int32").located(location_of(load))
     reader = NestReader(load)
     view = reader.view(load.operands[0])
-    start = view.offset
-    for subscript, stride in zip(list(load.operands)[1:], view.strides):
-        start = start.plus(reader.form(subscript), stride)
+    access = view.tile.access
+    for d, subscript in zip(view.dims, list(load.operands)[1:]):
+        access = access.moved(d, reader.form(subscript))
     tiles.at(load, tuple(reader.numbering.values))
-    shape, dtype, space = memref_parts(view.base.type)
-    tile = tiles.buffer((1, 1), view.dtype)
-    tiles.copy(tile, Tile(view.base, space, shape, dtype, Access(view.dtype, None, start, ((1, 1), (1, 1)))))
+    tile = tiles.buffer((1, 1), access.dtype)
+    tiles.copy(tile, replace(view.tile, access=replace(access, dims=((1, 1), (1, 1)))))
     casts = [use.owner.operation for use in load.results[0].uses if use.owner.name in UNSIGNED]
-    if casts and view.dtype is not BOOL:
+    if casts and tile.dtype is not BOOL:
         number = without_sign(tile, tiles)
         for cast in casts:
             cast.results[0].replace_all_uses_with(tiles.writer.create(

@@ -80,7 +80,7 @@ class GraphNestReader(NestReader):
             found[k].moves(a) for k in inputs_of(row) if k in found) or _positions(row, a)]
         inner = [form.axes[0][0] if form == Linear(0, (), ((form.axes[0][0], 1),)) else -1
                  for form in forms if form.axes]
-        if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != list(view.sizes[1:]):
+        if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != view.sizes[1:]:
             raise Unsupported(feature="a gather of parts of rows as engine instructions",
                               instead="gather whole rows, or run this program on the CPU")
         shape = [extents[a] for a in (*axes, *inner)]
@@ -91,9 +91,10 @@ class GraphNestReader(NestReader):
         steps = [0] * len(extents)
         for k, a in enumerate((*axes, *inner)):
             steps[a] = prod(shape[k + 1:])
-        result = TileOperand(scratch, HBM, tuple(shape), view.dtype, view.dtype, None, ZERO, tuple(steps), None)
+        dtype = view.tile.dtype
+        result = TileOperand(scratch, HBM, tuple(shape), dtype, dtype, None, ZERO, tuple(steps), None)
         table = self.operand(view, [Linear(0, (), ((d, 1),)) for d in range(len(view.sizes))], view.sizes)
-        return Gather(replace(table, partition=None, lanes=None), view.sizes, row, tuple(axes), extents, result)
+        return Gather(table, tuple(view.sizes), row, tuple(axes), extents, result)
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,7 @@ def read_nest(op: Any) -> tuple[TileNest, list[Gather]]:
     """An operation as a nest, and the gathers that must come before it."""
     reader = GraphNestReader(op)
     nest = reader.read()
-    plain = replace(nest, inputs=tuple(map(_plain, nest.inputs)), output=_plain(nest.output))
-    return plain, [replace(g, inputs=plain.inputs) for g in reader.gathers]
+    return nest, reader.gathers
 
 
 def _positions(node: Node, axis: int) -> bool:
@@ -122,11 +122,6 @@ def _positions(node: Node, axis: int) -> bool:
     if isinstance(node, Position):
         return any(a == axis for a, _ in node.form.axes)
     return any(_positions(child, axis) for child in children(node))
-
-
-def _plain(operand: TileOperand) -> TileOperand:
-    """HBM has no partitions."""
-    return replace(operand, partition=None, lanes=None)
 
 
 def in_hbm(op: Any) -> bool:

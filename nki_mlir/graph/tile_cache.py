@@ -14,7 +14,8 @@ from nki_mlir.graph.effects import effects_of, memory_of, own_effects, users_thr
 from nki_mlir.graph.upstream import operations_of
 from nki_mlir.scalar.dtypes import DType
 
-HARMLESS = ("memref.reinterpret_cast", "memref.get_global", "nki.reinterpret", "arith.", "affine.apply", "memref.load")
+HARMLESS = ("memref.reinterpret_cast", "memref.get_global", "nki.reinterpret", "nki.view", "arith.", "affine.apply",
+            "memref.load")
 
 
 @dataclass(frozen=True)

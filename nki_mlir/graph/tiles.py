@@ -4,8 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir
-from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.access import SBUF, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.graph.bodies import with_exact_extremes
@@ -29,17 +28,7 @@ class Tiles:
 
     def buffer(self, shape: Sequence[int], dtype: DType, space: str = SBUF) -> Tile:
         """A new buffer, whole."""
-        kind = self.writer.make.memref(tuple(shape), dtype, space)
-        value = self.writer.create("memref.alloc", [], [kind], {
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
-        dims: list[tuple[int, int]] = []
-        step = 1
-        for extent in reversed(shape):
-            dims.insert(0, (step, extent))
-            step *= extent
-        if space != HBM:
-            dims[0] = (1, shape[0])
-        return Tile(value, space, tuple(shape), dtype, Access(dtype, None if space == HBM else ZERO, ZERO, tuple(dims)))
+        return self.writer.buffer(tuple(shape), dtype, space)
 
     def view(self, tile: Tile, axes: tuple[int, ...]) -> OperandView:
         return self.writer.view(tile, axes, self.symbols)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Views of buffers in a bufferized graph as ``memref.reinterpret_cast`` of the buffers themselves, all in HBM."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, Linear, dense
+from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.view import read_view
 from nki_mlir.graph.upstream import operations_of, run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
@@ -37,6 +40,10 @@ def start_in_buffer(value: Any) -> Start:
     name = op.name if op is not None else ""
     if name in RESHAPES:
         return start_in_buffer(op.operands[0])
+    if name == "nki.view":
+        (tile, _), symbols = read_view(op), list(op.operands)[1:]
+        first = tile.offset
+        return Start(tile.handle, first.const, tuple((symbols[k], c) for k, c in first.symbols))
     if name not in ("memref.subview", "memref.reinterpret_cast"):
         return Start(value)
     source = start_in_buffer(op.operands[0])
@@ -60,8 +67,7 @@ def in_hbm(kind: Any) -> Any:
         return kind
     space = ir.StringAttr.get(HBM)
     strides, offset = kind.get_strides_and_offset()
-    dense = [prod(kind.shape[d + 1:]) for d in range(len(kind.shape))]
-    layout = None if list(strides) == dense and offset == 0 else ir.StridedLayoutAttr.get(offset, strides)
+    layout = None if tuple(strides) == dense(kind.shape) and offset == 0 else ir.StridedLayoutAttr.get(offset, strides)
     return ir.MemRefType.get(kind.shape, kind.element_type, layout, space)
 
 
@@ -95,7 +101,7 @@ def flatten_views(module: Any) -> None:
                               instead="use static sizes and strides").located(location_of(op))
 
 
-def reinterpreted(buffer: Any, sizes: list[int], strides: list[int], offset: Any) -> Any:
+def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], offset: Any) -> Any:
     """A strided view of a buffer; the offset is a number or an index value."""
     array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
     dynamic = not isinstance(offset, int)
@@ -108,9 +114,23 @@ def reinterpreted(buffer: Any, sizes: list[int], strides: list[int], offset: Any
     ).results[0]
 
 
-def dense(shape: Any) -> list[int]:
-    """The strides of a whole buffer."""
-    return [prod(shape[d + 1:]) for d in range(len(shape))]
+def viewed_as(buffer: Any, view: Any) -> Any:
+    """The part of a buffer that ``view`` is of another one, whose elements lie alike."""
+    kind = ir.MemRefType(view.type)
+    strides, _ = kind.get_strides_and_offset()
+    return reinterpreted(buffer, kind.shape, strides, offset_of(start_in_buffer(view)))
+
+
+def offset_of(place: Start) -> Any:
+    """An offset as a number, or as an index value that is computed at the insertion point."""
+    if not place.terms and place.offset >= 0:               # MLIR takes no negative constants
+        return place.offset
+    if place.offset == 0 and [c for _, c in place.terms] == [1]:
+        return place.terms[0][0]
+    form = Linear(place.offset, tuple((k, c) for k, (_, c) in enumerate(place.terms)))
+    mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(place.terms), [expression(form)]))
+    return ir.Operation.create("affine.apply", operands=[v for v, _ in place.terms], results=[ir.IndexType.get()],
+                               attributes={"map": mapping}).results[0]
 
 
 def whole_buffer(value: Any) -> Any:
@@ -118,6 +138,6 @@ def whole_buffer(value: Any) -> Any:
     place, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
     base = ir.MemRefType(place.buffer.type)
-    if place.offset or place.terms or list(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):
+    if place.offset or place.terms or tuple(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):
         return None
     return place.buffer

@@ -8,7 +8,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 
 STRUCTURE = ("builtin.module", "func.func", "func.return", "func.call", "scf.", "arith.", "affine.apply",
              "memref.alloc", "memref.dealloc", "memref.global", "memref.get_global", "memref.load")
-VIEWS = ("memref.reinterpret_cast", "memref.subview", "memref.cast", "memref.store", "nki.reinterpret",
+VIEWS = ("memref.reinterpret_cast", "memref.subview", "memref.cast", "memref.store", "nki.reinterpret", "nki.view",
          "affine.", "scalar.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Mask, Ranges, Tile, same_place
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_place
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
@@ -57,11 +57,7 @@ class Emitter:
         """A new buffer, whole."""
         kind = self.make.memref(tuple(shape), dtype, space)
         value = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self.segments})
-        dims, step = [(1, shape[0])], prod(shape[1:])
-        for extent in shape[1:]:
-            step //= extent
-            dims.append((step, extent))
-        return Tile(value, space, tuple(shape), dtype, Access(dtype, ZERO, ZERO, tuple(dims)))
+        return full_tile(value, shape, dtype, space)
 
     def buffer_like(self, tile: Tile, dtype: DType, space: str = SBUF) -> Tile:
         """A new buffer for what a tile reads: once what it repeats along the free dims, each of its partitions."""

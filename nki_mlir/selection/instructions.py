@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, active_elements, box_of, in_box, lawful
-from nki_mlir.analysis.row_groups import RowGroup, on_group, row_groups, whole_tile
+from nki_mlir.analysis.row_groups import RowGroup, on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
@@ -61,7 +61,7 @@ class MaskedInstruction:
 
         def buffer(name: str, tile: Tile, shape: tuple[int, ...]) -> Tile:
             space = HBM if tile.space == HBM else SBUF
-            return whole_tile(self.emitter.buffer(shape, tile.dtype, space).handle, tile, space, shape)
+            return replace(self.emitter.buffer(shape, tile.dtype, space), label=tile.label)
         made: Any = on_group(op, group, buffer)
         read = {name for name, _ in op.sources()}
         for field, tile in op.operands():

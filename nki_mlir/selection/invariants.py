@@ -7,7 +7,8 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
-PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "memref.cast", "nki.reinterpret")
+PURE = ("arith.", "affine.apply", "memref.reinterpret_cast", "memref.subview", "memref.cast", "nki.reinterpret",
+        "nki.view")
 
 
 def outermost_loop(buffer: Any, block: Any) -> Any:

@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
+from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
@@ -67,14 +68,11 @@ def _by_dma(nest: TileNest) -> bool:
 # -- transfers ---------------------------------------------------------------------------------------------------------
 def contains(interval: Interval, tile: Tile) -> bool:
     """Whether all elements of a tile, active or not, are in its buffer."""
-    low, high = interval(tile.access.free)
-    reach = tile.access.reach()
-    if low + reach[0] < 0 or high + reach[1] >= tile.row:
+    try:
+        in_buffer(tile, interval, "")
+    except OutOfBounds:
         return False
-    if tile.access.partition is None:
-        return True
-    low, high = interval(tile.access.partition)
-    return low >= 0 and high + (tile.partitions - 1) * tile.access.dims[0][0] < tile.base_shape[0]
+    return True
 
 
 def cover(selector: "Selector", nest: TileNest) -> Cover:

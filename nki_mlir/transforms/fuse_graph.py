@@ -19,7 +19,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
 from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
 from nki_mlir.graph.elementwise import GenericOperation, fused, keeps_extents, structured
-from nki_mlir.graph.views import DYNAMIC, defining, start_in_buffer, whole_buffer
+from nki_mlir.graph.views import defining, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 
@@ -92,7 +92,7 @@ class _Graph:
             assert consumer is not None
             place = list(op.operands).index(view)
             with ir.InsertionPoint(op), op.location:
-                inputs = [(viewed_as(v, view), consumer.maps[place]) for v in producer.inputs]
+                inputs = [(part_of(v, view), consumer.maps[place]) for v in producer.inputs]
                 fused(producer, consumer, place, inputs, list(op.operands))
             op.erase()
         producer.op.erase()
@@ -173,7 +173,7 @@ class _Graph:
         moved = GenericOperation(consumer.op, consumer.inputs, consumer.output, tuple(
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
             for v in (*consumer.inputs, consumer.output)))
-        operands = [viewed_as(v, store.output) for v in (*consumer.inputs, consumer.output)]
+        operands = [part_of(v, store.output) for v in (*consumer.inputs, consumer.output)]
         made = fused(store, moved, place, list(zip(store.inputs, store.maps)), operands)
         made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
@@ -182,19 +182,6 @@ def element_type(value: Value) -> Any:
     return ir.MemRefType(value.type).element_type
 
 
-def viewed_as(value: Value, view: Value) -> Any:
-    """The part of a whole buffer that ``view`` is of a buffer of the same size."""
-    if not isinstance(value.type, ir.MemRefType):
-        return value
-    kind = ir.MemRefType(view.type)
-    strides, offset = kind.get_strides_and_offset()
-    place = start_in_buffer(view)
-    starts = [v for v, _ in place.terms]
-    buffer = whole_buffer(value)
-    base = ir.MemRefType(buffer.type)
-    layout = ir.StridedLayoutAttr.get(offset, strides)
-    array, start = ir.DenseI64ArrayAttr.get, DYNAMIC if starts else place.offset
-    return ir.Operation.create("memref.reinterpret_cast", operands=[buffer, *starts], results=[
-        ir.MemRefType.get(kind.shape, base.element_type, layout, base.memory_space)], attributes={
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]), "static_offsets": array([start]),
-        "static_sizes": array(list(kind.shape)), "static_strides": array(list(strides))}).results[0]
+def part_of(value: Value, view: Value) -> Any:
+    """The part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
+    return viewed_as(whole_buffer(value), view) if isinstance(value.type, ir.MemRefType) else value

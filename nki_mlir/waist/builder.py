@@ -61,7 +61,7 @@ class StructuredBuilder:
             template.write(operands, operation.location, ir.InsertionPoint(operation))
             operation.erase()
             return
-        self.writer.at(operation)
+        self.writer.at(operation, bool(read.mask or read.limits))
         self.stays = False
         op = shrink(read)
         try:

@@ -1,41 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads structured operations on views of buffers back as loop nests over the buffers themselves.
 
-A view's flat offset is split into partition and free offset: coefficients by the length of a row, the constant so that
-the free offset stays within its row.
+A view that the waist wrote has its pattern. Of those of ``memref`` a subview has an offset for each dim; of a
+``reinterpret_cast``, which has one for all, strides and offset must show what is partition.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
-from nki_mlir.analysis.mask_boxes import active_elements, values_of
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Constraint, Linear, Mask, Ranges
+from nki_mlir.dialects.access import Access, Constraint, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.facts import Numbering
 from nki_mlir.dialects.mlir_ops import ranges_of
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.view import read_view
 from nki_mlir.waist.expressions import Input, Node, Position, applied, expression_of, inputs_of, rebuilt
 from nki_mlir.waist.reader import DYNAMIC, Reader, layout_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
-CASES = 1 << 20            # elements under a mask, times values of symbols, that are looked at one by one
 
 
 @dataclass(frozen=True)
 class BufferView:
-    """A strided view: base buffer, element type, and offset, sizes and strides in elements of that type."""
+    """What a memref is: a tile, some of whose dims it has."""
 
-    base: Any
-    dtype: DType
-    offset: Linear
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    tile: Tile
+    dims: tuple[int, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [self.tile.shape[d] for d in self.dims]
 
 
 class NestReader:
@@ -71,7 +69,7 @@ class NestReader:
         given = [self.form(v) for v in read.symbols]
         mask, limits = (tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in m)
                         for m in (nest.mask, read.limits))
-        operands: list[Any] = [self.operand(view, forms, extents, mask) if view is not None else None
+        operands: list[Any] = [self.operand(view, forms, extents) if view is not None else None
                                for view, forms in zip(views, read.subscripts)]
 
         def known(node: Node) -> Node | None:
@@ -101,90 +99,80 @@ class NestReader:
     def view(self, value: Any) -> BufferView:
         op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
         match op.name if op is not None else "":
+            case "nki.view":
+                tile, dims = read_view(op)
+                given = [self.form(v) for v in list(op.operands)[1:]]
+                access = tile.access.over(lambda form: _with_symbols(form, given))
+                return BufferView(replace(whole_buffer(tile.handle), access=access), dims)
             case "memref.reinterpret_cast":
-                base = self.view(op.operands[0])
-                layout = layout_of(value.type)
-                start = self.form(op.operands[1]) if layout.offset == DYNAMIC else Linear(layout.offset)
-                return BufferView(base.base, base.dtype, start, layout.sizes, layout.strides)
+                return self.reinterpreted(op)
             case "memref.subview":
                 return self.subview(op, self.view(op.operands[0]))
             case "memref.cast":
                 return self.view(op.operands[0])
-            case "nki.reinterpret":
-                shape, dtype, _ = memref_parts(value.type)
-                return BufferView(op.operands[0], dtype, ZERO, shape, _dense(shape))
-        shape, dtype, _ = memref_parts(value.type)
-        return BufferView(value, dtype, ZERO, shape, _dense(shape))
+        tile = whole_buffer(value)
+        return BufferView(tile, tuple(range(len(tile.shape))))
 
-    def subview(self, op: Any, base: BufferView) -> BufferView:
+    def subview(self, op: Operation, base: BufferView) -> BufferView:
         kind = ir.MemRefType(op.results[0].type)
         sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
         if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
             raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides, and keep the rank")
         given = iter(list(op.operands)[1:])
-        offset = base.offset
-        for start, stride in zip(starts, base.strides):
-            offset = offset.plus(self.form(next(given)) if start == DYNAMIC else Linear(start), stride)
-        strides = tuple(a * b for a, b in zip(steps, base.strides))
-        return BufferView(base.base, base.dtype, offset, tuple(sizes), strides)
+        access, dims = base.tile.access, list(base.tile.access.dims)
+        for d, start, step, size in zip(base.dims, starts, steps, sizes):
+            access = access.moved(d, self.form(next(given)) if start == DYNAMIC else Linear(start))
+            dims[d] = dims[d][0] * step, size
+        return BufferView(replace(base.tile, access=replace(access, dims=tuple(dims))), base.dims)
 
-    def operand(self, view: BufferView, subscripts: Sequence[Linear], extents: Sequence[int], mask: Mask = ()
-                ) -> TileOperand:
+    def reinterpreted(self, op: Operation) -> BufferView:
+        """A view by one flat offset: the first dim steps through the partitions if its stride is that of a row."""
+        layout, buffer = layout_of(op.results[0].type), self.view(op.operands[0]).tile
+        offset = self.form(op.operands[1]) if layout.offset == DYNAMIC else Linear(layout.offset)
+        dims, row = list(zip(layout.strides, layout.sizes)), buffer.row
+        if not buffer.on_chip:
+            access = Access(layout.dtype, None, offset, tuple(dims))
+            return BufferView(replace(buffer, access=access), tuple(range(len(dims))))
+        by_lanes = bool(dims) and (dims[0][1] == 1 or dims[0][0] in (0, row))
+        lanes = (0, dims[0][1]) if by_lanes and dims[0][0] == 0 else (1, dims[0][1] if by_lanes else 1)
+        free = tuple(dims[by_lanes:])
+        whole_rows = Linear(0, tuple((s, n) for s, c in offset.symbols if (n := int(c / row))))
+        rest = offset.plus(whole_rows, -row)
+        access = Access(layout.dtype, whole_rows, rest, (lanes, *free))
+        low, high = rest.interval(ranges_of(op, self.numbering.values))
+        first = (low + access.reach()[0]) // row
+        if first != (high + access.reach()[1]) // row:
+            raise Unsupported(feature=f"the view {op.results[0].type} of rows in several partitions by one offset",
+                              instead="say what is partition and what is free: nki.view").located(location_of(op))
+        access = replace(access, partition=whole_rows.plus(Linear(first)), free=rest.plus(Linear(-first * row)))
+        return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
+
+    def operand(self, view: BufferView, subscripts: Sequence[Linear], extents: Sequence[int]) -> TileOperand:
         """The view as it is walked by the axes of the nest."""
-        shape, base_dtype, space = memref_parts(view.base.type)
-        steps, offset, lanes = [0] * len(extents), view.offset, None
-        row = _row(shape, base_dtype, view.dtype)
-        for d, (form, stride, size) in enumerate(zip(subscripts, view.strides, view.sizes)):
-            if form.const:
-                offset = offset.plus(Linear(form.const * stride))
-            if space != HBM and d == 0 and (size == 1 or stride in (0, row)):
-                if stride == 0 and size > 1:
-                    continue                    # one partition for all lanes
-                if len(form.axes) > 1 or any(c != 1 for _, c in form.axes):
+        tile, access = view.tile, view.tile.access
+        steps, lanes = [0] * len(extents), None
+        for d, form in zip(view.dims, subscripts):
+            step, size = tile.access.dims[d]
+            access = access.moved(d, Linear(form.const))
+            if d > 0 or not tile.on_chip:
+                for axis, c in form.axes:
+                    steps[axis] += c * step
+            elif step or size == 1:             # else one partition for all lanes
+                if len(form.axes) > 1 or any(c != 1 for _, c in form.axes) or (step != 1 and size > 1):
                     raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
                 lanes = form.axes[0][0] if form.axes else None
-                continue
-            for axis, c in form.axes:
-                steps[axis] += c * stride
-        partition = None
-        if space != HBM:
-            walked = Linear(0, (), tuple((axis, step) for axis, step in enumerate(steps) if step))
-            partition, offset = self.split(offset, row, walked, extents, mask)
-        return TileOperand(view.base, space, shape, base_dtype, view.dtype, partition, offset, tuple(steps), lanes)
-
-    def split(self, offset: Linear, row: int, walked: Linear, extents: Sequence[int], mask: Mask
-              ) -> tuple[Linear, Linear]:
-        """Partition and free offset of a flat one, from which a view is ``walked`` by the axes."""
-        signed = [(s, abs(c), 1 if c > 0 else -1) for s, c in offset.symbols]
-        partition = Linear(0, tuple((s, sign * (c // row)) for s, c, sign in signed if c >= row))
-        free = Linear(offset.const, tuple((s, sign * (c % row)) for s, c, sign in signed if c % row))
-        form, ranges = free.plus(walked), ranges_of(self.operation, self.numbering.values)
-        low, high = form.interval(ranges, tuple(extents))
-        if mask and low // row < high // row:               # only the mask keeps it in one row
-            low = least(form, ranges, extents, mask, low)
-        whole = low // row
-        return partition.plus(Linear(whole)), free.plus(Linear(-whole * row))
+        return TileOperand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, access.partition,
+                       access.free, tuple(steps), lanes)
 
 
-def least(form: Linear, ranges: Ranges, extents: Sequence[int], mask: Mask, low: int) -> int:
-    """The least value of a form at active elements; ``low`` where there are none, or too many cases to look at."""
-    used = sorted({s for f in (form, *(c.form for c in mask)) for s, _ in f.symbols})
-    masked = {axis for c in mask for axis, _ in c.form.axes}
-    others = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes if axis not in masked)
-    extents = [n if axis in masked else 1 for axis, n in enumerate(extents)]
-    if prod(last - first + 1 for first, last in (ranges[s] for s in used)) * prod(extents) > CASES:
-        return low
-    found = []
-    for values in itertools.product(*(range(first, last + 1) for first, last in (ranges[s] for s in used))):
-        known = dict(zip(used, values))
-        active = active_elements(tuple(replace(c, form=known_at(c.form, known)) for c in mask), extents)
-        found += [int(values_of(known_at(form, known), extents)[active].min())] if active.any() else []
-    return min(found) + others if found else low
-
-
-def known_at(form: Linear, values: dict[int, int]) -> Linear:
-    """A form with the values of its symbols put in."""
-    return Linear(form.at(values), (), form.axes)
+def whole_buffer(value: Value) -> Tile:
+    """All of a buffer, by its elements as the value has them."""
+    shape, dtype, space = memref_parts(value.type)
+    tile, owner = full_tile(value, shape, dtype, space), value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "nki.reinterpret":
+        return tile
+    base = whole_buffer(owner.operation.operands[0])
+    return Tile(base.handle, space, base.base_shape, base.base_dtype, tile.access)
 
 
 def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
@@ -192,11 +180,3 @@ def _with_symbols(form: Linear, given: Sequence[Linear]) -> Linear:
     for position, c in form.symbols:
         total = total.plus(given[position], c)
     return total
-
-
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(shape[d + 1:]) for d in range(len(shape)))
-
-
-def _row(shape: tuple[int, ...], base: DType, dtype: DType) -> int:
-    return prod(shape[1:]) * base.itemsize // dtype.itemsize

@@ -6,12 +6,13 @@ its time here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
-from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
-from nki_mlir.dialects.attributes import Attributes, expression
+from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.view import view_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.scalar_body import ScalarBody
 
@@ -43,16 +44,19 @@ class IterationSpace:
 
 
 class Writer:
-    """Writes before one operation at a time (``at``); the location of that operation is the location of all."""
+    """Writes before one operation at a time (``at``); the location of that operation is the location of all.
+
+    Views for operations that are ``masked`` may reach over their buffers.
+    """
 
     def __init__(self) -> None:
         self.make = Attributes()
         self.memo: dict[Any, Any] = {}          # layouts, maps, segment sizes
         self.views: dict[Any, Any] = {}         # of the operation being converted
 
-    def at(self, operation: Any) -> None:
+    def at(self, operation: Any, masked: bool = False) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
-        self.views = {}
+        self.views, self.masked = {}, masked
         self.emitted: list[Any] = []            # in place of the operation, bodies not counted
         self.outside = self.insertion_point
 
@@ -76,63 +80,36 @@ class Writer:
     # -- memory --------------------------------------------------------------------------------------------------------
     def temporary(self, like: Tile, dtype: DType) -> Tile:
         """A new buffer of the tile's shape, in the same memory."""
-        shape = like.shape
-        kind = self.make.memref(shape, dtype, like.space)
-        buffer = self.create("memref.alloc", [], [kind], {"operandSegmentSizes": self._segments(0, 0)}).results[0]
-        dims: list[tuple[int, int]] = []
-        step = 1
-        for extent in reversed(shape):
-            dims.insert(0, (step, extent))
-            step *= extent
-        start = Linear() if like.on_chip else None
-        if like.on_chip:
-            dims[0] = (1, shape[0])
-        return Tile(buffer, like.space, shape, dtype, Access(dtype, start, Linear(), tuple(dims)))
+        return self.buffer(like.shape, dtype, like.space)
+
+    def buffer(self, shape: tuple[int, ...], dtype: DType, space: str) -> Tile:
+        """A new buffer, whole."""
+        kind = self.make.memref(shape, dtype, space)
+        segments = {"operandSegmentSizes": self._segments(0, 0)}
+        return full_tile(self.create("memref.alloc", [], [kind], segments).results[0], shape, dtype, space)
 
     def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[Any], without: frozenset[int] = frozenset()
              ) -> OperandView:
-        """The tile as a strided memref; dims along the axes in ``without`` (of extent 1) are left out."""
-        kept = tuple(axis for axis in axes if axis not in without) if without else axes
-        key = tile.handle, tile.access, kept
+        """The tile as a memref; dims along the axes in ``without`` (of extent 1) are left out."""
+        dims = tuple([d for d, axis in enumerate(axes) if axis not in without])
+        key = tile.handle, tile.access, dims
         if key not in self.views:
-            self.views[key] = self._view(tile, axes, kept, symbols)
-        return OperandView(self.views[key], tile.dtype, kept)
+            used = sorted(tile.access.symbols_used())
+            kind, attributes = self.once(("view", tile.access, tile.row, tile.space, dims, self.masked),
+                                         lambda: self._view_parts(tile, used, dims))
+            self.views[key] = self.create("nki.view", [tile.handle, *(symbols[k] for k in used)], [kind], attributes
+                                          ).results[0]
+        return OperandView(self.views[key], tile.dtype, tuple([axes[d] for d in dims]))
 
-    def _view(self, tile: Tile, axes: tuple[int, ...], kept: tuple[int, ...], symbols: Sequence[Any]) -> Any:
-        base = tile.handle
-        if tile.dtype is not tile.base_dtype:
-            shape = (tile.base_shape[0], tile.row) if tile.on_chip else (tile.row,)
-            base = self.create("nki.reinterpret", [base], [self.make.memref(shape, tile.dtype, tile.space)]).results[0]
-        dims = tuple(d for d, axis in enumerate(axes) if axis in kept)
-        offset, kind, attributes = self.once(("view", tile.access, tile.row, tile.space, dims),
-                                             lambda: self._view_parts(tile, dims))
-        starts = [self.apply(offset, symbols)] if is_computed(offset) else []
-        return self.create("memref.reinterpret_cast", [base, *starts], [kind], attributes).results[0]
-
-    def _view_parts(self, tile: Tile, dims: tuple[int, ...]) -> tuple[Linear, Any, Any]:
-        access = tile.access
-        strides = [step for step, _ in access.dims]
-        offset = access.free
-        if access.partition is not None:
-            strides[0] *= tile.row
-            offset = offset.plus(access.partition, tile.row)
-        sizes, strides = [access.dims[d][1] for d in dims], [strides[d] for d in dims]
-        start = ir.ShapedType.get_dynamic_stride_or_offset() if is_computed(offset) else offset.const
-        layout = ir.StridedLayoutAttr.get(start, strides)
-        kind = ir.MemRefType.get(sizes, self.make.type(tile.dtype), layout, self.make.value(tile.space))
-        array = ir.DenseI64ArrayAttr.get
-        return offset, kind, {"operandSegmentSizes": self._segments(1, int(is_computed(offset)), 0, 0),
-                      "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
-
-    def apply(self, form: Linear, symbols: Sequence[Any]) -> Any:
-        """The value of a form of symbols, as an index."""
-        if form not in self.views:
-            own = Linear(form.const, tuple((k, c) for k, (_, c) in enumerate(form.symbols)))
-            mapping = self.once(own, lambda: ir.AffineMapAttr.get(
-                ir.AffineMap.get(0, len(own.symbols), [expression(own)])))
-            self.views[form] = self.create("affine.apply", [symbols[position] for position, _ in form.symbols],
-                                           [self.make.index], {"map": mapping}).results[0]
-        return self.views[form]
+    def _view_parts(self, tile: Tile, used: list[int], dims: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
+        place = {position: k for k, position in enumerate(used)}
+        access = tile.access.over(lambda form: _renumbered(form, place))
+        attributes: dict[str, Any] = {"access": self.make.access(access, len(used))}
+        if len(dims) < len(tile.shape):
+            attributes["dims"] = ir.DenseI64ArrayAttr.get(dims)
+        if self.masked:
+            attributes["masked"] = ir.UnitAttr.get()
+        return view_type(tile, dims), attributes
 
     def _segments(self, *sizes: int) -> Any:
         return self.once(("segments", sizes), lambda: ir.DenseI32ArrayAttr.get(sizes))
@@ -156,7 +133,8 @@ class Writer:
                       "operandSegmentSizes": self._segments(len(inputs) + len(symbols), len(outputs)), **(extra or {})}
         for name, mask in (("nki.mask", nest.mask), ("nki.limits", nest.limits)):
             if mask:
-                attributes[name] = self.make.mask(_renumbered(mask, place), nest.rank, len(symbols))
+                own = tuple([replace(c, form=_renumbered(c.form, place)) for c in mask])
+                attributes[name] = self.make.mask(own, nest.rank, len(symbols))
         op = self.create("linalg.generic", [*(o.value for o in inputs), *symbols, *(o.value for o in outputs)], [],
                          attributes, 1)
         kinds = [*(self.make.type(o.dtype) for o in inputs), *(self.make.index for _ in symbols),
@@ -184,11 +162,6 @@ class Writer:
         return self.once(("iterators", nest.rank, nest.reduced), make)
 
 
-def _renumbered(mask: Mask, place: dict[int, int]) -> Mask:
-    return tuple(Constraint(Linear(c.form.const, tuple((place[s], k) for s, k in c.form.symbols), c.form.axes), c.equal)
-                 for c in mask)
-
-
-def is_computed(offset: Linear) -> bool:
-    """Whether a view's offset is a value. MLIR takes no negative constants, as of views that a mask cuts."""
-    return bool(offset.symbols) or offset.const < 0
+def _renumbered(form: Linear, place: dict[int, int]) -> Linear:
+    """The form over symbols at other positions."""
+    return replace(form, symbols=tuple([(place[s], c) for s, c in form.symbols]))

@@ -7,14 +7,15 @@ instruction means is written once, in its class.
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
-from nki_mlir.analysis.row_groups import on_group, row_groups, whole_tile
+from nki_mlir.analysis.row_groups import on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Mask, masked_box
+from nki_mlir.dialects.access import Mask, full_tile, masked_box
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
@@ -156,7 +157,8 @@ def _by_rows(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple)
             shape = group.shape(axes[field.name], tile)
             flats.append(Pattern(tile).elements(array, values, group.positions(axes[field.name], tile)))
             held.append(flat_view(array, tile.dtype.numpy)[flats[-1]].reshape(shape))
-        on_rows = on_group(small, group, lambda name, tile, shape: whole_tile(None, tile, tile.space, shape))
+        on_rows = on_group(small, group, lambda name, tile, shape: replace(
+            full_tile(None, shape, tile.dtype, tile.space), label=tile.label))
         compile_op(on_rows)(held, values)
         for (field, tile), flat, made in zip(small.operands(), flats, held):
             if field.writes:

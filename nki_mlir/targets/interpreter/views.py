@@ -14,6 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.dialects.view import read_view
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.waist.reader import DYNAMIC, layout_of
 
@@ -84,6 +85,14 @@ def _reinterpret_cast(code: "FunctionCompiler", op: Any) -> Step:
         return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], offset))
     start = code.slot(op.operands[1])
     return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], int(env[start])))
+
+
+@executes("nki.view")
+def _view(code: "FunctionCompiler", op: Any) -> Step:
+    tile, _ = read_view(op)
+    source, out, start = code.slot(op.operands[0]), code.slot(op.results[0]), tile.offset
+    given = [(code.slot(op.operands[1 + position]), c) for position, c in start.symbols]
+    return lambda env: env.__setitem__(out, (env[source], start.const + sum(int(env[slot]) * c for slot, c in given)))
 
 
 @executes("memref.subview")

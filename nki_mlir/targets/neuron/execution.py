@@ -14,7 +14,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.verifier import Check
+from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
@@ -55,9 +55,8 @@ class Executors:
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
         """(partition, free offset) of each tile for these register values, then the values."""
         if registers:
-            check = Check(op)
             for field, tile in op.operands():
-                check.bounds(tile, lambda form: (form.at(registers),) * 2, field.name)
+                in_buffer(tile, lambda form: (form.at(registers),) * 2, field.name)
         return starts(op.operands(), registers)
 
     def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:

@@ -20,7 +20,7 @@ from nki_mlir.dialects.isa.instruction import (
 )
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import Check, verify
+from nki_mlir.dialects.verifier import in_buffer, verify
 from nki_mlir.machine import ENGINES, Engine, machine_named
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
@@ -124,7 +124,7 @@ class Validator:
         """One integer on chip."""
         require(tile.on_chip and tile.dtype.is_integer and tile.partitions == tile.free_elements == 1,
                 f"{op.mnemonic} reads one integer on chip")
-        Check(op).bounds(tile, constant_interval, "src")
+        in_buffer(tile, constant_interval, "src")
 
     def queue(self, instruction: Instruction, op: Op, engine: Engine) -> None:
         if not is_dma(type(op)):
@@ -147,10 +147,9 @@ class Validator:
         if key not in self.seen:
             self.seen.add(key)
             verify(op)
-        check = Check(op)
         for field, tile in op.operands():
             if not tile.access.symbols_used():
-                check.bounds(tile, constant_interval, field.name)
+                in_buffer(tile, constant_interval, field.name)
 
 
 def constant_interval(form: Linear) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.isa.instruction import is_dma
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.verifier import Check
+from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -286,9 +286,8 @@ def without_mask(op: Op) -> list[Op]:
 
 def check_bounds(pieces: list[Op]) -> None:
     for piece in pieces:
-        check = Check(piece)
         for field, tile in piece.operands():
-            check.bounds(tile, interval_of(piece), field.name)
+            in_buffer(tile, interval_of(piece), field.name)
 
 
 def interval_of(op: Op) -> Callable[[Linear], tuple[int, int]]:

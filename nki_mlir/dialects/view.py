@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki.view``: a tile as a memref, which keeps what is partition and what is free.
+
+``%v = "nki.view"(%a, %i) {access = #nki.access<f32, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>}
+: (memref<128x512xf32, "sbuf">, index) -> memref<128x64xf32, strided<[512, 1], offset: ?>, "sbuf">``. The type follows
+from the pattern.
+"""
+
+# mypy: disable-error-code="call-arg, misc, name-defined"
+# (the bindings' classes are not typed)
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import Operation, Type, ext, ir
+from nki_mlir.dialects.access import Access, Tile
+from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported
+from nki_mlir.dialects.memoize import table_of
+from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
+from nki_mlir.dialects.verifier import in_buffer
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
+
+
+class ViewOp(Nki.Operation, name="view", traits=[ext.Pure]):
+    """A tile as a memref; `dims` and `masked` are optional.
+
+    `dims` are those that the memref has, where that is not all: the others have one element. With `masked` the view may
+    leave its buffer, for a mask or limits of its users decide what is touched.
+    """
+
+    source: ext.Operand[Any]
+    symbols: Sequence[ext.Operand[Any]]
+    access: AccessAttr
+    result_: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        return reported(self, "nki.view", lambda: _verify(self.operation))
+
+
+def _verify(op: Operation) -> None:
+    if "access" not in op.attributes:
+        return                          # the presence check, which runs after this one, reports it
+    (tile, dims), kind = read_view(op), op.results[0].type
+    if any(tile.shape[d] != 1 for d in range(len(tile.shape)) if d not in dims):
+        raise MalformedAttribute(f"leaves out a dim of several elements: dims {list(dims)} of {list(tile.shape)}")
+    with op.context, op.location:
+        expected = view_type(tile, dims)
+    if kind != expected:
+        raise MalformedAttribute(f"has type {kind}, its pattern gives {expected}")
+    if "masked" not in op.attributes:
+        symbols = list(op.operands)[1:]
+        check_bounds(op, symbols, ranges_of(op, symbols), lambda interval: in_buffer(tile, interval, "source"))
+
+
+def view_type(tile: Tile, dims: Sequence[int]) -> ir.MemRefType:
+    """The type of a view of a tile that has these of its dims."""
+    offset, strides = tile.offset, tile.strides
+    start = offset.const if not offset.symbols and offset.const >= 0 else DYNAMIC     # MLIR takes no negative ones
+    return ir.MemRefType.get([tile.shape[d] for d in dims], ir.Type.parse(tile.dtype.mlir),
+                             ir.StridedLayoutAttr.get(start, [strides[d] for d in dims]), ir.StringAttr.get(tile.space))
+
+
+def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
+    """The tile of an ``nki.view``, whose symbols are the operands after the first, and the dims that the memref has."""
+    source, *symbols = op.operands
+    access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
+    table = table_of(op.context)
+    key = "nki.view", source.type, len(symbols), access, dims
+    found: Any = table.get(key)
+    if found is None:
+        assert access is not None
+        tile = read_tile(source.type, read_access(access), len(symbols), "source")
+        rank = len(tile.shape)
+        if dims is not None and not isinstance(dims, ir.DenseI64ArrayAttr):
+            raise MalformedAttribute(f"attribute 'dims' is {dims}, which must be an array<i64: ...>")
+        chosen = tuple(range(rank) if dims is None else dims)
+        if list(chosen) != sorted({d for d in chosen if 0 <= d < rank}):
+            raise MalformedAttribute(f"dims {list(chosen)} are not some of the pattern's {rank}, in order")
+        found = table[key] = tile, chosen
+    tile, chosen = found
+    return tile.on(source), chosen
+
+
+def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
+    """The tile of a pattern in a buffer of this type, without a handle; raises ``MalformedAttribute``."""
+    try:
+        kind = ir.MemRefType(of)
+    except ValueError:
+        raise MalformedAttribute(f"operand '{label}' is a {of}, not a memref") from None
+    if not kind.has_static_shape or kind.affine_map != ir.AffineMap.get_identity(kind.rank, kind.context):
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, which is not a whole buffer of static shape")
+    space = kind.memory_space.value if isinstance(kind.memory_space, ir.StringAttr) else None
+    if space not in ("hbm", "sbuf", "psum"):
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, "
+                                 'whose memory space is not "hbm", "sbuf" or "psum"')
+    if (access.partition is None) != (space == "hbm"):
+        raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
+                                 f"starts in {space}")
+    if space != "hbm" and not kind.rank:
+        raise MalformedAttribute(f"operand '{label}' has type {kind}, which has no partitions")
+    if any(position >= symbols for position in access.symbols_used()):
+        raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
+    element = str(kind.element_type)
+    if element not in BY_MLIR:
+        raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
+    return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
