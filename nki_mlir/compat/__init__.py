@@ -87,8 +87,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if source is not None:
             public = vars(importlib.import_module(source))
             module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
-            if "__getattr__" in public:
-                module.__dict__["__getattr__"] = public["__getattr__"]
+            module.__dict__.update({k: public[k] for k in ("__getattr__", "__dir__") if k in public})
             module.__doc__ = public.get("__doc__")
         if module.__name__ in LAZY:
             module.__dict__["__getattr__"] = lazy_names(module.__name__)

@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.documentation.page import EXAMPLES, ISA, LANGUAGE, PAGES, example
 from nki_mlir.language.documentation.values import sentence, values
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.language.signatures.table import BETA, CURRENT
+from nki_mlir.language.signatures.table import BETA, CURRENT, names_of
 
 from ..conversion.nisa_level import instructions, lower
 
@@ -29,9 +29,9 @@ FUNCTIONS = {"erf": special.erf, "expit": special.expit, "ndtr": special.ndtr}
 
 
 def public(module, generation):
-    """The functions that any release documents; the names are looked up in the module itself."""
+    """The functions of a module. ``dir`` has its public names alone."""
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
-    return {n: f for n, f in vars(home).items() if hasattr(f, "record") and f is not np}
+    return {n: getattr(home, n) for n in dir(home) if hasattr(getattr(home, n), "record")}
 
 
 CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
@@ -140,6 +140,13 @@ def test_help__has_every_part(generation, module, name):
 def test_help__is_whole_for_every_function(module, generation):
     whole = {n for g, m, n in CASES if (m, g) == (module, generation)}
     assert public(module, generation).keys() == whole <= PAGES[module, generation].keys()
+
+
+@pytest.mark.parametrize("module, generation", EXAMPLES)
+def test_dir__has_the_public_names_alone(module, generation):
+    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    assert {*names_of(module, generation)} & vars(home).keys() <= {*dir(home)}
+    assert not [n for n in dir(home) if n.startswith("_") or inspect.ismodule(getattr(home, n))]
 
 
 @pytest.mark.parametrize("generation, module, name", VALUES)

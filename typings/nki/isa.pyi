@@ -8,12 +8,6 @@ import numpy as np
 
 import nki.language as nl
 
-CURRENT: Any
-
-
-class Contents:
-    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
-
 
 class NkiInstruction:
     """One instruction, to order others after it."""

@@ -6,16 +6,6 @@ from typing import Any
 
 import numpy as np
 
-BY_NAME: Any
-
-CURRENT: Any
-
-
-class Contents:
-    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
-
-DTYPES: Any
-
 
 class MemoryRegion(Enum):
     """Where a tensor lives."""
@@ -125,10 +115,6 @@ class NkiTensor:
 
         num_elem: an integer
         """
-
-
-class OperatorName:
-    """A name that is an operator of instructions only, no function."""
 
 
 def abs(x, dtype=None) -> Any:
@@ -250,10 +236,6 @@ def arctan(x, dtype=None) -> Any:
 average: Any
 
 bfloat16: Any
-
-
-class bfp16:
-    """Constants of bfloat16."""
 
 
 def bitwise_and(x, y, dtype=None) -> Any:
@@ -559,10 +541,6 @@ def expand_dims(x, axis) -> Any:
         They point at the line of the call.
     """
 
-
-class finfo:
-    """Least and greatest finite value of a float dtype."""
-
 float16: Any
 
 float32: Any
@@ -631,10 +609,6 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
         A body that returns something, and one that changes Python values, are errors.
         They point at the line of the call.
     """
-
-
-class fp32:
-    """Constants of float32."""
 
 
 def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
@@ -1107,8 +1081,6 @@ def mean(x, axis, dtype=None, keepdims=False) -> Any:
         They point at the line of the call.
     """
 
-mgrid: Any
-
 
 def min(x, axis, dtype=None, keepdims=False) -> Any:
     """``min`` over the last free axes, accumulated in float32.
@@ -1193,10 +1165,6 @@ def multiply(x, y, dtype=None) -> Any:
         Unlike shapes and tiles in HBM are errors.
         They point at the line of the call.
     """
-
-
-class nc:
-    """``nc(n)``: a grid extent over n physical cores; products with an int group programs by core."""
 
 
 def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> Any:
@@ -1670,10 +1638,6 @@ def softplus(x, dtype=None) -> Any:
         A tile in HBM is an error.
         They point at the line of the call.
     """
-
-
-class spmd_dim:
-    """``spmd_dim(outer, inner)``: one grid axis of outer * inner programs, numbered ``outer_id * inner + inner_id``."""
 
 
 def sqrt(x, dtype=None) -> Any:

@@ -14,7 +14,7 @@ from nki_mlir.language.beta.isa_special import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
 from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import published
+from nki_mlir.language.signatures.table import listing, published
 from nki_mlir.language.special import dropout
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
@@ -68,4 +68,5 @@ globals().update(published("nki.isa", BETA.name, enums, isa_compute, isa_special
 globals().update(regular.functions(BETA, TEXTS, _computing, globals()))
 bind_module(globals(), "nki.isa")
 __doc__ = Contents(__doc__ or "", "nki.isa", BETA.name)
+__dir__ = listing(globals(), "nki.isa", BETA.name)
 __getattr__ = missing_from("module 'neuronxcc.nki.isa'", globals())

@@ -26,7 +26,7 @@ from nki_mlir.language.operations import device_print, matmul, transpose
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import IndirectNotSupported
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import names_of
+from nki_mlir.language.signatures.table import listing, names_of
 from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
@@ -247,4 +247,5 @@ globals().update(DTYPES, **{n: _binary(n) for n in (*ARITHMETIC, *BITWISE, *VERD
                  range=range)                   # of older code: Python's
 bind_module(globals(), "nki.language")
 __doc__ = Contents(__doc__ or "", "nki.language", BETA.name)
+__dir__ = listing(globals(), "nki.language", BETA.name, "Tensor", "range")
 __getattr__ = missing_from("module 'neuronxcc.nki.language'", globals())

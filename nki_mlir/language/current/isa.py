@@ -24,7 +24,7 @@ from nki_mlir.language.current.enums import nc_version
 from nki_mlir.language.current.isa_elementwise import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
 from nki_mlir.language.current.regions import machine
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import names_of, published
+from nki_mlir.language.signatures.table import listing, names_of, published
 
 
 @reported
@@ -45,6 +45,7 @@ globals().update({name: instruction.instruction(function) for name, function in 
     CURRENT, isa_regular.TEXTS, isa_regular.writing, globals(), not_given="name").items()})
 __doc__ = Contents(__doc__ or "", "nki.isa", CURRENT.name)
 __all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
+__dir__ = listing(globals(), "nki.isa", CURRENT.name, *__all__)
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, older, requi
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import CURRENT, names_of, published
+from nki_mlir.language.signatures.table import CURRENT, listing, names_of, published
 from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.language.tiles import bfp16, finfo, fp32
 from nki_mlir.scalar.dtypes import BY_NAME
@@ -91,3 +91,4 @@ def __getattr__(name: str) -> NoReturn:
 
 # Names of Python's own in this table, last so that the code above means Python's.
 globals().update(DTYPES, range=range)
+__dir__ = listing(globals(), "nki.language", CURRENT, *__all__, "bool", "range")

@@ -10,8 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nki_mlir.language.documentation.page import EXAMPLES, LANGUAGE, example
-from nki_mlir.language.signatures.table import CURRENT, names_of
+from nki_mlir.language.documentation.page import EXAMPLES, example
 from nki_mlir.scalar.dtypes import BOOL, DType, dtype_of
 
 SENTENCES = {
@@ -24,7 +23,7 @@ SENTENCES = {
     "average": "the mean, an operator of reductions", "bypass": "no operation, an operator of nisa.activate2",
     "prelu": "x above 0, relu_param * x below: a function of nisa.activate2",
     "DType": "str, as dtypes are annotated", "tensor": "nl.NkiTensor, as parameters are annotated",
-    "range": "Python's range", "dma_engine": "what moves data",
+    "range": "Python's range", "Tensor": "nki.tensor, a tensor or a view of one", "dma_engine": "what moves data",
 }
 
 
@@ -60,9 +59,7 @@ def sentence(name: str, value: Any) -> str:
 def values(module: str, generation: str) -> dict[str, Any]:
     """The public names of a module beside its functions, with what they are."""
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module.rpartition('.')[2]}")
-    more = getattr(home, "__all__", ()) if generation == CURRENT else ("range",) if module == LANGUAGE else ()
-    return {name: vars(home)[name] for name in sorted({*names_of(module, generation), *more} & vars(home).keys())
-            if not hasattr(vars(home)[name], "record")}
+    return {name: value for name in dir(home) for value in [vars(home)[name]] if not hasattr(value, "record")}
 
 
 def contents(module: str, generation: str) -> str:

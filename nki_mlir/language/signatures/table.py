@@ -18,6 +18,7 @@ the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta gene
 """
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -149,6 +150,12 @@ def published(module: str, generation: str, *sources: ModuleType) -> dict[str, A
     """What a public module has of the modules that make it up."""
     return {name: vars(source)[name] for source in sources for name in names_of(module, generation)
             if name in vars(source)}
+
+
+def listing(home: dict[str, Any], module: str, generation: str, *more: str) -> Callable[[], list[str]]:
+    """The ``__dir__`` of a public module: what any of its releases has, and what public code has beside that."""
+    public = sorted({*names_of(module, generation), *more} & home.keys())
+    return lambda: public
 
 
 def spans(releases: tuple[str, ...]) -> str:

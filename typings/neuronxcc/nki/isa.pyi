@@ -6,14 +6,6 @@ from typing import Any
 
 import numpy as np
 
-BETA: Any
-
-
-class Contents:
-    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
-
-TEXTS: Any
-
 
 def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=None, reduce_cmd=reduce_cmd.idle, mask=None, dtype=None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so.
@@ -111,8 +103,6 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
         A tile of another shape than these, or in another memory, is an error.
         They point at the line of the call.
     """
-
-current: Any
 
 
 class dge_mode(Enum):

@@ -6,53 +6,9 @@ from typing import Any
 
 import numpy as np
 
-ARITHMETIC: Any
-
-
-class Allocation:
-    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``address(idx=, pdim_size=, fdim_size=)`` gives an address."""
-
-BETA: Any
-
-BITWISE: Any
-
-BY_NAME: Any
-
-
-class Contents:
-    """A module's documentation; laid out for a reader it has the module's names beside its functions, too."""
-
-DTYPES: Any
-
-HBM: Any
-
-MODULI: Any
-
-
-class MemoryRegion:
-    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
-
-
-class ParDim:
-    """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
-
-REDUCTIONS: Any
-
-REGIONS: Any
-
-SBUF: Any
-
 
 class Tensor:
     """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place."""
-
-
-class TileSize:
-    """``nl.tile_size``: what fits one instruction."""
-
-UNARY: Any
-
-VERDICTS: Any
 
 
 def abs(x, *, dtype=None, mask=None) -> Any:
