@@ -95,7 +95,7 @@ FAULTS = [
          'scaled = ops.binary("multiply", total, 1.0 / n)')),
     *of("language/regular.py",
         ("an operation's sides are those of the other", "return lambda value, *_: kind(value)", "return lambda value, *_: not kind(value) if kind is bool else kind(value)")),
-    *of("language/beta/isa_special.py",
+    *of("language/beta/isa_compute.py",
         ("axes of three dimensions are in order", "3: (2, 1, 0)", "3: (1, 0, 2)"),
         ("a register is not loaded first", '    if command == "load_reduce":\n        tile, number = operand(imm1)',
          '    if command == "load":\n        tile, number = operand(imm1)'), generation="beta"),

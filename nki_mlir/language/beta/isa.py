@@ -7,10 +7,10 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import operations as ops
 from nki_mlir.language import regular
-from nki_mlir.language.beta import enums, isa_compute, isa_special
+from nki_mlir.language.beta import enums, isa_compute
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.beta.enums import nc_version
-from nki_mlir.language.beta.isa_special import tensor_scalar_cumulative
+from nki_mlir.language.beta.isa_compute import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
 from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
 from nki_mlir.language.signatures.binding import Contents
@@ -64,7 +64,7 @@ TEXTS: dict[str, regular.Convert] = {"operator": lambda token, *_: alu_token(tok
 BETA.values.enumerations |= {e: getattr(enums, e) for e in ("engine", "reduce_cmd", "dge_mode", "oob_mode")}
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
-globals().update(published("nki.isa", BETA.name, enums, isa_compute, isa_special))
+globals().update(published("nki.isa", BETA.name, enums, isa_compute))
 globals().update(regular.functions(BETA, TEXTS, _computing, globals()))
 bind_module(globals(), "nki.isa")
 __doc__ = Contents(__doc__ or "", "nki.isa", BETA.name)

@@ -9,11 +9,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.random import DropoutOp
-from nki_mlir.dialects.nisa.reduction import ActivationReduceOp
-from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, special
-from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
@@ -21,10 +17,10 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import device, invalid, older, require
-from nki_mlir.language.current.instruction import activation_name, alu, instruction
+from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 
 
 def unary_operand(op: str, name: str, operand: Any, label: str) -> Any:
