@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import InternalError, KernelError, Location, NkiMlirEr
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
-from nki_mlir.dialects.target_rules import findings
+from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.frontend.fresh_elements import from_fresh
@@ -43,6 +43,14 @@ def active(name: str = "a language function") -> "Builder":
     if builder is None:
         raise OutsideKernel(name=name).located(user_location())
     return builder
+
+
+def require_generation(generation: int, what: str, instead: str) -> None:
+    """Report something of the language, beyond its operations, that came with a generation of the core."""
+    machine = active(what).machine
+    if machine.generation < generation:
+        active().report(NotOnTarget(what=what, needs=generation, target=machine.name, has=machine.generation,
+                                    instead=instead), contested=False)
 
 
 class Builder:

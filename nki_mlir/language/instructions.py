@@ -4,7 +4,6 @@
 from typing import Any
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.target_rules import NotOnTarget
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
@@ -71,14 +70,6 @@ def operand(value: Any, op: str = "an instruction") -> tuple[Any, float]:
         value = value.as_int("it is a scalar operand of an instruction")
     ops.check_number(op, value)
     return None, float(value)
-
-
-def needs(generation: int, what: str, instead: str) -> None:
-    """Something of the language, beyond its operations, that came with a generation of the core."""
-    machine = active(what).machine
-    if machine.generation < generation:
-        active().report(NotOnTarget(what=what, needs=generation, target=machine.name, has=machine.generation,
-                                    instead=instead), contested=False)
 
 
 class NoTable(KernelError):

@@ -29,7 +29,6 @@ from nki_mlir.language.instructions import (
     check_destination,
     command_name,
     engine_name,
-    needs,
     operand,
     over_row,
     refuse_hidden_bias,
@@ -164,12 +163,6 @@ def iota(expr, dtype, *, mask) -> Any:
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
 
 
-def check_descriptors(op: str, mode: Any) -> None:
-    """Descriptors made by the hardware came with generation 3."""
-    if getattr(mode, "name", mode) == "hwdge":
-        needs(3, f"{op} with dge_mode hwdge", "leave dge_mode to the compiler")
-
-
 class BadPosition(KernelError, ValueError):
     code = "NKI-TILE-POSITION"
     message = "nc_matmul with tile_position {position} and tile_size {size}: {rule}"
@@ -271,7 +264,6 @@ def nc_transpose(data, *, mask, dtype, engine) -> Any:
 
 def dma_copy(*, dst, src, mask, dst_rmw_op, oob_mode, dge_mode) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
-    check_descriptors("dma_copy", dge_mode)
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
             indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
@@ -312,7 +304,6 @@ class TransposedAxes(KernelError):
 
 def dma_transpose(src, *, axes, mask, dtype, dge_mode=enums.dge_mode.unknown) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
-    check_descriptors("dma_transpose", dge_mode)
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}

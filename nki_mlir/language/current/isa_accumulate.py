@@ -6,6 +6,7 @@ from typing import Any
 from nki_mlir.dialects.nisa import elementwise, movement, reduction
 from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
@@ -108,7 +109,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: Any, beside: View) -
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
         bias = None
     if bias is not None and not isinstance(bias, NkiTensor):
-        core.needs(3, f"{op} with a bias that is a number", "give it as a tile")
+        require_generation(3, f"{op} with a bias that is a number", "give it as a tile")
         made = low.allocate((beside.shape[0], 1), FLOAT32)
         creation.memset(low.core_view(made), float(bias))
         bias = made

@@ -5,8 +5,8 @@ from typing import Any
 
 from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import elementwise, shuffle
+from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history
@@ -26,7 +26,6 @@ def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> st
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     mode, dge = e.member(oob_mode, e.oob_mode, "oob_mode"), e.member(dge_mode, e.dge_mode, "dge_mode")
     if dge is e.dge_mode.hwdge:
-        core.needs(3, f"{op} with dge_mode hwdge", "leave dge_mode to the compiler")
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
     for t in (dst, src):
         if t.indirection is not None:
@@ -42,9 +41,7 @@ def check_skip(op: str, oob_mode: Any, *tensors: NkiTensor) -> None:
 
 
 def check_priority(priority: Any) -> None:
-    if priority is not None:
-        core.needs(4, "a priority", "leave it out")
-        require(priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
+    require(priority is None or priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
 def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
@@ -127,7 +124,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
     if found.kind != "vector":
         low.read_into(low.core_view(made), low.addressed(src), mode=mode)
         return made
-    core.needs(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
+    require_generation(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
     rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
     require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
     require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices")

@@ -243,7 +243,6 @@ def rng(dst, engine) -> None:
 @instruction
 def rand2(dst, min, max) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
-    core.needs(4, "'rand2'", "scale what nisa.rng or nl.rand gives")
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
     with low.writing(dst, "rand2") as out:
@@ -269,7 +268,6 @@ def set_rng_seed(src_seeds) -> None:
 
 
 def _state_words(op: str, tensor: Any, engine: str) -> View:
-    core.needs(4 if engine == "vector" else 3, f"'{op}' on the {engine} engine", "seed with nisa.set_rng_seed")
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, "state", tensor)
     require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),

@@ -19,7 +19,6 @@ from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.instructions import needs
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
 
 
@@ -91,7 +90,6 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
     """The two halves of the contraction."""
-    needs(3, "nc_matmul with perf_mode double_row", "multiply the halves one after the other")
     require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose")
     for label, t in (("stationary", stationary), ("moving", moving)):
         require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row")

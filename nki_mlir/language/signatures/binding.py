@@ -9,18 +9,21 @@ What binding does for a number of positional arguments and a set of keywords is 
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from typing import Any, NamedTuple, SupportsIndex
 
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.frontend.builder import require_generation
 from nki_mlir.language.signatures import in_use, kinds
 from nki_mlir.language.signatures.generation import Generation, signature_of, with_defaults
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.table import (
     BETA,
     CURRENT,
+    Need,
     Parameter,
     Signature,
+    needs_of,
     own_kinds,
     parsed,
     releases_of_keyword,
@@ -103,6 +106,23 @@ class Function:
         self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
         self.plans: dict[tuple, BindingPlan] = {}
+        needs = [need for need in needs_of(name) if need.parameter in ("", *self.newest.names)]
+        if needs:
+            self.function = self.guarded(needs)
+
+    def guarded(self, needs: Sequence[Need]) -> Callable:
+        """The function, which first reports what the machine does not have."""
+        function, names = self.function, self.own.positional
+        defaults = {n: p.default for n, p in self.parameters.items()}
+
+        @wraps(function)
+        def run(*values: Any, **named: Any) -> Any:
+            given = defaults | dict(zip(names, values)) | named
+            for need in needs:
+                if need.is_asked(given):
+                    require_generation(need.generation, need.what, need.instead)
+            return function(*values, **named)
+        return run
 
     def as_signature(self) -> Signature:
         """The function's own parameters as a signature."""
@@ -317,7 +337,7 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
     if not hasattr(function, "__signature__"):
         with_defaults(function, table_name, generation)
     record = Function(function, table_name, generation, bound_first=is_method(function))
-    plans, skip = record.plans, record.skip
+    function, plans, skip = record.function, record.plans, record.skip
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         key = (len(arguments), *keywords)

@@ -15,6 +15,13 @@ the package ``nki``; entries before 2.27 are of ``neuronxcc.nki``, the beta gene
     rms_norm
         beta     DIVISOR n
         current  NUMBER n
+
+and what asks for a generation of the core: a value of a parameter, any that is given, or every call; with how messages
+call it, and what to do on older ones::
+
+    dma_copy
+        needs  3 dge_mode=hwdge: {} with dge_mode hwdge: leave dge_mode to the compiler
+        needs  4 priority: a priority: leave it out
 """
 
 import re
@@ -30,7 +37,7 @@ RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2
 FIRST_OF_CURRENT = RELEASES.index("2.27")
 BETA, CURRENT = "beta", "current"
 GONE = "-"
-ENTRY = re.compile(r"    (\d+(?:\.\d+)+|kinds|beta|current) +(.+)")
+ENTRY = re.compile(r"    (\d+(?:\.\d+)+|kinds|beta|current|needs) +(.+)")
 COMMAS = re.compile(r",\s*(?![^(\[]*[)\]])")
 
 
@@ -58,6 +65,20 @@ class Signature(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         return (*(p.name for p in self.parameters), *self.described)
+
+
+class Need(NamedTuple):
+    """The generation of the core that a value of a parameter came with; without value any, without parameter all."""
+
+    generation: int
+    parameter: str
+    value: str
+    what: str
+    instead: str
+
+    def is_asked(self, given: dict[str, Any]) -> bool:
+        value = given.get(self.parameter)
+        return not self.parameter or (getattr(value, "name", value) == self.value if self.value else value is not None)
 
 
 def generation_of(release: str) -> str:
@@ -98,6 +119,17 @@ def own_kinds(name: str, generation: str) -> dict[str, str]:
     lines = [text for word, text in texts().get(name, ()) if word in ("kinds", generation)]
     return {parameter: kind for line in lines for part in line.split(", ") for kind, *parameters in [part.split()]
             for parameter in parameters}
+
+
+def needs_of(name: str) -> tuple[Need, ...]:
+    """What calls of a function ask of the machine."""
+    found = []
+    for text in (text for word, text in texts().get(name, ()) if word == "needs"):
+        asked, what, instead = text.split(": ")
+        generation, _, argument = asked.partition(" ")
+        parameter, _, value = argument.partition("=")
+        found.append(Need(int(generation), parameter, value, what, instead))
+    return tuple(found)
 
 
 def parsed(release: str, text: str) -> Signature:
