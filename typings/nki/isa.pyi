@@ -462,7 +462,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
         accumulate: True or False; True adds to dst, False overwrites it, None adds to what a product has written
         tile_position: a tuple of integers; (row, column) where the part of the array begins that is used
         tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
-        perf_mode: a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
+        perf_mode: one of nisa.matmul_perf_mode.none, nisa.matmul_perf_mode.double_row; a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
         name: a string; what the instruction is called in profiles
 
     Result:

@@ -39,6 +39,9 @@ class Current(Generation):
             integer(value, what)
         if kind is kinds.TENSOR:
             invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'")
+        if kind.enumeration:
+            members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
+            invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
             raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}").located(user_location())
 

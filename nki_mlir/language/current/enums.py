@@ -58,19 +58,9 @@ tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engi
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 
-def member(value: Any, kind: type[enum.Enum], name: str) -> Any:
-    """An enum argument; numbers were accepted by older releases only."""
-    if isinstance(value, kind):
-        return value
-    if kind is matmul_perf_mode and value in ("none", "double_row"):
-        return matmul_perf_mode(value)
-    invalid(f"expecting '{kind.__name__}' for {name}, got {value!r}",
-            fix=f"one of {', '.join(f'nisa.{m}' for m in kind)}")
-
-
 def engine_name(value: Any, op: str = "", *has: str) -> str:
     """The core's name of an engine argument; ``unknown`` is the first of those that the instruction ``has``."""
-    name = "unknown" if value is None else member(value, engine, "engine").name
+    name = "unknown" if value is None else value.name
     if has and name not in ("unknown", *has):
         invalid(f"{op} has no engine {name}", fix=f"one of {', '.join(f'nisa.engine.{n}' for n in ('unknown', *has))}")
     return has[0] if has and name == "unknown" else name

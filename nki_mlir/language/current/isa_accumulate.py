@@ -13,7 +13,6 @@ from nki_mlir.language import instructions as core
 from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
-from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
@@ -77,12 +76,11 @@ def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str
         emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
 
 
-def command_of(op: str, value: Any) -> Any:
+def command_of(op: str, command: Any) -> str:
     """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
-    command = e.member(value, e.reduce_cmd, "reduce_cmd")
     require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
             fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
-    return command
+    return str(command.name)
 
 
 def loaded(op: str, command: str, init: Any, partitions: int) -> str:
@@ -131,7 +129,7 @@ def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) ->
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
     command = command_of("activation", reduce_cmd)
-    plain = command is e.reduce_cmd.idle and reduce_res is None
+    plain = command == "idle" and reduce_res is None
     with low.writing(dst, "activation", scratch=not plain) as out:
         target, source = low.paired("activation", dst=out, data=data)
         tiles, attributes = activation_operands("activation", fn, bias, scale, source)
@@ -140,7 +138,7 @@ def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) ->
             return
         check_sum("activation", reduce_op)
         accumulated("activation", ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
-                    command.name, reduce_op="add", **attributes)
+                    command, reduce_op="add", **attributes)
 
 
 def check_sum(op: str, reduce_op: Any) -> None:

@@ -46,13 +46,12 @@ def core_barrier(data, cores, engine) -> None:
 @instruction
 def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine) -> None:
     """Send src to a core and receive dst from one."""
-    chosen = e.member(dma_engine, e.dma_engine, "dma_engine")
     for label, t in (("src", src), ("dst", dst)):
         low.is_tensor(t, "sendrecv", label)
         require(t.buffer is sbuf, f"sendrecv {label} must be in SBUF, it is in {t.buffer.value}")
     require(src.dtype is dst.dtype and src.shape[0] == dst.shape[0] and src.size == dst.size,
             f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal")
-    if chosen is e.dma_engine.gpsimd_dma:
+    if dma_engine is e.dma_engine.gpsimd_dma:
         limit = Machine.gpsimd_send_max * src.itemsize
         size = src.size // src.shape[0] * src.itemsize
         require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}")
@@ -66,4 +65,4 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine) -> Non
     with low.writing(dst, "sendrecv") as out:
         views = low.paired("sendrecv", dst=out, src=src)
         emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm, pipe=int(pipe_id),
-             engine="gpsimd" if chosen is e.dma_engine.gpsimd_dma else "unknown")
+             engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")

@@ -24,15 +24,14 @@ DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> str:
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
-    mode, dge = e.member(oob_mode, e.oob_mode, "oob_mode"), e.member(dge_mode, e.dge_mode, "dge_mode")
-    if dge is e.dge_mode.hwdge:
+    if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
     for t in (dst, src):
         if t.indirection is not None:
-            require(dge is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses")
-            require(t.indirection.kind != "vector" or dge is not e.dge_mode.hwdge,
+            require(dge_mode is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses")
+            require(t.indirection.kind != "vector" or dge_mode is not e.dge_mode.hwdge,
                     f"{op} with vector_offset needs dge_mode swdge or unknown")
-    return mode.name
+    return oob_mode.name
 
 
 def check_skip(op: str, oob_mode: Any, *tensors: NkiTensor) -> None:
@@ -66,11 +65,10 @@ def dma_copy(dst, src, priority, oob_mode, dge_mode, engine, *, dst_rmw_op=None)
         require(isinstance(t, NkiTensor), f"dma_copy {label}: expecting 'tensor', got '{type(t).__name__}'")
     check_priority(priority)
     mode = check_modes("dma_copy", dst, src, oob_mode, dge_mode)
-    chosen = e.member(engine, e.engine, "engine")
-    require(chosen is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
+    require(engine is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
             "dma_copy engine is chosen only with dge_mode hwdge")
-    require(chosen in (e.engine.unknown, e.engine.sync, e.engine.scalar),
-            f"dma_copy is started by engine sync or scalar, not {chosen.name}")
+    require(engine in (e.engine.unknown, e.engine.sync, e.engine.scalar),
+            f"dma_copy is started by engine sync or scalar, not {engine.name}")
     if dst_rmw_op is None:
         assignment.dma(dst, src, mode=mode)
     elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":
@@ -146,7 +144,7 @@ def dma_compute(dst, srcs, reduce_op, scales, unique_indices, oob_mode) -> None:
     require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
             f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}")
     require(unique_indices, f"{op} unique_indices must be True")
-    mode = e.member(oob_mode, e.oob_mode, "oob_mode").name
+    mode = oob_mode.name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
         require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}")

@@ -53,7 +53,6 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
               tile_position, tile_size, perf_mode) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
-    mode = e.member(perf_mode, e.matmul_perf_mode, "perf_mode")
     rows, columns = check_position(op, tile_position, tile_size)
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
                           for label, t in (("stationary", stationary), ("moving", moving)))
@@ -69,7 +68,7 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero,
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
         require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
         pairs = [(stationary, moving)]
-        if mode is e.matmul_perf_mode.double_row:
+        if perf_mode is e.matmul_perf_mode.double_row:
             every = machine().stationary_free_max
             require(columns == every, f"{op} with perf_mode double_row takes all {every} columns, not {columns}")
             pairs = double_row(stationary, moving, is_transpose)

@@ -20,7 +20,7 @@ FP32_MIN = -3.4028235e38
 TEXTS: dict[str, regular.Convert] = {
     "operator": lambda token, name, parameter: alu(token, f"{name} {parameter}"),
     "fn": lambda token, name, parameter: activation_name(token, f"{name} {parameter}"),
-    "reduce_cmd": lambda command, name, parameter: command_of(name, command).name}
+    "reduce_cmd": lambda command, name, parameter: command_of(name, command)}
 
 
 def writing(name: str, cls: type[Op], entry: regular.Regular) -> Any:

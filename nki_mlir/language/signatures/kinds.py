@@ -55,6 +55,7 @@ class ParameterKind:
     holds_none: bool = False            # None stands for the default, also where that is another value
     is_tile: bool = False
     only_tells: bool = False            # values stay as they are
+    enumeration: str = ""               # of ``nisa``, whose members they are
 
 
 def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
@@ -194,7 +195,9 @@ def sequences(values: GenerationValues) -> Take:
 def member_of(enumeration: str, names: str) -> ParameterKind:
     """Members of an enumeration of ``nisa``, their names, or their numbers in the generation of the call."""
     def make(values: GenerationValues) -> Take:
-        own = values.enumerations[enumeration]
+        own = values.enumerations.get(enumeration)
+        if own is None:                                 # a generation that has no such names
+            return lambda value: value
         by_number = {m.value: m for m in own} | {
             n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
 
@@ -210,7 +213,8 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
             name = getattr(value, "name", value)
             return own.__members__.get(name.removesuffix("_engine"), REFUSED) if isinstance(name, str) else REFUSED
         return take
-    return ParameterKind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True)
+    return ParameterKind("one of " + ", ".join(f"nisa.{enumeration}.{n}" for n in names.split()), make, holds_none=True,
+                         enumeration=enumeration)
 
 
 def transport(values: GenerationValues) -> Take:
@@ -295,5 +299,6 @@ _GROUPS: list[tuple[ParameterKind, str]] = [
     (member_of("reduce_cmd", "idle reset reduce reset_reduce load_reduce"), "reduce_cmd"),
     (member_of("oob_mode", "error skip"), "oob_mode mode"),
     (member_of("dge_mode", "none swdge hwdge unknown"), "dge_mode"),
-    (member_of("dma_engine", "dma gpsimd_dma"), "dma_engine")]
+    (member_of("dma_engine", "dma gpsimd_dma"), "dma_engine"),
+    (member_of("matmul_perf_mode", "none double_row"), "perf_mode")]
 KINDS: dict[str, ParameterKind] = {name: kind for kind, names in _GROUPS for name in names.split()}
