@@ -14,7 +14,8 @@ import pytest
 from scipy import special
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.documentation.page import EXAMPLES, ISA, LANGUAGE, PAGES, example
+from nki_mlir.language.current.simulator import simulate_ranks
+from nki_mlir.language.documentation.page import COLLECTIVES, EXAMPLES, ISA, LANGUAGE, PAGES, TENSOR, example
 from nki_mlir.language.documentation.values import sentence, values
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT, names_of
@@ -24,19 +25,27 @@ from ..conversion.nisa_level import instructions, lower
 PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
 TILE = re.compile(r"(\w+): (\w+)\[([\d, ]+)\](?: in (\w+))?( > 0)?")
 VALUE = re.compile(r"((\w+)(?:\[.*?\])?) == (.*)")
-HOMES = {"nisa": ISA, "nl": LANGUAGE}
+HOMES = {"nisa": ISA, "nl": LANGUAGE, "ncc": COLLECTIVES}
 FUNCTIONS = {"erf": special.erf, "expit": special.expit, "ndtr": special.ndtr}
+
+
+def home_of(module, generation):
+    """The module, or the class, that has the names."""
+    at, _, cls = module.removeprefix("nki.").partition(".")
+    home = importlib.import_module(f"nki_mlir.language.{generation}.{at}")
+    return getattr(home, cls) if cls else home
 
 
 def public(module, generation):
     """The functions of a module. ``dir`` has its public names alone."""
-    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    home = home_of(module, generation)
     return {n: getattr(home, n) for n in dir(home) if hasattr(getattr(home, n), "record")}
 
 
 CASES = [(generation, module, name) for module, generation in EXAMPLES for name in public(module, generation)
          if example(module, name, generation)]
-VALUES = [(generation, module, name) for module, generation in EXAMPLES for name in values(module, generation)]
+OF_MODULES = [(module, generation) for module, generation in EXAMPLES if module != TENSOR]
+VALUES = [(generation, module, name) for module, generation in OF_MODULES for name in values(module, generation)]
 
 # What pages call errors, on tiles x, y [128, 64] and z [64, 32] in SBUF, p in PSUM, i of integers, r [128, 1].
 VIOLATIONS = {
@@ -77,7 +86,27 @@ VIOLATIONS = {
     "nisa.register_load(nisa.register_alloc(), x)": "must be one element",
     "nisa.register_store(r[0:1, 0:1], 3)": "expecting 'register'",
 }
-
+# The same of views, and of collectives.
+GROUP = "ncc.ReplicaGroup([[0]])"
+VIOLATIONS |= {
+    "x.slice(1, 0, 65)": "out of range", "x.slice(1, 4, 4)": "out of range", "x.select(1, 64)": "out of range",
+    "x.vector_select(0, i)": "for tensors in HBM", "x_in.vector_select(1, i)": "for dimension 0",
+    "x.permute((1, 0))": "stays first", "x.permute((0, 0))": "is no permutation", "x.broadcast(1, 4)": "not 1",
+    "x[0:1, :].broadcast(0, 4)": "cannot be broadcast", "x.expand_dim(0)": "is the partition",
+    "x.squeeze_dim(1)": "not 1", "x.reshape_dim(1, (3, 4))": "does not split", "x.flatten_dims(0, 1)": "is the partition",
+    "x.reshape_dim(0, (2, 64))": "is the partition", "t[:, :, 0:2].flatten_dims(1, 2)": "are not contiguous",
+    "x_in.reshape((128, 63))": "elements", "t[:, :, 0:2].reshape((128, 8))": "needs a copy",
+    "x.reshape((128, 65))": "elements", "x.rearrange(('p', 'a'), ('p', 'b'))": "does not name the dimensions",
+    "x[:, 0:3].view(nl.uint8)[:, 0:6].view(nl.float32)": "is not aligned",
+    "nl.copy(x.ap([[64, 128], [1, 65]], offset=8))": "index overflow", "x_in.indirect(i)": "for on-chip tensors",
+    "x.ap([[64, 128], [1, 4]], scalar_offset=r[0:1, 0:1], vector_offset=i)": "only one of",
+    "ncc.all_reduce([x], [y], None, nl.add)": "expecting 'ReplicaGroup'",
+    f"ncc.all_reduce([x], [y, p], {GROUP}, nl.add)": "has 1 srcs and 2 dsts",
+    f"ncc.all_reduce([x], [y], {GROUP}, nl.multiply)": "op is nl.add, nl.minimum or nl.maximum",
+    "ncc.collective_permute([x], [y], [(0, 0)])": "tensors in HBM",
+    f"ncc.all_gather_v([x], [y], {GROUP}, i)": "tensors in HBM", f"ncc.all_to_all([x], [y], {GROUP}, 0)": "tensors in HBM",
+    f"ncc.collective_permute_implicit_current_processing_rank_id(1, {GROUP}, 7)": "is none of",
+}
 # The same of the language, of the beta and of the current generation; "": no error.
 SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "is in HBM; load it")
 LANGUAGE_VIOLATIONS = {
@@ -132,8 +161,8 @@ def test_help__has_every_part(generation, module, name):
         p for p in PARTS if ops or p not in ("Engine", "Cost")]
     assert all(p.split("\n")[1].strip() for p in paragraphs)
     arguments = re.findall(r"^    (\w+): \S", paragraphs[0], re.MULTILINE)
-    assert arguments == list(inspect.signature(function).parameters)
-    assert f"{module}.{name}, NKI API reference, releases 2." in paragraphs[-1]
+    assert arguments == [n for n in inspect.signature(function).parameters if n != "self"]
+    assert f"{function.record.name}, NKI API reference, releases 2." in paragraphs[-1]
 
 
 @pytest.mark.parametrize("module, generation", EXAMPLES)
@@ -142,16 +171,16 @@ def test_help__is_whole_for_every_function(module, generation):
     assert public(module, generation).keys() == whole <= PAGES[module, generation].keys()
 
 
-@pytest.mark.parametrize("module, generation", EXAMPLES)
+@pytest.mark.parametrize("module, generation", OF_MODULES)
 def test_dir__has_the_public_names_alone(module, generation):
-    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    home = home_of(module, generation)
     assert {*names_of(module, generation)} & vars(home).keys() <= {*dir(home)}
     assert not [n for n in dir(home) if n.startswith("_") or inspect.ismodule(getattr(home, n))]
 
 
 @pytest.mark.parametrize("generation, module, name", VALUES)
 def test_help_of_a_module__has_a_sentence_about_every_other_name(generation, module, name):
-    home = importlib.import_module(f"nki_mlir.language.{generation}.{module.removeprefix('nki.')}")
+    home = home_of(module, generation)
     said = sentence(name, getattr(home, name))
     assert len(said.split()) > 1 or said.startswith(("nisa.", "nl."))
     assert f"    {name}: {said}\n" in inspect.getdoc(home)
@@ -159,7 +188,7 @@ def test_help_of_a_module__has_a_sentence_about_every_other_name(generation, mod
 
 
 def parts(text):
-    """The tiles of an example, its code, what its results are, and the grid it is launched with."""
+    """The tiles of an example, its code, what its results are, and how it is launched."""
     tiles, code, values, grid = {}, [], [], None
     for line in text.splitlines():
         if found := TILE.fullmatch(line):
@@ -167,8 +196,8 @@ def parts(text):
             tiles[label] = dtype, tuple(int(n) for n in shape.split(",")), space or "sbuf", bool(positive)
         elif found := VALUE.fullmatch(line):
             values.append(found.groups())
-        elif line.startswith("grid: "):
-            grid = line.removeprefix("grid: ")
+        elif line.startswith(("grid: ", "ranks: ")):
+            grid = line
         else:
             code.append(line)
     return tiles, code, values, grid
@@ -209,7 +238,8 @@ def kernel(generation, tiles, code, results, path):
 
 def source(generation, given, body, path):
     """The module that has the kernel; an operation's line is its own."""
-    lines = ["import numpy as np", f"from nki_mlir.language.{generation} import isa as nisa, language as nl, nki", "", "",
+    lines = ["import numpy as np", f"from nki_mlir.language.{generation} import isa as nisa, language as nl, nki",
+             "from nki_mlir.language.current import collectives as ncc", "", "",
              f"def example({', '.join(f'{t}_in' for t in given)}):", textwrap.indent("\n".join(body), "    ")]
     (path / "example.py").write_text("\n".join(lines) + "\n")
     spec = importlib.util.spec_from_file_location("example", path / "example.py")
@@ -223,10 +253,11 @@ def drawn(random, dtype, shape, positive):
     return (np.abs(made) + 0.5 if positive else made).astype(dtype)
 
 
-def is_late(generation, code):
+def is_late(code):
     """Whether an example calls a function that came with NeuronCore-v4, as its page says."""
-    called = [public(HOMES[m], generation).get(n) for m, n in re.findall(r"\b(nl|nisa)\.(\w+)\(", code)]
-    return any(re.search("(from|before) NeuronCore-v4", inspect.getdoc(f).partition("Result:")[2]) for f in called if f)
+    called = [functions[n] for m, n in re.findall(r"\b(\w+)\.(\w+)\(", code)
+              for functions in [public(HOMES.get(m, TENSOR), CURRENT)] if n in functions]
+    return any(re.search("(from|before) NeuronCore-v4", inspect.getdoc(f).partition("Result:")[2]) for f in called)
 
 
 @pytest.mark.parametrize("generation, module, name", CASES + VALUES)
@@ -234,29 +265,33 @@ def is_late(generation, code):
 def test_example__computes_what_it_says(generation, module, name, tmp_path):
     text = example(module, name, generation)
     tiles, code, values, grid = parts(text)
-    assert values and re.search(rf"\b({'|'.join(HOMES)})\.{name}\b", text)
+    assert values and re.search(rf"\b({'|'.join(HOMES)}|x|\))\.{name}\b", text)
     results = list(dict.fromkeys(label for _, label, _ in values))
     made, given = kernel(generation, tiles, code, results, tmp_path)
+    ranks = int(grid.removeprefix("ranks: ")) if grid and grid.startswith("ranks") else 0
     random = np.random.default_rng(1)
-    held = {t: drawn(random, dtype, shape, positive) for t, (dtype, shape, _, positive) in tiles.items()}
+    held = {t: drawn(random, dtype, (*[ranks] * bool(ranks), *shape), positive)
+            for t, (dtype, shape, _, positive) in tiles.items()}
     page = PAGES[module, generation].get(name)
-    ops, target = page.ops if page else (), "trn3" if is_late(generation, "\n".join(code)) else "trn2"
+    ops, target = page.ops if page else (), "trn3" if is_late("\n".join(code)) else "trn2"
     options = {"platform_target": target} if generation == CURRENT else {}
-    jitted = made.nki.jit(made.example, mode="simulation", **options)
-    launch = eval(grid, {"nl": importlib.import_module(f"nki_mlir.language.{generation}.language")}) if grid else None
-    got = (jitted[launch] if grid else jitted)(*(held[t] for t in given))
-    got = {t: np.asarray(v) for t, v in zip(results, got if isinstance(got, (tuple, list)) else [got])}
+    jitted, compiled = (made.nki.jit(made.example, **more, **options) for more in ({"mode": "simulation"}, {}))
+    if grid and not ranks:
+        launch = eval(grid.removeprefix("grid: "), {"nl": home_of(LANGUAGE, generation)})
+        jitted, compiled = jitted[launch], compiled[launch]
+    of_ranks = [tuple(held[t][r] for t in given) for r in range(ranks)] or [tuple(held[t] for t in given)]
+    got = simulate_ranks(jitted, of_ranks) if ranks else [jitted(*of_ranks[0])]
+    got = [dict(zip(results, g if isinstance(g, (tuple, list)) else [g])) for g in got]
+    got = {t: np.stack([g[t] for g in got]) if ranks else np.asarray(got[0][t]) for t in results}
     for left, _, expression in values:
         value, expected = eval(left, held, got), eval(expression, {"np": np, **FUNCTIONS, **held})
         assert np.shape(value) == np.shape(expected)
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
     if ops:
-        record = made.nki.jit(made.example, **options)
-        record = record[launch] if grid else record
-        spec = record.specialize(record.bind(tuple(held[t] for t in given), {}, is_array, describe_array))
+        spec = compiled.specialize(compiled.bind(of_ranks[0], {}, is_array, describe_array))
         found = {op.name.removeprefix("nisa.") for op in instructions(lower(spec.modules[0]))}
-        called = re.findall(r"\b(nl|nisa)\.(\w+)\(", "\n".join(code))
-        around = {op for m, n in called for page in [PAGES[HOMES[m], generation].get(n)] if page for op in page.ops}
+        called = re.findall(r"\b(nl|nisa|ncc)\.(\w+)\(", "\n".join(code))
+        around = {op for m, n in called for page in [PAGES.get((HOMES[m], generation), {}).get(n)] if page for op in page.ops}
         assert found <= {*around, "dma_copy", "tensor_copy", "memset"} and found & set(ops)
         if module == LANGUAGE:                                      # whose pages list no alternatives but this
             assert set(ops) - found <= {"tensor_scalar"}            # of a pair where one is a number

@@ -6,216 +6,225 @@ from typing import Any
 
 import numpy as np
 
-FOLDS: Any
-
-
-class NKIObject:
-    """A class of objects for kernels: annotated names are its fields.
-
-    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
-    subclasses; it then makes the initializer. Objects with equal fields are equal."""
-
-
-class NkiTensor:
-    """A tensor, or a view of one: memory with a shape, strides and a dtype.
-
-    Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
-    chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition."""
-
-    def slice(self, dim, start, end, step=1) -> Any:
-        """Elements ``start, start + step, ...`` below ``end`` of one dimension.
-
-        dim: an integer
-        start: an integer
-        end: an integer
-        step: an integer
-        """
-
-    def select(self, dim, index) -> Any:
-        """One element of a dimension, which is dropped; ``index`` may be known at run time only.
-
-        dim: an integer
-        """
-
-    def vector_select(self, dim, vector_offset) -> Any:
-        """Rows of an HBM tensor, one for each value of ``vector_offset``.
-
-        dim: an integer
-        """
-
-    def permute(self, dims) -> Any:
-        """Dimensions in another order.
-
-        dims: a tuple of integers
-        """
-
-    def broadcast(self, dim, size) -> Any:
-        """A dimension of size 1 repeated.
-
-        dim: an integer
-        size: an integer
-        """
-
-    def expand_dim(self, dim) -> Any:
-        """A dimension of size 1 put in.
-
-        dim: an integer
-        """
-
-    def squeeze_dim(self, dim) -> Any:
-        """Without a dimension of size 1.
-
-        dim: an integer
-        """
-
-    def reshape_dim(self, dim, shape) -> Any:
-        """One dimension split into several.
-
-        dim: an integer
-        shape: a tuple of integers
-        """
-
-    def flatten_dims(self, start_dim, end_dim) -> Any:
-        """Dimensions from start to end, inclusive, as one.
-
-        start_dim: an integer
-        end_dim: an integer
-        """
-
-    def reshape(self, shape) -> Any:
-        """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
-        partition.
-        """
-
-    def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
-
-    def view(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
-
-    def reinterpret_cast(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
-
-    def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
-        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
-
-        offset: an integer
-        indirect_dim: an integer
-        """
-
-    def indirect(self, index, num_elem=None) -> Any:
-        """Columns of an on-chip tensor, picked by offsets that groups of partitions share.
-
-        num_elem: an integer
-        """
-
 
 class ReplicaGroup:
     """Lists of ranks that exchange with each other; no rank is in two of them."""
-
-UINT32: Any
-
-
-class VirtualRegister:
-    """A value that is known while the program runs. ``frozen``: a loop's own, which the body cannot write."""
 
 
 def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
     """Each dst = everyone's src, one after the other.
 
-    srcs: a list of tiles
-    collective_dim: an integer
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        collective_dim: an integer; 0, in SBUF also 1
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is the src of all ranks, one after the other along the dimension.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks).
 
-    srcs: a list of tiles
-    recv_counts_known: True or False
-    has_rdispls: True or False
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        metadata_tensor: [3, n] of uint32: counts and places of what is sent, and counts of what is received; a row more with has_rdispls, places of what is received
+        recv_counts_known: True or False; the third row is known, else it is written
+        has_rdispls: True or False; False
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. dst has n slots; slot s holds the part that rank s sends to all: its first count, from its first place on.
+
+    Errors:
+        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
     """Each dst = the reduction of everyone's src.
 
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        op: nl.add, nl.minimum or nl.maximum
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is op over the src of all ranks of the group.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=None) -> Any:
     """Each dst = this rank's part of everyone's src, one after the other.
 
-    srcs: a list of tiles
-    collective_dim: an integer
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors in HBM
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        collective_dim: an integer; 0
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is this rank's of n parts of the src of all ranks, one after the other.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=False, has_rdispls=False, priority=None, name=None) -> Any:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size.
 
-    srcs: a list of tiles
-    recv_counts_known: True or False
-    has_rdispls: True or False
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        metadata_tensor: [3, n] of uint32: counts and places of what is sent, and counts of what is received; a row more with has_rdispls, places of what is received
+        recv_counts_known: True or False; the third row is known, else it is written
+        has_rdispls: True or False; there is a fourth row
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. dst has n slots, or parts at given places; slot s holds the part that rank s sends to this one.
+
+    Errors:
+        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None) -> Any:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst.
 
-    srcs: a list of tiles
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        source_target_pairs: (from, to) for each rank that receives
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. dst is src of the rank it is from; a rank that is no target keeps it.
+
+    Errors:
+        Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group, channel_ids=[0], priority=None, name=None) -> Any:
     """Around a ring: dst = src of the predecessor, for each channel.
 
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs_by_channel: a tensor for each channel
+        dsts_by_channel: a tensor for each channel
+        replica_group: a ReplicaGroup
+        channel_ids: 0, 1, ... up to 3
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is src of the rank before, round a ring.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def collective_permute_implicit_current_processing_rank_id(iteration_id, replica_group, channel_id=0, name=None) -> Any:
     """The rank whose data a ring has brought here after that many steps, in a register.
 
-    iteration_id: an integer
-    channel_id: an integer
-    name: a string
+    Arguments:
+        iteration_id: an integer; steps round the ring, from 0
+        replica_group: a ReplicaGroup
+        channel_id: an integer; 0 to 3
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        A register: the rank whose data is here after the steps.
+
+    Errors:
+        Another channel is an error.
+        They point at the line of the call.
     """
 
 
 def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, replica_group, op, channel_ids=[0], priority=None, name=None) -> Any:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel.
 
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs0_by_channel: a tensor for each channel
+        srcs1_by_channel: a tensor for each channel
+        dsts_by_channel: a tensor for each channel
+        replica_group: a ReplicaGroup
+        op: nl.add, nl.minimum or nl.maximum
+        channel_ids: 0, 1, ... up to 3
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is src0 op src1 of the rank before, round a ring.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """
 
 
 def rank_id(name=None) -> Any:
     """This rank's number in a register.
 
-    name: a string
+    Arguments:
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        A register: this rank's number.
+
+    Errors:
+        None.
+        They point at the line of the call.
     """
 
 
 def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None, name=None) -> Any:
     """Each dst = this rank's part of the reduction of everyone's src.
 
-    srcs: a list of tiles
-    collective_dim: an integer
-    priority: an integer
-    name: a string
+    Arguments:
+        srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
+        dsts: as many, in the same memory, of the same dtypes
+        replica_group: a ReplicaGroup
+        collective_dim: an integer; 0
+        op: nl.add, nl.minimum or nl.maximum
+        priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
+        name: a string; what the instruction is called in profiles
+
+    Result:
+        None. Each dst is this rank's of n parts of op over all src.
+
+    Errors:
+        Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
+        They point at the line of the call.
     """

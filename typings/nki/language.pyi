@@ -32,88 +32,228 @@ class NkiTensor:
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
 
-        dim: an integer
-        start: an integer
-        end: an integer
-        step: an integer
+        Arguments:
+            dim: an integer; from 0
+            start: an integer; the first element
+            end: an integer; the first that is not in it
+            step: an integer; 1 or more
+
+        Result:
+            The elements start, start + step, ... below end of the dimension.
+
+        Errors:
+            A part beyond the dimension, and an empty one, are errors.
+            They point at the line of the call.
         """
 
     def select(self, dim, index) -> Any:
         """One element of a dimension, which is dropped; ``index`` may be known at run time only.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; from 0
+            index: an integer, or known at run time: a register or a [1, 1] tile of integers
+
+        Result:
+            One element of the dimension, which is dropped; on chip dimension 0 stays, of extent 1.
+
+        Errors:
+            An integer beyond the dimension is an error; one of the run time is, when the program runs.
+            They point at the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
         """Rows of an HBM tensor, one for each value of ``vector_offset``.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; 0
+            vector_offset: [N, 1] of 32-bit integers in SBUF
+
+        Result:
+            N rows of a tensor in HBM, for a DMA.
+
+        Errors:
+            A tensor on chip, and another dim, are errors.
+            They point at the line of the call.
         """
 
     def permute(self, dims) -> Any:
         """Dimensions in another order.
 
-        dims: a tuple of integers
+        Arguments:
+            dims: a tuple of integers; all dimensions in their new order
+
+        Result:
+            The dimensions in that order.
+
+        Errors:
+            What is no order of the dimensions, and on chip one that moves dimension 0, are errors.
+            They point at the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
         """A dimension of size 1 repeated.
 
-        dim: an integer
-        size: an integer
+        Arguments:
+            dim: an integer; from 0
+            size: an integer; the extent it gets
+
+        Result:
+            The dimension, of extent 1, repeated.
+
+        Errors:
+            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
         """A dimension of size 1 put in.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; where it is put in
+
+        Result:
+            One dimension of extent 1 more.
+
+        Errors:
+            Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
         """Without a dimension of size 1.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; from 0
+
+        Result:
+            The dimension, of extent 1, dropped.
+
+        Errors:
+            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
         """One dimension split into several.
 
-        dim: an integer
-        shape: a tuple of integers
+        Arguments:
+            dim: an integer; from 0
+            shape: a tuple of integers; extents; one may be -1
+
+        Result:
+            The dimension split into several.
+
+        Errors:
+            Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
         """Dimensions from start to end, inclusive, as one.
 
-        start_dim: an integer
-        end_dim: an integer
+        Arguments:
+            start_dim: an integer; the first
+            end_dim: an integer; the last, which is one of them
+
+        Result:
+            The dimensions as one.
+
+        Errors:
+            Dimensions that do not lie one in the other are errors. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def reshape(self, shape) -> Any:
         """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
         partition.
+
+        Arguments:
+            shape: extents; one may be -1
+
+        Result:
+            The same elements in another shape.
+
+        Errors:
+            More elements, in HBM also fewer, and a shape that needs a copy, are errors.
+            They point at the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
+        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several.
+
+        Arguments:
+            src_pattern: a name for each dimension, or a tuple of names of what it is made of
+            dst_pattern: the names in their new order; a tuple of names is one dimension
+            fixed_sizes: extents by name; one of each tuple may be left out
+
+        Result:
+            The dimensions split, reordered and merged.
+
+        Errors:
+            Names that differ, and what needs a copy, are errors.
+            They point at the line of the call.
+        """
 
     def view(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+
+        Arguments:
+            dtype: of the view
+
+        Result:
+            The same bits as another dtype; the last dimension scales with the sizes.
+
+        Errors:
+            A last dimension that does not divide, or is not dense, is an error.
+            They point at the line of the call.
+        """
 
     def reinterpret_cast(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+
+        Arguments:
+            dtype: of the view
+
+        Result:
+            The same bits as another dtype; the last dimension scales with the sizes.
+
+        Errors:
+            A last dimension that does not divide, or is not dense, is an error.
+            They point at the line of the call.
+        """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
 
-        offset: an integer
-        indirect_dim: an integer
+        Arguments:
+            pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first
+            offset: an integer; what is added to where the view starts
+            scalar_offset: a register or a [1, 1] tile, added at run time, times the extents behind indirect_dim
+            vector_offset: [N, 1] of integers: a row of a tensor in HBM for each
+            indirect_dim: an integer; the dimension that scalar_offset counts
+            dtype: of the view
+
+        Result:
+            An access pattern on the whole storage, whatever the view's shape is.
+
+        Errors:
+            A pattern beyond the storage is an error where it is used, two run-time offsets are one at once.
+            They point at the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share.
 
-        num_elem: an integer
+        Arguments:
+            index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
+            num_elem: an integer; how many count; without it all
+
+        Result:
+            Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
+
+        Errors:
+            A machine before NeuronCore-v4, and a tensor in HBM, are errors.
+            They point at the line of the call.
         """
 
 
@@ -1781,88 +1921,228 @@ class tensor:
     def slice(self, dim, start, end, step=1) -> Any:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
 
-        dim: an integer
-        start: an integer
-        end: an integer
-        step: an integer
+        Arguments:
+            dim: an integer; from 0
+            start: an integer; the first element
+            end: an integer; the first that is not in it
+            step: an integer; 1 or more
+
+        Result:
+            The elements start, start + step, ... below end of the dimension.
+
+        Errors:
+            A part beyond the dimension, and an empty one, are errors.
+            They point at the line of the call.
         """
 
     def select(self, dim, index) -> Any:
         """One element of a dimension, which is dropped; ``index`` may be known at run time only.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; from 0
+            index: an integer, or known at run time: a register or a [1, 1] tile of integers
+
+        Result:
+            One element of the dimension, which is dropped; on chip dimension 0 stays, of extent 1.
+
+        Errors:
+            An integer beyond the dimension is an error; one of the run time is, when the program runs.
+            They point at the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
         """Rows of an HBM tensor, one for each value of ``vector_offset``.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; 0
+            vector_offset: [N, 1] of 32-bit integers in SBUF
+
+        Result:
+            N rows of a tensor in HBM, for a DMA.
+
+        Errors:
+            A tensor on chip, and another dim, are errors.
+            They point at the line of the call.
         """
 
     def permute(self, dims) -> Any:
         """Dimensions in another order.
 
-        dims: a tuple of integers
+        Arguments:
+            dims: a tuple of integers; all dimensions in their new order
+
+        Result:
+            The dimensions in that order.
+
+        Errors:
+            What is no order of the dimensions, and on chip one that moves dimension 0, are errors.
+            They point at the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
         """A dimension of size 1 repeated.
 
-        dim: an integer
-        size: an integer
+        Arguments:
+            dim: an integer; from 0
+            size: an integer; the extent it gets
+
+        Result:
+            The dimension, of extent 1, repeated.
+
+        Errors:
+            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
         """A dimension of size 1 put in.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; where it is put in
+
+        Result:
+            One dimension of extent 1 more.
+
+        Errors:
+            Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
         """Without a dimension of size 1.
 
-        dim: an integer
+        Arguments:
+            dim: an integer; from 0
+
+        Result:
+            The dimension, of extent 1, dropped.
+
+        Errors:
+            A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
         """One dimension split into several.
 
-        dim: an integer
-        shape: a tuple of integers
+        Arguments:
+            dim: an integer; from 0
+            shape: a tuple of integers; extents; one may be -1
+
+        Result:
+            The dimension split into several.
+
+        Errors:
+            Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
         """Dimensions from start to end, inclusive, as one.
 
-        start_dim: an integer
-        end_dim: an integer
+        Arguments:
+            start_dim: an integer; the first
+            end_dim: an integer; the last, which is one of them
+
+        Result:
+            The dimensions as one.
+
+        Errors:
+            Dimensions that do not lie one in the other are errors. Dimension 0 on chip, the partition, is an error.
+            They point at the line of the call.
         """
 
     def reshape(self, shape) -> Any:
         """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
         partition.
+
+        Arguments:
+            shape: extents; one may be -1
+
+        Result:
+            The same elements in another shape.
+
+        Errors:
+            More elements, in HBM also fewer, and a shape that needs a copy, are errors.
+            They point at the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
+        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several.
+
+        Arguments:
+            src_pattern: a name for each dimension, or a tuple of names of what it is made of
+            dst_pattern: the names in their new order; a tuple of names is one dimension
+            fixed_sizes: extents by name; one of each tuple may be left out
+
+        Result:
+            The dimensions split, reordered and merged.
+
+        Errors:
+            Names that differ, and what needs a copy, are errors.
+            They point at the line of the call.
+        """
 
     def view(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+
+        Arguments:
+            dtype: of the view
+
+        Result:
+            The same bits as another dtype; the last dimension scales with the sizes.
+
+        Errors:
+            A last dimension that does not divide, or is not dense, is an error.
+            They point at the line of the call.
+        """
 
     def reinterpret_cast(self, dtype) -> Any:
-        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
+        """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
+
+        Arguments:
+            dtype: of the view
+
+        Result:
+            The same bits as another dtype; the last dimension scales with the sizes.
+
+        Errors:
+            A last dimension that does not divide, or is not dense, is an error.
+            They point at the line of the call.
+        """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
 
-        offset: an integer
-        indirect_dim: an integer
+        Arguments:
+            pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first
+            offset: an integer; what is added to where the view starts
+            scalar_offset: a register or a [1, 1] tile, added at run time, times the extents behind indirect_dim
+            vector_offset: [N, 1] of integers: a row of a tensor in HBM for each
+            indirect_dim: an integer; the dimension that scalar_offset counts
+            dtype: of the view
+
+        Result:
+            An access pattern on the whole storage, whatever the view's shape is.
+
+        Errors:
+            A pattern beyond the storage is an error where it is used, two run-time offsets are one at once.
+            They point at the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share.
 
-        num_elem: an integer
+        Arguments:
+            index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
+            num_elem: an integer; how many count; without it all
+
+        Result:
+            Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
+
+        Errors:
+            A machine before NeuronCore-v4, and a tensor in HBM, are errors.
+            They point at the line of the call.
         """
 
 tfloat32: Any

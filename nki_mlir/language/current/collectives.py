@@ -31,6 +31,8 @@ from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
+from nki_mlir.language.signatures.binding import Contents
+from nki_mlir.language.signatures.table import CURRENT, listing
 from nki_mlir.scalar.dtypes import UINT32
 
 
@@ -227,3 +229,7 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, 
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,
             counts_known=bool(recv_counts_known), displaced=bool(has_rdispls))
+
+
+__doc__ = Contents(__doc__ or "", "nki.collectives", CURRENT)
+__dir__ = listing(globals(), "nki.collectives", CURRENT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.language.documentation import instructions, language
+from nki_mlir.language.documentation import collectives, instructions, language, views
 from nki_mlir.language.documentation.instructions import Page
 from nki_mlir.language.signatures.table import BETA, CURRENT, releases_with, spans
 from nki_mlir.machine import machine_named
@@ -28,11 +28,12 @@ def by_name(table: dict[str, T]) -> dict[str, T]:
     return {name: value for names, value in table.items() for name in names.split()}
 
 
-ISA, LANGUAGE = "nki.isa", "nki.language"
+ISA, LANGUAGE, TENSOR, COLLECTIVES = "nki.isa", "nki.language", "nki.language.NkiTensor", "nki.collectives"
 PAGES = {
     (ISA, CURRENT): instructions.INSTRUCTIONS, (ISA, BETA): instructions.INSTRUCTIONS | instructions.BETA_INSTRUCTIONS,
-    (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES}
-COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON}
+    (LANGUAGE, CURRENT): by_name(language.PAGES), (LANGUAGE, BETA): by_name(language.PAGES) | language.BETA_PAGES,
+    (TENSOR, CURRENT): views.VIEWS, (COLLECTIVES, CURRENT): collectives.COLLECTIVES}
+COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON, TENSOR: views.COMMON, COLLECTIVES: collectives.COMMON}
 
 
 def texts(file: str) -> dict[str, dict[str, str]]:
@@ -51,7 +52,7 @@ def texts(file: str) -> dict[str, dict[str, str]]:
 
 _examples = texts("examples.txt")
 EXAMPLES = {(module, generation): _examples[module] | (_examples[f"{module} beta"] if generation == BETA else {})
-            for module in (ISA, LANGUAGE) for generation in (CURRENT, BETA)}
+            for module, generation in PAGES}
 
 
 def example(module: str, name: str, generation: str) -> str:
@@ -135,7 +136,7 @@ def description(function: "Function", sentence: str) -> str:
     if page is None or not shown:
         return ""
     arguments = []
-    for parameter in function.shown().parameters:
+    for parameter in list(function.shown().parameters)[function.skip:]:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
         said = [kind.what if kind is not None else "", takes]
