@@ -159,18 +159,19 @@ class Op:
             return                              # a family's base class
         cls.name, cls.engines, cls.mnemonic, cls.opcode, cls.since = name, engines, mnemonic, opcode, since
         cls.queued = cls.queued or name.startswith("dma_")
-        tiles, attributes, defaults = [], {}, {}
+        tiles: dict[str, TileField] = {}        # a class may give a tile of its family another role
+        attributes, defaults = {}, {}
         for owner in reversed(cls.__mro__):
             for field, kind in inspect.get_annotations(owner).items():
                 if (tile := _tile_field(field, kind)) is not None:
-                    tiles.append(tile)
+                    tiles[field] = tile
                 elif kind in ATTRIBUTE_KINDS:
                     attributes[field] = kind
                     if field in owner.__dict__:
                         defaults[field] = owner.__dict__[field]
-        cls.tiles, cls.attributes, cls.defaults = tuple(tiles), attributes, defaults
-        cls.blank = {tile.name: None for tile in tiles} | defaults
-        cls.has_optional_tiles = any(tile.optional for tile in tiles)
+        cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
+        cls.blank = dict.fromkeys(tiles) | defaults
+        cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import apply_alu
 from nki_mlir.dialects.nisa.selection import Accumulating
-from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
+from nki_mlir.dialects.op import ArrayScalars, In, Results
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
@@ -29,9 +29,6 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
     """dst = fn((src op0 operand0) op1 operand1); ``fn`` may be prelu, whose slope is ``slope`` or the constant
     ``alpha``."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
     src: In
     operand0: In | None
     operand1: In | None
@@ -80,9 +77,6 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
                     since=4):
     """dst = exp(src - max); max is ``highest`` [P, 1] or the constant ``imm``; the sum accumulates."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
     src: In
     highest: In | None
     imm: float = 0.0
@@ -108,6 +102,9 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
 class _WithOperand(Accumulating):
     """Family: first src op0 operand0, a [P, 1] tile or the constant ``imm0``; then what the class adds."""
 
+    src: In
+    operand0: In | None
+
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.on_chip("dst", "src", "operand0")
@@ -126,11 +123,6 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
                                mnemonic="TENSOR_SCALAR_ACCUMULATE", opcode=0x76):
     """dst = src op0 operand0; its reduction accumulates and is read into ``reduce_res``, times -1 with ``negate``."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
-    src: In
-    operand0: In | None
     op0: str
     reduce_op: str
     reduce_cmd: str
@@ -155,11 +147,6 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
                                mnemonic="TENSOR_SCALAR_CUMULATIVE", opcode=0x77):
     """dst[i] = op1(op0(src[i], operand0), dst[i-1]) along the free axis; dst[-1] and the last one are the registers."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
-    src: In
-    operand0: In | None
     op0: str
     op1: str
     imm0: float = 0.0

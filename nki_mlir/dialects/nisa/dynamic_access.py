@@ -10,55 +10,38 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfBounds
+from nki_mlir.dialects.op import In, Integers, Iteration, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import INT32, UINT32
 
 GROUPS = (Machine.gpsimd_group, Machine.quadrant)
 
 
-class PatternAddressed(NisaOp):
-    """Base of the two directions; ``table`` and ``moved`` are the names of their fields.
+class PatternAddressed(DataAddressed):
+    """Base of the two directions.
 
     ``place = start + sum(steps[k] * position[k]) + scale * index``, where the index is below ``extent``.
     """
 
-    is_loop_nest = False
-
-    table, moved = "src", "dst"
-    addressed_by_data = "src"
+    index: In
     start: int
     steps: Integers
     scale: int
     extent: int
     mode: str = "error"
 
-    @property
-    def compute(self) -> DType | None:
-        return None
-
-    def iteration(self) -> Iteration:
-        tiles = dict((f.name, t) for f, t in self.operands())
-        own = tiles[self.moved].shape
-        extents, axes = list(own), {self.moved: tuple(range(len(own)))}
-        for name in (self.table, "index"):
-            axes[name] = tuple(range(len(extents), len(extents) + len(tiles[name].shape)))
-            extents += tiles[name].shape
-        return Iteration(tuple(extents), axes, frozenset(range(len(own), len(extents))))
-
     def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
-        table, moved, index = (getattr(self, name) for name in (self.table, self.moved, "index"))
-        check.rule(len(self.steps) == len(moved.shape), "has one step for each dimension")
-        check.rule(prod(index.shape) in (1, moved.shape[0]), "takes one index, or one for each row")
-        check.rule(table.shape[0] in (1, moved.shape[0]), "the table has one row, or one for each partition")
+        rows = self.piece.shape[0]
+        check.rule(len(self.steps) == len(self.piece.shape), "has one step for each dimension")
+        check.rule(prod(self.index.shape) in (1, rows), "takes one index, or one for each row")
+        check.rule(self.table.shape[0] in (1, rows), "the table has one row, or one for each partition")
 
     def addresses(self, table: np.ndarray, moved: tuple[int, ...], index: np.ndarray
                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,50 +65,32 @@ class PatternAddressed(NisaOp):
         return rows, places, good
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(tiles[self.table].shape, np.bool_)
+        made = np.zeros(self.table.shape, np.bool_)
         flat = made.reshape(len(made), -1)
-        rows, places, good = self.addresses(flat, tiles[self.moved].shape, tiles["index"])
+        rows, places, good = self.addresses(flat, self.piece.shape, tiles["index"])
         flat[rows[good], places[good]] = True
         return made
 
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
-
     def work(self) -> Work:
-        return Work("dynamic_copy", getattr(self, self.moved).free_elements)
+        return Work("dynamic_copy", self.piece.free_elements)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
                     mnemonic="DYNAMIC_READ", opcode=0x70):
     """dst[i...] = src.flat[start + steps * i + scale * index]; ``mode`` skip leaves what has no address untouched."""
 
-    dst: InOut
-    src: In
-    index: In
-
-    def sources(self) -> list[tuple[str, Tile]]:
-        return [(f.name, t) for f, t in self.operands() if self.mode == "skip" or f.name != "dst"]
-
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
         table = src.reshape(src.shape[0], -1)
         rows, places, good = self.addresses(table, self.dst.shape, index)
-        if not before:
-            return convert(table[rows, places], self.dst.dtype, self.src.dtype)
-        made = before[0].copy()
-        made[good] = convert(table[rows[good], places[good]], self.dst.dtype, self.src.dtype)
-        return made
+        return self.read(before, table, (rows, places), good)
 
 
 class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
                      mnemonic="DYNAMIC_WRITE", opcode=0x71):
     """dst.flat[start + steps * i + scale * index] = src[i...], or added to it with ``rmw`` add."""
 
-    dst: InOut
-    src: In
-    index: In
     rmw: str = "bypass"
-    table, moved = "dst", "src"
     addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
@@ -135,13 +100,7 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         made = dst.reshape(dst.shape[0], -1).copy()
         rows, places, good = self.addresses(made, src.shape, index)
-        rows, places = rows[good], places[good]
-        if self.rmw == "bypass":
-            made[rows, places] = convert(src, self.dst.dtype, self.src.dtype)[good]
-        else:
-            total = made.astype(np.float32)         # rounded once
-            np.add.at(total, (rows, places), convert(src, FLOAT32, self.src.dtype)[good])
-            made[rows, places] = convert(total[rows, places], self.dst.dtype)
+        self.write(made, (rows, places), src, good)
         return made.reshape(dst.shape)
 
 
@@ -157,16 +116,11 @@ def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
     return made
 
 
-class ColumnsAddressed(NisaOp):
+class ColumnsAddressed(DataAddressed):
     """Base of gathering and scattering columns of a tile by offsets that ``group`` partitions share."""
 
-    is_loop_nest = False
-    addressed_by_data = "src"
-    group: int
-
-    @property
-    def compute(self) -> DType | None:
-        return None
+    index: In
+    group: int = Machine.gpsimd_group
 
     def iteration(self) -> Iteration:
         extents: list[int] = [self.operands()[0][1].shape[0]]
@@ -186,14 +140,10 @@ class ColumnsAddressed(NisaOp):
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(tiles[self.addressed_by_data].shape, np.bool_)
-        moved = tiles["src" if self.addressed_by_data == "dst" else "dst"]
-        places = shared_offsets(tiles["index"], self.group, moved[0].size)
+        made = np.zeros(self.table.shape, np.bool_)
+        places = shared_offsets(tiles["index"], self.group, self.piece.free_elements)
         np.put_along_axis(made.reshape(len(made), -1), places, True, 1)
         return made
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
 
     def work(self) -> Work:
         return Work("gather", self.operands()[0][1].free_elements)
@@ -204,9 +154,6 @@ class GatherColumnsOp(ColumnsAddressed, name="gather_columns", engines=(Engine.V
     """dst[p, j] = src.flat[p, offset(p, j)]."""
 
     dst: Out
-    src: In
-    index: In
-    group: int = Machine.gpsimd_group
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         flat = src.reshape(src.shape[0], -1)
@@ -219,10 +166,6 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
                        opcode=0x73):
     """dst.flat[p, offset(p, j)] = src[p, j]; other elements of dst stay."""
 
-    dst: InOut
-    src: In
-    index: In
-    group: int = Machine.gpsimd_group
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:

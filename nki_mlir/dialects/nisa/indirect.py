@@ -44,70 +44,116 @@ def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray,
     return places, rows[places]
 
 
-class RowAddressed(NisaOp):
-    """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
+class DataAddressed(NisaOp):
+    """Base of copies of which data choose the elements of one tile, the table; the other one is the piece.
+
+    ``addressed_by_data`` is the table: ``src`` of what reads, ``dst`` of what writes.
+    """
 
     is_loop_nest = False
-    rows_apart = True
-
-    table_field = "src"
     addressed_by_data = "src"
-    mode: str
+    dst: InOut
+    src: In
+
+    @property
+    def table(self) -> Tile:
+        return self.src if self.addressed_by_data == "src" else self.dst
+
+    @property
+    def piece_field(self) -> str:
+        return "dst" if self.addressed_by_data == "src" else "src"
+
+    @property
+    def piece(self) -> Tile:
+        return self.dst if self.addressed_by_data == "src" else self.src
 
     @property
     def compute(self) -> DType | None:
         return None
 
+    def sources(self) -> list[tuple[str, Tile]]:
+        """What was in dst of a read stays only where elements are skipped."""
+        stays = self.addressed_by_data == "dst" or getattr(self, "mode", "error") == "skip"
+        return [(name, tile) for name, tile in super().sources() if stays or name != "dst"]
+
     def table_start(self, values: Sequence[int]) -> int:
         """Where the table starts in its tensor, for these values of the symbols."""
-        table = getattr(self, self.table_field)
-        return 0 if table.on_chip else table.access.free.at(values)
+        return 0 if self.table.on_chip else self.table.access.free.at(values)
+
+    def goes_with_piece(self, field: str) -> bool:
+        """Whether the rows of a tile are those of the piece."""
+        return False
 
     def iteration(self) -> Iteration:
-        rows = self.index.shape[0]                                              # type: ignore[attr-defined]
-        operands = dict((f.name, t) for f, t in self.operands())
-        free = operands["src" if self.table_field == "dst" else "dst"].shape[1:]
-        extents = (rows, *free, operands[self.table_field].shape[0])
-        axes = {name: (0, *range(1, len(free) + 1)) for name in operands}
-        axes["index"] = (0, *(len(free) + 1 for _ in operands["index"].shape[1:]))
-        axes[self.table_field] = (len(free) + 1, *range(1, len(free) + 1))
-        return Iteration(extents, axes, frozenset({len(free) + 1}))
+        """The piece's axes; those of the other tiles but for rows that go with the piece's."""
+        extents = list(self.piece.shape)
+        axes = {self.piece_field: tuple(range(len(extents)))}
+        for field, tile in self.operands():
+            if field.name != self.piece_field:
+                start, together = len(extents), (0,) if self.goes_with_piece(field.name) else ()
+                axes[field.name] = (*together, *range(start, start + len(tile.shape) - len(together)))
+                extents += tile.shape[len(together):]
+        return Iteration(tuple(extents), axes, frozenset(range(len(self.piece.shape), len(extents))))
 
-    def verify_rows(self, check: Check, data: str) -> None:
-        check.dtype("index", INT32, UINT32)
-        check.spaces("index", "sbuf")
-        table, moved = getattr(self, self.table_field), getattr(self, data)
-        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")               # type: ignore[attr-defined]
-        check.rule(moved.shape[0] == self.index.shape[0] and moved.shape[1:] == table.shape[1:],    # type: ignore[attr-defined]
-                   f"moves rows of {list(table.shape)} by {self.index.shape[0]} indices, got {list(moved.shape)}")  # type: ignore[attr-defined]
-
-    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(tiles[self.table_field].shape, np.bool_)
-        made[checked_rows(tiles["index"], getattr(self, self.table_field), self.mode)[1]] = True
+    def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...], good: np.ndarray
+             ) -> np.ndarray:
+        """The table's elements ``at`` places; where there is none, what was in dst before."""
+        if not before:
+            return convert(flat[at], self.dst.dtype, self.src.dtype)
+        made = before[0].copy()
+        made[good] = convert(flat[tuple([a[good] for a in at])], self.dst.dtype, self.src.dtype)
         return made
+
+    def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, good: np.ndarray) -> None:
+        """Put the good elements of src ``at`` their places of the table, or add them with ``rmw``."""
+        at = tuple([a[good] for a in at])
+        if getattr(self, "rmw", "bypass") == "bypass":
+            flat[at] = convert(src, self.dst.dtype, self.src.dtype)[good]
+            return
+        total = flat.astype(np.float32)             # rounded once
+        np.add.at(total, at, convert(src, FLOAT32, self.src.dtype)[good])
+        flat[at] = convert(total[at], self.dst.dtype)
 
     def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
 
 
-class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):
-    """dst[p] = src[index[p]]: rows of a table in HBM or SBUF; ``mode`` skip leaves rows with bad indices untouched."""
+class RowAddressed(DataAddressed):
+    """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
 
-    dst: InOut
-    src: In
+    rows_apart = True
     index: In
     mode: str = "error"
-    destinations = ("sbuf", "hbm")
+
+    def iteration(self) -> Iteration:
+        free = self.piece.shape[1:]
+        extents = (self.index.shape[0], *free, self.table.shape[0])
+        inner = range(1, len(free) + 1)
+        axes = {self.piece_field: (0, *inner), self.addressed_by_data: (len(free) + 1, *inner),
+                "index": (0, *(len(free) + 1 for _ in self.index.shape[1:]))}
+        return Iteration(extents, axes, frozenset({len(free) + 1}))
 
     def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
         check.spaces("dst", "sbuf", "hbm")
         check.spaces("src", "sbuf", "hbm")
-        self.verify_rows(check, "dst")
+        check.dtype("index", INT32, UINT32)
+        check.spaces("index", "sbuf")
+        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")
+        table, piece = list(self.table.shape), list(self.piece.shape)
+        check.rule(piece == [self.index.shape[0], *table[1:]],
+                   f"moves rows of {table} by {self.index.shape[0]} indices, got {piece}")
 
-    def sources(self) -> list[tuple[str, Tile]]:
-        """What was in dst stays only where rows are skipped."""
-        return [(f.name, t) for f, t in self.operands() if self.mode == "skip" or f.name != "dst"]
+    def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
+        made = np.zeros(self.table.shape, np.bool_)
+        made[checked_rows(tiles["index"], self.table, self.mode)[1]] = True
+        return made
+
+
+class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):
+    """dst[p] = src[index[p]]: rows of a table in HBM or SBUF; ``mode`` skip leaves rows with bad indices untouched."""
+
+    destinations = ("sbuf", "hbm")
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
@@ -123,19 +169,12 @@ class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mne
 class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), mnemonic="DMA_SCATTER", opcode=0x61):
     """dst[index[p]] = src[p], or with ``rmw`` dst[index[p]] = rmw(dst[index[p]], src[p]); equal indices accumulate."""
 
-    dst: InOut
-    src: In
-    index: In
-    mode: str = "error"
     rmw: str = "bypass"
-    table_field = addressed_by_data = "dst"
+    addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
-        check.one_of("mode", MODES)
+        super().verify(check)
         check.one_of("rmw", ("bypass", "add"))
-        check.spaces("dst", "sbuf", "hbm")
-        check.spaces("src", "sbuf", "hbm")
-        self.verify_rows(check, "src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         places, rows = checked_rows(index, self.dst, self.mode)

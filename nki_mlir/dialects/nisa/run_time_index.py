@@ -11,36 +11,30 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.dialects.access import Linear, Tile
-from nki_mlir.dialects.nisa.indirect import MODES, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfBounds
+from nki_mlir.dialects.op import In, Integers, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import INT32, UINT32
 
 MOST_INDICES = 2
 
 
-class RunTimeIndexed(NisaOp):
-    """Base of both directions, by an engine and by DMA; ``piece`` and ``table`` are the names of their fields.
+class RunTimeIndexed(DataAddressed):
+    """Base of both directions, by an engine and by DMA.
 
     ``offset`` is [1, k], for k indices; for a transfer also [N, k], one row of indices for each of the piece.
     """
 
-    is_loop_nest = False
-
-    piece, table = "dst", "src"
-    addressed_by_data = "src"
+    table_apart = False         # the table's rows are not those of the piece
+    offset: In
     position: Linear
     first: Linear
     second: Linear = Linear()
     scales: Integers = (1,)
     extents: Integers
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def index_forms(self) -> tuple[Linear, ...]:
         return (self.position, self.first, self.second)
@@ -51,22 +45,11 @@ class RunTimeIndexed(NisaOp):
         count = len(self.scales)
         check.rule(1 <= count <= MOST_INDICES and len(self.extents) == count,
                    f"one or two dimensions are indexed at run time, each with its scale and extent, got {count}")
-        rows, piece = self.offset.shape[0], getattr(self, self.piece)               # type: ignore[attr-defined]
-        check.rule(self.offset.free_elements == count and rows in (1, piece.shape[0]),      # type: ignore[attr-defined]
+        check.rule(self.offset.free_elements == count and self.offset.shape[0] in (1, self.piece.shape[0]),
                    f"the offset tile is [1, {count}], or has a row for each of the piece")
 
-    def iteration(self) -> Iteration:
-        """The piece's axes; those of the table and of the offsets but for the rows that go with the piece's."""
-        extents = list(getattr(self, self.piece).shape)
-        axes = {self.piece: tuple(range(len(extents)))}
-        for name, apart in ((self.table, self.table_apart), ("offset", self.offset.shape[0] == 1)): # type: ignore[attr-defined]
-            shape, together = getattr(self, name).shape, () if apart else (0,)
-            start = len(extents)
-            axes[name] = (*together, *range(start, start + len(shape) - len(together)))
-            extents += shape[len(together):]
-        return Iteration(tuple(extents), axes, frozenset(range(len(axes[self.piece]), len(extents))))
-
-    table_apart = False
+    def goes_with_piece(self, field: str) -> bool:
+        return self.offset.shape[0] != 1 if field == "offset" else not self.table_apart
 
     def flat_offsets(self, shape: tuple[int, ...], length: int, offset: np.ndarray, position: np.ndarray,
                      first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +74,7 @@ class RunTimeIndexed(NisaOp):
 
     def element(self, place: int, indices: Sequence[int], length: int) -> tuple[int, int]:
         """A place of the table as errors count it: in its tensor, from the table's start; and the tensor's elements."""
-        table: Tile = getattr(self, self.table)
+        table = self.table
         rest = place - sum(i * scale for i, scale in zip(indices, self.scales))     # of the other dimensions
         if table.on_chip or not 0 <= rest < length:
             return place, length
@@ -103,23 +86,14 @@ class RunTimeIndexed(NisaOp):
                     break
         return sum(i * step for i, (step, _) in zip(within, table.access.dims)), table.row
 
-    def table_start(self, values: Sequence[int]) -> int:
-        """Where the table starts in its tensor, for these values of the symbols."""
-        table: Tile = getattr(self, self.table)
-        return 0 if table.on_chip else table.access.free.at(values)
-
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(tiles[self.table].shape, np.bool_)
+        made = np.zeros(self.table.shape, np.bool_)
         flat: np.ndarray = made.reshape(1, -1) if self.table_apart else made.reshape(len(made), -1)
-        piece: tuple[int, ...] = tiles[self.piece].shape
-        position, first, second = forms
+        piece, (position, first, second) = self.piece.shape, forms
         places, good = self.flat_offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
         rows = np.zeros(piece, np.int64) if self.table_apart else np.indices(piece, sparse=True)[0]
         flat[np.broadcast_to(rows, piece)[good], places[good]] = True
         return made
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
 
 
 class OnChip(RunTimeIndexed):
@@ -127,13 +101,12 @@ class OnChip(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.dst.shape[0] == self.src.shape[0],                          # type: ignore[attr-defined]
-                   "dst and src have one number of partitions")
+        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have one number of partitions")
         super().verify(check)
-        check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")        # type: ignore[attr-defined]
+        check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")
 
     def work(self) -> Work:
-        return Work("dynamic_copy", getattr(self, self.piece).free_elements)
+        return Work("dynamic_copy", self.piece.free_elements)
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,
@@ -141,8 +114,6 @@ class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="C
     """dst[p, f...] = src[p].flat[position(p, f...) + scales * offset]."""
 
     dst: Out
-    src: In
-    offset: In
 
     def reference(self, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = src.reshape(src.shape[0], -1)
@@ -154,10 +125,6 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
                              engines=(Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)):
     """dst[p].flat[position(p, f...) + scales * offset] = src[p, f...]."""
 
-    dst: InOut
-    src: In
-    offset: In
-    piece, table = "src", "dst"
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
@@ -186,33 +153,17 @@ class DmaDynamicReadOp(IndirectTransfer, name="dma_dynamic_read", engines=(Engin
                        opcode=0x64):
     """dst[e...] = src.flat[position(e...) + scales * offset]."""
 
-    dst: InOut
-    src: In
-    offset: In
-
-    def sources(self) -> list[tuple[str, Tile]]:
-        """What was in dst stays only where elements are skipped."""
-        return [(f.name, t) for f, t in self.operands() if self.mode == "skip" or f.name != "dst"]
-
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, offset, position, first, second = sources
         places, good = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
-        if not before:
-            return convert(src.reshape(-1)[places], self.dst.dtype, self.src.dtype)
-        made = before[0].copy()
-        made[good] = convert(src.reshape(-1)[places[good]], self.dst.dtype, self.src.dtype)
-        return made
+        return self.read(before, src.reshape(-1), (places,), good)
 
 
 class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,),
                         mnemonic="DMA_DYNAMIC_WRITE", opcode=0x65):
     """dst.flat[position(e...) + scales * offset] = src[e...], or that added with ``rmw``; equal places accumulate."""
 
-    dst: InOut
-    src: In
-    offset: In
     rmw: str = "bypass"
-    piece, table = "src", "dst"
     addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
@@ -222,13 +173,7 @@ class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Eng
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         made = dst.reshape(-1).copy()
         places, good = self.flat_offsets(src.shape, dst.size, offset, *forms)
-        places = places[good]
-        if self.rmw == "bypass":
-            made[places] = convert(src, self.dst.dtype, self.src.dtype)[good]
-        else:
-            total = made.astype(np.float32)         # rounded once
-            np.add.at(total, places, convert(src, FLOAT32, self.src.dtype)[good])
-            made[places] = convert(total[places], self.dst.dtype)
+        self.write(made, (places,), src, good)
         return made.reshape(dst.shape)
 
 

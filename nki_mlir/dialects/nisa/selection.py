@@ -37,12 +37,13 @@ def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of
 
 
 class Accumulating(PartitionWise):
-    """Mixin: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
+    """Family: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
 
     rows_apart = True
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
     if TYPE_CHECKING:           # subclasses declare them, each in its place
-        dst: Out
-        reduce_res: Out | None
         reduce_cmd: str
         reduce_op: str
 
@@ -63,9 +64,6 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
                              mnemonic="ACTIVATE_ACCUMULATE", opcode=0x5A):
     """dst = fn(src * scale + bias); the accumulators follow ``reduce_cmd`` and are read into ``reduce_res``."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
     src: In
     bias: In | None
     scale: In | None
@@ -93,9 +91,6 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
                      opcode=0x5B):
     """dst = on_true where predicate (reversed: where not), else on_false ([P, 1] or ``imm``); accumulates a maximum."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
     predicate: In
     on_true: In
     on_false: In | None
@@ -131,9 +126,6 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
                     since=3):
     """dst = src where ``comp0(i, bound0) & comp1(i, bound1)`` for i = base + free index, else ``fill``; row maximum."""
 
-    dst: Out
-    accumulator: InOut
-    reduce_res: Out | None
     src: In
     bound0: In
     bound1: In
