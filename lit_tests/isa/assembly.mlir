@@ -20,22 +20,23 @@
 // TRN1:      .target trn1
 // TRN1-NEXT: .sbuf 4608 of 180224
 // TRN1-NEXT: .psum 2048 of 16384
-// TRN1:      pe 0000: S[3] (qSyncIO0)>=32 MATMUL dst=fp32@0x2000000[1][512] stationary=fp32@0x0[1][128]
+// TRN1:      pe 0001: S[4] (qSyncIO1)>=16 MATMUL dst=fp32@0x2000000[1][512] stationary=fp32@0x0[1][128]
 
 // The same as operations, a stream in each region. Offsets are elements of a partition, as in access patterns.
 // IR-DAG:   #[[ZERO:map[0-9]*]] = affine_map<() -> (0, 0)>
 // IR-DAG:   #[[RIGHT:map[0-9]*]] = affine_map<() -> (0, 128)>
 // IR:       "isa.program"() ({
 // IR:         "isa.stream"() ({
+// IR-NEXT:      "isa.instruction"() {{{.*}}mnemonic = "EVENT_SEMAPHORE"{{.*}}waits = {{\[\[}}3, 16]]}
 // IR-NEXT:      "isa.instruction"() {fields = {accumulate = false}, mnemonic = "MATMUL", queue = -1 : i64, registers = [],
 // IR-SAME:        tiles = {dst = ["psum", #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 512]]>],
 // IR-SAME:                 moving = ["sbuf", #nki.access<f32, #[[RIGHT]], {{\[\[}}1, 128], [1, 512]]>],
 // IR-SAME:                 stationary = ["sbuf", #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 128]]>]},
-// IR-SAME:        update = [0, 1], waits = {{\[\[}}3, 32]]}
+// IR-SAME:        update = [0, 1], waits = {{\[\[}}4, 16]]}
 // IR-NEXT:      "isa.end"()
 // IR-NEXT:    }) {engine = "pe"}
 
-// The header, then a stream for each engine; transfers are of the sync engine's queues.
+// The header, then a stream for each engine; transfers that may be under way at once are in queues of their own.
 // CHECK:      .nki_isa 1
 // CHECK-NEXT: .kernel product
 // CHECK-NEXT: .target trn2
@@ -49,10 +50,13 @@
 // CHECK-NEXT: .semaphore 2 Sync
 // CHECK-NEXT: .semaphore 3 qSyncIO0
 // CHECK-NEXT: .semaphore 4 qSyncIO1
+// CHECK-NEXT: .semaphore 5 qSyncIO2
 // CHECK-NEXT: .queue 0 qSyncIO0 sp 3
 // CHECK-NEXT: .queue 1 qSyncIO1 sp 4
+// CHECK-NEXT: .queue 2 qSyncIO2 sp 5
 // CHECK-NEXT: .stream pe
-// CHECK-NEXT: pe 0000: S[3] (qSyncIO0)>=32 MATMUL dst=fp32@0x2000000[1][512]
+// CHECK-NEXT: pe 0000: S[3] (qSyncIO0)>=16 EVENT_SEMAPHORE
+// CHECK-NEXT: pe 0001: S[4] (qSyncIO1)>=16 MATMUL dst=fp32@0x2000000[1][512]
 // CHECK-SAME:   stationary=fp32@0x0[1][128] moving=fp32@0x200[1][512] channels=128 S[0] (Tensor)++@complete
 // CHECK-NEXT: .stream dve
 // CHECK-NEXT: dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0xa00[1][512]
@@ -60,11 +64,11 @@
 // CHECK-NEXT: .stream sp
 // CHECK-NEXT: sp 0000: DMA queue=0 dst=fp32@0x0[1][128]
 // CHECK-SAME:   src=fp32@a[1,128][128,128] channels=128 descriptors=128*512 S[3] (qSyncIO0)+=16@complete
-// CHECK-NEXT: sp 0001: DMA queue=0 dst=fp32@0x200[1][512]
-// CHECK-SAME:   src=fp32@b[1,512][512,128] channels=128 descriptors=128*2048 S[3] (qSyncIO0)+=16@complete
-// CHECK-NEXT: sp 0002: S[1] (Vector)>=1 DMA queue=1 dst=fp32@c[1,512][512,128]
-// CHECK-SAME:   src=fp32@0xa00[1][512] channels=128 descriptors=128*2048 S[4] (qSyncIO1)+=16@complete
-// CHECK-NEXT: sp 0003: S[4] (qSyncIO1)>=16 EVENT_SEMAPHORE
+// CHECK-NEXT: sp 0001: DMA queue=1 dst=fp32@0x200[1][512]
+// CHECK-SAME:   src=fp32@b[1,512][512,128] channels=128 descriptors=128*2048 S[4] (qSyncIO1)+=16@complete
+// CHECK-NEXT: sp 0002: S[1] (Vector)>=1 DMA queue=2 dst=fp32@c[1,512][512,128]
+// CHECK-SAME:   src=fp32@0xa00[1][512] channels=128 descriptors=128*2048 S[5] (qSyncIO2)+=16@complete
+// CHECK-NEXT: sp 0003: S[5] (qSyncIO2)>=16 EVENT_SEMAPHORE
 func.func @product(%a: !a {nki.name = "a"}, %b: !b {nki.name = "b"}, %c: !b {nki.name = "c", nki.shared = 0 : i64})
     attributes {nki.results = [2]} {
   %left = memref.alloc() : !left

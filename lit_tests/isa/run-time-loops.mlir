@@ -18,28 +18,28 @@
 // Every engine loads the number, meets the others, and leaves the loop by itself.
 // CHECK:      .stream dve
 // CHECK:      dve 0004: TENSOR_LOAD dst=r0 src=int32@0x10[1][1]*1
-// CHECK-NEXT: dve 0005: S[5] (Barrier)>=2 EVENT_SEMAPHORE
-// CHECK-NEXT: dve 0006: EVENT_SEMAPHORE_RANGE_CLEAR first=0 last=5
-// CHECK-NEXT: dve 0007: EVENT_SEMAPHORE S[6] (GoGpSimd)++@complete
-// CHECK-NEXT: dve 0008: EVENT_SEMAPHORE S[7] (GoSync)++@complete
+// CHECK-NEXT: dve 0005: S[6] (Barrier)>=2 EVENT_SEMAPHORE
+// CHECK-NEXT: dve 0006: EVENT_SEMAPHORE_RANGE_CLEAR first=0 last=6
+// CHECK-NEXT: dve 0007: EVENT_SEMAPHORE S[7] (GoGpSimd)++@complete
+// CHECK-NEXT: dve 0008: EVENT_SEMAPHORE S[8] (GoSync)++@complete
 // CHECK-NEXT: dve 0009: COMPARE_BRANCH op=le lhs=r0 rhs=0 target=0016
 // CHECK-NEXT: dve 0010: TENSOR_SCALAR op0=multiply imm0=2.0 dst=fp32@0x0[1][4] src=fp32@0x0[1][4] channels=8
 // CHECK:      dve 0015: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0004
 // CHECK-NEXT: .stream pool
 // CHECK:      pool 0002: TENSOR_LOAD dst=r0 src=int32@0x10[1][1]*1
-// CHECK-NEXT: pool 0003: EVENT_SEMAPHORE S[5] (Barrier)++@complete
-// CHECK-NEXT: pool 0004: S[6] (GoGpSimd)>=1 EVENT_SEMAPHORE S[6] (GoGpSimd)--@complete
+// CHECK-NEXT: pool 0003: EVENT_SEMAPHORE S[6] (Barrier)++@complete
+// CHECK-NEXT: pool 0004: S[7] (GoGpSimd)>=1 EVENT_SEMAPHORE S[7] (GoGpSimd)--@complete
 // CHECK-NEXT: pool 0005: COMPARE_BRANCH op=le lhs=r0 rhs=0 target=0010
 
 // A print is an instruction: what it reads is written again after it.
 // CHECK-NEXT: pool 0006: S[2] (Sync)>=1 TENSOR_SCALAR op0=subtract imm0=1.0 dst=int32@0x10[1][1] src=int32@0x10[1][1] channels=1
 // CHECK:      pool 0009: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0002
 // CHECK-NEXT: .stream sp
-// CHECK:      sp 0005: TENSOR_LOAD dst=r0 src=int32@0x10[1][1]*1
-// CHECK:      sp 0008: COMPARE_BRANCH op=le lhs=r0 rhs=0 target=0013
-// CHECK-NEXT: sp 0009: DEVICE_PRINT prefix="still to do" src=int32@0x10[1][1] channels=1 S[2] (Sync)++@complete
-// CHECK:      sp 0012: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0005
-// CHECK-NEXT: sp 0013: DMA queue=1 dst=fp32@y[1,4][4,8] src=fp32@0x0[1][4] channels=8
+// CHECK:      sp 0006: TENSOR_LOAD dst=r0 src=int32@0x10[1][1]*1
+// CHECK:      sp 0009: COMPARE_BRANCH op=le lhs=r0 rhs=0 target=0014
+// CHECK-NEXT: sp 0010: DEVICE_PRINT prefix="still to do" src=int32@0x10[1][1] channels=1 S[2] (Sync)++@complete
+// CHECK:      sp 0013: COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0006
+// CHECK-NEXT: sp 0014: DMA queue=2 dst=fp32@y[1,4][4,8] src=fp32@0x0[1][4] channels=8
 
 // IR:       #[[NUMBER:map[0-9]*]] = affine_map<() -> (0, 4)>
 // IR:       "isa.instruction"() {fields = {dst = "r0", src = ["sbuf", #nki.access<i32, #[[NUMBER]], {{\[\[}}1, 1], [1, 1]]>]},

@@ -102,7 +102,7 @@ func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x
 // CHECK:         return
 // ISA-LABEL:     .kernel joined
 // ISA:           DMA queue=0 dst=fp32@result0[1,1][32,1] src=fp32@arg0[1,1][32,1]
-// ISA-NEXT:      DMA queue=0 dst=fp32@result0+0x80[1,1][16,1] src=fp32@arg1[1,1][16,1]
+// ISA-NEXT:      DMA queue=1 dst=fp32@result0+0x80[1,1][16,1] src=fp32@arg1[1,1][16,1]
 func.func @joined(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> tensor<6x8xf32> {
   %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<6x8xf32>
   return %0 : tensor<6x8xf32>

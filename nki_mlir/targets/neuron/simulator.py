@@ -2,10 +2,11 @@
 """Runs a program on modelled memories: what each instruction does, in every order that the semaphores allow.
 
 Engines execute their streams in order, one instruction after the other. A DMA instruction puts a transfer into a queue
-and is complete; the queue moves the data of its transfers at any later time and in any order, but reports them in
-order. Between engines and queues nothing but semaphores orders anything: which of those that can go on does so next is
-a scheduler's choice, so that a semaphore that is missing shows as a wrong value under some seed. SBUF, PSUM and
-internal HBM start as 0xFF bytes, which are NaN in every float type.
+and is complete; the queue moves the data of its transfers at any later time and in any order. Each of the 16 DMA
+engines reports its part for itself, in the order of the queue: a semaphore that shows 16 k need not mean that k
+transfers are done. Between engines and queues nothing but semaphores orders anything: which of those that can go on
+does so next is a scheduler's choice, so that a semaphore that is missing shows as a wrong value under some seed. SBUF,
+PSUM and internal HBM start as 0xFF bytes, which are NaN in every float type.
 """
 
 import itertools
@@ -22,6 +23,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
     ARITHMETIC,
     COMPARISONS,
+    COMPLETIONS,
     REGISTERS,
     SEMAPHORE_MAX,
     CompareBranch,
@@ -47,6 +49,7 @@ from nki_mlir.targets.neuron.execution import Executors, element, new_memory
 T = TypeVar("T")
 
 POISON = 0xFF
+ALL_ENGINES = (1 << COMPLETIONS) - 1            # DMA engines, a bit each
 OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
 Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
 
@@ -70,11 +73,21 @@ class WrongArrays(NkiMlirError):
 
 @dataclass(eq=False)
 class Transfer:
-    """A DMA that was triggered: what to run on which arrays, and what to signal. It may wait for other cores."""
+    """A DMA that was triggered: what to run on which arrays, and what to signal. It may wait for other cores.
+
+    ``reported``: a bit for each DMA engine that has done its part, which may be before others have begun.
+    """
 
     instruction: Instruction
     starts: list[int]
     meeting: "Waits | None" = None
+    moved: bool = False
+    reported: int = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing keeps its data from moving."""
+        return self.meeting is None or self.meeting.exchange.complete
 
 
 class Waits(Exception):
@@ -112,7 +125,7 @@ class Core:
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * REGISTERS for e in self.streams}
-        self.queues: list[list[Transfer | Update]] = [[] for _ in program.queues]     # an Update: moved, not reported
+        self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executors = Executors()
         self.executed = 0
         self.held = 0                               # transfers that have come to a meeting with other cores
@@ -215,34 +228,62 @@ class Core:
         self.semaphores[update.semaphore] = value
 
     # -- queues --------------------------------------------------------------------------------------------------------
-    def move(self, queue: int, place: int) -> None:
-        """Move the data of a transfer, if all it needs is there; report all transfers at the head that are done."""
-        entries = self.queues[queue]
-        transfer = entries[place]
-        assert isinstance(transfer, Transfer)
-        op, update = transfer.instruction.op, transfer.instruction.update
-        assert isinstance(op, Op) and update is not None
+    def move(self, transfer: Transfer) -> bool:
+        """Move the data of a transfer; whether all it needs was there."""
+        op = transfer.instruction.op
+        assert isinstance(op, Op)
         try:
             self.operation(op, transfer.starts, transfer.instruction.location)
         except Waits as meeting:
             self.held += transfer.meeting is None
             transfer.meeting = meeting
-            return
+            return False
         self.held -= transfer.meeting is not None
-        entries[place] = update
-        while entries and isinstance(entries[0], Update):
-            self.update(entries.pop(0))             # type: ignore[arg-type]
+        transfer.meeting, transfer.moved = None, True
+        return True
 
-    def movable(self, queue: int) -> list[int]:
+    def report(self, queue: int, engine: int) -> None:
+        """Let a DMA engine report its part of the first transfer that it has not reported; the last moves the data."""
+        transfer = self.unreported(queue, engine)
+        assert transfer is not None and transfer.instruction.update is not None
+        reported = transfer.reported | 1 << engine
+        if reported == ALL_ENGINES and not transfer.moved and not self.move(transfer):
+            return
+        transfer.reported = reported
+        update = transfer.instruction.update
+        if update.amount == COMPLETIONS:
+            self.update(Update(update.semaphore, 1))
+        elif reported == ALL_ENGINES:
+            self.update(update)
+        if reported == ALL_ENGINES:
+            self.queues[queue].remove(transfer)
+
+    def report_moved(self, queue: int) -> None:
+        """Let all DMA engines report the transfers at the head that have moved."""
+        entries = self.queues[queue]
+        while entries and entries[0].moved:
+            update = entries.pop(0).instruction.update
+            assert update is not None
+            self.update(update)
+
+    def unreported(self, queue: int, engine: int) -> Transfer | None:
+        """What a DMA engine reports next: each does its parts in order."""
+        return next((t for t in self.queues[queue] if not t.reported >> engine & 1), None)
+
+    def movable(self, queue: int) -> list[Transfer]:
         """The transfers of a queue whose data can be moved."""
-        return [k for k, entry in enumerate(self.queues[queue]) if isinstance(entry, Transfer)
-                and (entry.meeting is None or entry.meeting.exchange.complete)]
+        return [t for t in self.queues[queue] if not t.moved and t.free]
+
+    def reporting(self, queue: int) -> list[int]:
+        """The DMA engines that can report something of a queue."""
+        found = ((engine, self.unreported(queue, engine)) for engine in range(COMPLETIONS))
+        return [engine for engine, transfer in found if transfer is not None and transfer.free]
 
     def agents(self) -> list[Agent]:
         """The engines and queues that can go on."""
         found: list[Agent] = [(self.number, e) for e in self.streams if self.ready(e)]
         return found + [(self.number, q) for q, entries in enumerate(self.queues)
-                        if entries and (not self.held or self.movable(q))]
+                        if entries and (not self.held or self.movable(q) or self.reporting(q))]
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     @property
@@ -293,8 +334,9 @@ class RoundRobin:
         self.last = _order(chosen)
         return chosen
 
-    def choose_transfer(self, places: list[int]) -> int:
-        return places[0]
+    def transfer(self, core: Core, queue: int) -> None:
+        core.move(core.movable(queue)[0])
+        core.report_moved(queue)
 
 
 _PLACE = {engine: place for place, engine in enumerate(Engine)}
@@ -321,8 +363,14 @@ class Adversary:
                 self.priorities[agent] = self.random.random()
         return max(agents, key=self.priorities.__getitem__)
 
-    def choose_transfer(self, places: list[int]) -> int:
-        return self.random.choice(places)
+    def transfer(self, core: Core, queue: int) -> None:
+        """Move the data of some transfer, or let some DMA engines report: one that is ahead two transfers at once."""
+        movable, reporting = core.movable(queue), core.reporting(queue)
+        if movable and (not reporting or self.random.random() < 0.3):
+            core.move(self.random.choice(movable))
+            return
+        for engine in self.random.sample(reporting, self.random.choice((1, len(reporting) - 1 or 1, len(reporting)))):
+            core.report(queue, engine)
 
 
 def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], seed: int | None = None,
@@ -354,7 +402,7 @@ def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_00
         chosen = scheduler.choose(agents)
         core, agent = cores[chosen[0]], chosen[1]
         if isinstance(agent, int):
-            core.move(agent, scheduler.choose_transfer(core.movable(agent)))
+            scheduler.transfer(core, agent)
         else:
             core.step(agent)
         if core.executed > step_limit:

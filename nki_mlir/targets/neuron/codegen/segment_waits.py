@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which instructions of straight-line code wait for which others.
+"""Which instructions of straight-line code wait for which others, and which queue each transfer is put into.
 
 Engines and DMA queues are lanes: each completes its instructions in order. An instruction must wait for one on another
 lane that it depends on, unless its engine knows already that this one is complete: from an earlier wait, or from a wait
 whose producer knew it (vector clocks). What is left are the waits that no order implies.
+
+A queue's semaphore is counted up by 16 DMA engines, each for itself, of which one may be far ahead. So that it says
+which transfers are complete, a queue has at most one that is not known to be: a transfer goes into a queue whose last
+one its engine knows to be complete, else into one that was not used yet, else into the one that was used longest ago,
+whose last it waits for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
 from nki_mlir.targets.neuron.codegen.records import InstructionStep
 
+QUEUES = 8                      # of a group, which are an engine's transfers in one direction: it has 16 in all
 Clock = tuple[int, ...]         # for each lane, how many of its instructions are known to be complete
 
 
@@ -27,20 +33,27 @@ class Planned:
 
 
 class SegmentWaits:
-    """The waits of one segment. ``lanes``: for each step the lane that issues it and the one that completes it."""
+    """The waits of one segment. ``issuers``: for each step the engine that issues it, and the group of queues that it
+    is put into (None: it is no transfer). Lane ``engines + QUEUES * group + n`` is queue n of a group.
+    """
 
-    def __init__(self, steps: Sequence[InstructionStep], lanes: Sequence[tuple[int, int]], number: int) -> None:
-        self.known: list[list[int]] = [[0] * number for _ in range(number)]         # by issuing lane
+    def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
+                 groups: int) -> None:
+        self.engines = engines
+        number = engines + QUEUES * groups
+        self.known: list[list[int]] = [[0] * number for _ in range(engines)]
         self.totals = [0] * number
         self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
         self.planned: list[Planned] = []
+        self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
         regions = [touched(step, physical) for step in steps]
         dependences = Dependences(memory_sizes(regions))
-        for k, (step, (engine, lane)) in enumerate(zip(steps, lanes)):
-            before = dependences.add(k, lane, *regions[k])
-            self.add(step, engine, lane, before)
+        for k, (step, (engine, group)) in enumerate(zip(steps, issuers)):
+            # Transfers of an engine may complete in any order.
+            before = dependences.add(k, engine if group is None else (k,), *regions[k])
+            self.add(step, engine, group, before)
 
-    def add(self, step: InstructionStep, engine: int, lane: int, before: Sequence[int]) -> None:
+    def add(self, step: InstructionStep, engine: int, group: int | None, before: Sequence[int]) -> None:
         known = self.known[engine]
         needed: dict[int, int] = {}
         for k in before:
@@ -48,6 +61,9 @@ class SegmentWaits:
             # An engine's own instructions are complete before the next starts; a queue's are not.
             if other.lane != engine and other.count > known[other.lane]:
                 needed[other.lane] = max(needed.get(other.lane, 0), other.count)
+        lane = engine if group is None else self.queue(engine, group, needed)
+        if lane != engine and self.totals[lane] > known[lane]:
+            needed[lane] = self.totals[lane]
         clocks = {p: self.reported[p][count - 1] for p, count in needed.items()}
         waits = [(p, count) for p, count in needed.items()
                  if not any(clock[p] >= count for q, clock in clocks.items() if q != p)]
@@ -56,14 +72,25 @@ class SegmentWaits:
         self.totals[lane] += 1
         count = self.totals[lane]
         told = list(known)
+        told[lane] = count
         if lane == engine:
-            known[lane] = told[lane] = count
-        else:
-            told[lane] = count
-            if self.reported[lane]:
-                told[:] = map(max, told, self.reported[lane][-1])
+            known[lane] = count
         self.reported[lane].append(tuple(told))
         self.planned.append(Planned(step, engine, lane, count, sorted(waits)))
+
+    def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:
+        """The lane of the queue that a transfer is put into, by what its engine will know after the waits it needs."""
+        used = self.used[group]
+        known = list(self.known[engine])
+        for p, count in needed.items():
+            known[:] = map(max, known, self.reported[p][count - 1])
+        first = self.engines + QUEUES * group
+        done = [lane for lane in used if known[lane] == self.totals[lane]]
+        lane = min(done) if done else first + len(used) if len(used) < QUEUES else used[0]
+        if lane in used:
+            used.remove(lane)
+        used.append(lane)
+        return lane
 
     def unknown(self, engine: int, lane: int) -> bool:
         """Whether the engine has not yet waited for all that the lane does."""

@@ -55,11 +55,12 @@ from nki_mlir.targets.neuron.codegen.records import (
     LoopVariable,
     Value,
     While,
+    blocks,
     sub_blocks,
 )
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile
-from nki_mlir.targets.neuron.codegen.segment_waits import Planned, SegmentWaits
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
@@ -100,32 +101,44 @@ class _Emitter:
         self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(engine_of(s) is e for s in steps)]
-        self.lane: dict[Any, int] = {engine: k for k, engine in enumerate(self.engines)}
-        queues = sorted({queue_of(s) for s in steps if is_dma(type(s.op))}, key=lambda q: (q[0].value, q[1]))
+        self.groups = sorted({group_of(s) for s in steps if is_dma(type(s.op))}, key=lambda g: (g[0].value, g[1]))
+        self.parts = {block: list(self.segments(block)) for block in blocks(code.body)}
         self.program.semaphores = [Semaphore(ENGINE_NAMES[e]) for e in self.engines]
-        for engine, kind in queues:
-            self.lane[engine, kind] = len(self.program.semaphores)
-            name = f"q{ENGINE_NAMES[engine]}IO{kind}"
-            self.program.queues.append(Queue(name, engine, len(self.program.semaphores)))
-            self.program.semaphores.append(Semaphore(name))
-        self.queue_numbers = {queue: k for k, queue in enumerate(queues)}
+        self.queue_of: dict[int, int] = {}              # by lane: the queue's number
+        self.name_queues()
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
         self.meets = False
         self.block(code.body, last=True)
         self.finish()
 
+    def name_queues(self) -> None:
+        """Semaphores for the queues that some segment uses: those of an engine are numbered, loads first."""
+        plans = [part for parts in self.parts.values() for part in parts if isinstance(part, SegmentWaits)]
+        numbers: dict[Engine, int] = {}
+        for number, (engine, _) in enumerate(self.groups):
+            for n in range(max(len(plan.used[number]) for plan in plans)):
+                self.queue_of[len(self.engines) + QUEUES * number + n] = len(self.program.queues)
+                name = f"q{ENGINE_NAMES[engine]}IO{numbers.get(engine, 0)}"
+                numbers[engine] = numbers.get(engine, 0) + 1
+                self.program.queues.append(Queue(name, engine, len(self.program.semaphores)))
+                self.program.semaphores.append(Semaphore(name))
+
+    def semaphore(self, lane: int) -> int:
+        """The semaphore that counts what a lane completes."""
+        return lane if lane < len(self.engines) else self.program.queues[self.queue_of[lane]].semaphore
+
     # -- structure -----------------------------------------------------------------------------------------------------
     def block(self, block: Block, last: bool = False, condition: Value = 0) -> None:
         """Emit a block. ``last``: the program ends behind it. Numbers that the ``condition`` needs stay loaded."""
-        segments = list(self.segments(block))
+        segments = self.parts[block]
         loaded = {part.variable for part in segments if isinstance(part, Load)} - set(variables_in(condition))
         parts = enumerate(segments if loaded else ())
         last_uses = {v: k for k, part in parts for v in numbers_used(part) if v in loaded}
         for k, part in enumerate(segments):
             end = last and k == len(segments) - 1
             match part:
-                case list():
+                case SegmentWaits():
                     self.segment(part)
                     if not end:
                         self.barrier()
@@ -142,25 +155,31 @@ class _Emitter:
             self.release([v for v, at in last_uses.items() if at == k])
 
     def segments(self, block: Block) -> Iterator[Any]:
-        """Runs of steps, cut where a semaphore would overflow, and the nodes between them."""
+        """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[Any, int] = {}
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
                 if run:
-                    yield run
+                    yield self.planned(run)
                 yield node
                 run, counts = [], {}
                 continue
-            lane = lane_of(node)
+            lane: Any = group_of(node) if is_dma(type(node.op)) else engine_of(node)
             limit = SEMAPHORE_MAX // COMPLETIONS if isinstance(lane, tuple) else SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
-                yield run
+                yield self.planned(run)
                 run, counts = [], {}
             counts[lane] = counts.get(lane, 0) + 1
             run.append(node)
         if run:
-            yield run
+            yield self.planned(run)
+
+    def planned(self, steps: Sequence[InstructionStep]) -> SegmentWaits:
+        """Straight-line code with its waits."""
+        issuers = [(self.engines.index(engine_of(s)), self.groups.index(group_of(s)) if is_dma(type(s.op)) else None)
+                   for s in steps]
+        return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
 
     def loop(self, loop: Loop) -> None:
         heads: dict[Engine, int] = {}
@@ -238,23 +257,22 @@ class _Emitter:
         self.stream(engine)[at].op = CompareBranch(branch.op, branch.lhs, branch.rhs, Label(len(self.stream(engine))))
 
     # -- segments ------------------------------------------------------------------------------------------------------
-    def segment(self, steps: Sequence[InstructionStep]) -> None:
+    def segment(self, waits: SegmentWaits) -> None:
         """Straight-line code, and at its end each engine's wait for the queues it fills."""
-        lanes = [(self.lane[engine_of(s)], self.lane[lane_of(s)]) for s in steps]
-        waits = SegmentWaits(steps, lanes, len(self.lane))
         awaited = {wait for planned in waits.planned for wait in planned.waits}
         values: dict[tuple[int, int], int] = {}             # (lane, count) -> its semaphore when that is complete
-        counted = [0] * len(self.lane)
+        counted = [0] * len(waits.totals)
         for planned in waits.planned:
             lane = planned.lane
             signals = COMPLETIONS if lane != planned.engine else int((lane, planned.count) in awaited)
             counted[lane] += signals
             values[lane, planned.count] = counted[lane]
-            self.step(planned, [Wait(p, values[p, count]) for p, count in planned.waits],
-                      Update(lane, signals) if signals else None)
-        for queue in self.program.queues:
-            if waits.unknown(self.lane[queue.engine], queue.semaphore):
-                self.control(queue.engine, EventSemaphore(), Wait(queue.semaphore, counted[queue.semaphore]))
+            self.step(planned, [Wait(self.semaphore(p), values[p, count]) for p, count in planned.waits],
+                      Update(self.semaphore(lane), signals) if signals else None)
+        for lane, number in self.queue_of.items():
+            queue = self.program.queues[number]
+            if waits.unknown(self.engines.index(queue.engine), lane):
+                self.control(queue.engine, EventSemaphore(), Wait(queue.semaphore, counted[lane]))
 
     def step(self, planned: Planned, waits: list[Wait], update: Update | None) -> None:
         step, engine = planned.step, self.engines[planned.engine]
@@ -263,8 +281,8 @@ class _Emitter:
             self.control(engine, EventSemaphore(), wait)
         op = changed(step.op, self.tile, symbols=symbols, ranges=(),
                      extra={FRESH: True} if FRESH in step.op.extra else {})
-        queue = self.queue_numbers[queue_of(step)] if is_dma(type(op)) else None
-        self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, queue, step.location))
+        self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
+                                               step.location))
 
     def tile(self, tile: Tile) -> Tile:
         """The tile in physical memory."""
@@ -337,16 +355,17 @@ def _steps(block: Block) -> Iterator[InstructionStep]:
 def numbers_used(part: Any) -> Iterator[LoopVariable]:
     """The variables that steps, or a node with all inside it, make use of."""
     match part:
-        case list():
-            yield from (v for step in part for symbol in step.op.symbols for v in variables_in(symbol))
+        case SegmentWaits():
+            yield from (v for p in part.planned for symbol in p.step.op.symbols for v in variables_in(symbol))
+        case InstructionStep():
+            yield from (v for symbol in part.op.symbols for v in variables_in(symbol))
         case Load():
             yield part.variable
         case Branch() | While():
             yield from variables_in(part.condition)
-    if not isinstance(part, list):
-        for block in sub_blocks(part):
-            for node in block.nodes:
-                yield from numbers_used([node] if isinstance(node, InstructionStep) else node)
+    for block in sub_blocks(part):
+        for node in block.nodes:
+            yield from numbers_used(node)
 
 
 def check(step: InstructionStep) -> None:
@@ -361,15 +380,10 @@ def engine_of(step: InstructionStep) -> Engine:
     return Engine(step.op.engine)
 
 
-def queue_of(step: InstructionStep) -> tuple[Engine, int]:
-    """An engine has a queue for transfers that write SBUF and one for those that write HBM."""
+def group_of(step: InstructionStep) -> tuple[Engine, int]:
+    """An engine has queues for transfers that write SBUF and others for those that write HBM."""
     (_, written), *_ = step.op.targets()
     return engine_of(step), int(written.space == HBM)
-
-
-def lane_of(step: InstructionStep) -> Any:
-    """Who completes a step: its engine, or the queue it is put into."""
-    return queue_of(step) if is_dma(type(step.op)) else engine_of(step)
 
 
 def plain(name: str) -> str:

@@ -8,10 +8,13 @@ from nki_mlir.dialects.isa.program import instruction_counts
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.records import compute
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
 from nki_mlir.targets.neuron.codegen.synchronize_engines import NoAddress, TooManySemaphores, synchronized
 from nki_mlir.targets.neuron.format.assembly import instruction_text
 from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.random_code import RandomCode
 
 W = 0, 128, 0, 64
 
@@ -159,3 +162,84 @@ def test_names__of_variables_are_words_and_differ():
     b.copy((y, *W), (z, *W))
     assert [(v.name, v.kind) for v in program_of(b).variables] == [
         ("a_b", "input"), ("a_b_2", "output"), ("_3", "internal")]
+
+
+# -- queues ------------------------------------------------------------------------------------------------------------
+def loads(count):
+    """``count`` loads that nothing orders, and one use of all of them."""
+    b = Builder()
+    x = b.hbm("x", (128, 64 * count), "input")
+    t = b.on_chip("t", (128, 64 * count))
+    for k in range(count):
+        b.copy((t, 0, 128, 64 * k, 64), (x, 0, 128, 64 * k, 64))
+    b.activation((t, 0, 128, 0, 64 * count), (t, 0, 128, 0, 64 * count), "exp")
+    return b
+
+
+def test_transfers_under_way_at_once__are_in_queues_of_their_own():
+    program = program_of(loads(3))
+    assert [i.queue for i in program.streams[Engine.SYNC] if i.queue is not None] == [0, 1, 2]
+    assert [w for i in program.streams[Engine.SCALAR] for w in i.waits] == [Wait(2 + k, 16) for k in range(3)]
+
+
+def test_more_transfers_than_queues__wait_for_the_queue_that_was_used_longest_ago():
+    stream = program_of(loads(QUEUES + 2)).streams[Engine.SYNC]
+    assert [i.queue for i in stream[:QUEUES + 2]] == [*range(QUEUES), 0, 1]
+    assert [i.waits for i in stream[:QUEUES + 2]] == [()] * QUEUES + [(Wait(2, 16),), (Wait(3, 16),)]
+
+
+def test_a_queue_whose_transfers_are_known_to_be_complete__is_used_again():
+    b = Builder()
+    x, y = b.hbm("x", (128, 64), "input"), b.hbm("y", (128, 64), "output")
+    t = b.on_chip("t", (128, 64))
+    for _ in range(3):
+        b.copy((t, *W), (x, *W))
+        b.activation((t, *W), (t, *W), "exp")
+        b.copy((y, *W), (t, *W))
+    program = program_of(b)
+    assert [q.name for q in program.queues] == ["qSyncIO0", "qSyncIO1"]
+    assert {i.queue for i in program.streams[Engine.SYNC]} == {0, 1, None}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_queue__has_one_transfer_under_way(seed):
+    """Whatever is waited for on a queue is all that was put into it, when its next transfer is triggered."""
+    program = emit_code(RandomCode(seed, steps=60, loops=False).code, Emission(unroll_limit=50_000))
+    told = vector_clocks(program)
+    for engine, stream in program.streams.items():
+        put: dict[int, int] = {}
+        for index, instruction in enumerate(stream):
+            if instruction.queue is not None:
+                semaphore = program.queues[instruction.queue].semaphore
+                assert told[engine, index].get(semaphore, 0) == put.get(semaphore, 0)
+                put[semaphore] = put.get(semaphore, 0) + 16
+
+
+def vector_clocks(program):
+    """What each engine knows of all semaphores when an instruction starts: from its waits, and what their causes knew."""
+    streams = {e: s for e, s in program.streams.items() if s}
+    known = {e: {} for e in streams}
+    told, at = {}, dict.fromkeys(streams, 0)
+    causes = {}                                         # (semaphore, its value) -> what is known where it is reached
+    shown = {}
+    moved = True
+    while moved:
+        moved = False
+        for engine, stream in streams.items():
+            while at[engine] < len(stream):
+                instruction = stream[at[engine]]
+                if any((w.semaphore, w.value) not in causes for w in instruction.waits):
+                    break
+                for wait in instruction.waits:
+                    for other, value in {**causes[wait.semaphore, wait.value], wait.semaphore: wait.value}.items():
+                        known[engine][other] = max(known[engine].get(other, 0), value)
+                told[engine, at[engine]] = dict(known[engine])
+                if instruction.update is not None:
+                    semaphore = instruction.update.semaphore
+                    first = shown.get(semaphore, 0)
+                    shown[semaphore] = first + instruction.update.amount
+                    for value in range(first + 1, shown[semaphore] + 1):
+                        causes[semaphore, value] = dict(known[engine])
+                at[engine] += 1
+                moved = True
+    return told
