@@ -11,12 +11,11 @@ from nki_mlir.frontend.index import Index
 
 def arange(*bounds: Any) -> Index:
     """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
-    if len(bounds) == 1:
-        start, stop = Index(), bounds[0]
-    else:
-        start, stop = Index.of(bounds[0]), bounds[1]
+    if not bounds:
+        raise NotAffine(what="nl.arange is called without bounds; give it stop, or start and stop")
     if len(bounds) > 2:
         raise NotAffine(what="nl.arange takes no step; multiply the index instead")
+    start, stop = (Index(), bounds[0]) if len(bounds) == 1 else (Index.of(bounds[0]), bounds[1])
     extent = (Index.of(stop) - start).as_int("the extent of nl.arange depends on it")
     return start.with_axes((1,), (extent,))
 

@@ -45,11 +45,20 @@ class BadRange(ops.KernelError, TypeError):
     fix = "give (stop), (start, stop) or (start, stop, step)"
 
 
+class ZeroStep(ops.KernelError, ValueError):
+    code = "NKI-RANGE-STEP"
+    message = "the step of a loop is 0"
+    fix = "give a positive or a negative step"
+
+
 def _bounds(bounds: tuple) -> list[int]:
     """The bounds of a loop."""
     if not 1 <= len(bounds) <= 3:
         raise BadRange(given=len(bounds)).located(ops.user_location())
-    return [creation.integer(b, "a bound of a loop") for b in bounds]
+    made = [creation.integer(b, "a bound of a loop") for b in bounds]
+    if made[2:] == [0]:
+        raise ZeroStep().located(ops.user_location())
+    return made
 
 
 # -- iterators ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, special
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
@@ -92,7 +93,7 @@ def empty_like(x, dtype, buffer, name) -> NkiTensor:
 @reported
 def shared_constant(constant, dtype=None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
-    require(not isinstance(constant, NkiTensor), "shared_constant takes an array of the host, not a tensor")
+    require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor")
     if isinstance(constant, str):
         require(os.path.isfile(constant), f"shared_constant: there is no file {constant}")
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)

@@ -90,7 +90,7 @@ globals().update(ELEMENTWISE)
 @reported
 def load(src, dtype) -> NkiTensor:
     """HBM to a new SBUF tile."""
-    require(not src.on_chip, f"load src is in {src.buffer.value}, not in HBM")
+    require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM")
     require(src.shape[0] <= low.PARTITIONS,
             f"load src partition dimension {src.shape[0]} exceeds maximum {low.PARTITIONS}")
     made = low.allocate(src.shape, result_type(dtype, src))
@@ -110,7 +110,7 @@ def load_transpose2d(src, dtype) -> NkiTensor:
 @reported
 def store(dst, value) -> None:
     """SBUF tile to HBM."""
-    require(not dst.on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
+    require(not low.is_tensor(dst, "store", "dst").on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
     assignment.dma(dst, value, op="store")
 
 
@@ -255,4 +255,4 @@ def where(condition, x, y, dtype) -> NkiTensor:
 @reported
 def device_print(print_prefix, tensor) -> None:
     """Print a tensor when the kernel runs off the device."""
-    ops.device_print(print_prefix, low.core_view(low.reading(tensor)))
+    ops.device_print(print_prefix, low.core_view(low.reading(low.is_tensor(tensor, "device_print", "tensor"))))

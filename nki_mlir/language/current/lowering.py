@@ -343,8 +343,9 @@ __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_t
 def in_sbuf(op: str, **tensors: Any) -> None:
     """Operands of the GpSimd engine, which reads and writes SBUF only."""
     for label, t in tensors.items():
-        device(not isinstance(t, NkiTensor) or t.buffer is sbuf,
-               f"{op} {label} must be in SBUF, it is in {getattr(t, 'buffer', sbuf).value}")
+        if isinstance(t, (NkiTensor, View)):
+            found = is_tensor(t, op, label).buffer
+            device(found is sbuf, f"{op} {label} must be in SBUF, it is in {found.value}")
 
 
 def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
