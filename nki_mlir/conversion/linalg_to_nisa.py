@@ -43,7 +43,6 @@ from nki_mlir.selection.invariants import PURE
 from nki_mlir.selection.selector import Selector, is_copy
 from nki_mlir.waist.builder import StructuredBuilder
 from nki_mlir.waist.expressions import Constant, Convert
-from nki_mlir.waist.reader import Reader
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
@@ -58,9 +57,9 @@ class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.
             ArithToScalar().run(module)
             _open_masks(module)
             for kernel in kernel_functions(module):
-                emitter, reader = Emitter(machine_named(kernel.target)), Reader()
+                emitter = Emitter(machine_named(kernel.target))
                 for block in _blocks(kernel.op):
-                    _Block(block, emitter, reader, self.pieces).convert()
+                    _Block(block, emitter, self.pieces).convert()
                 erase_dead_code(kernel.op)
 
 
@@ -95,8 +94,8 @@ def _blocks(op: Operation) -> Iterator[Any]:
 class _Block:
     """The structured operations of one block, in order."""
 
-    def __init__(self, block: Block, emitter: Emitter, reader: Reader, pieces: int) -> None:
-        self.emitter, self.reader, self.pieces = emitter, reader, pieces
+    def __init__(self, block: Block, emitter: Emitter, pieces: int) -> None:
+        self.emitter, self.pieces = emitter, pieces
         self.operations = [op.operation for op in block.operations]
         self.done: list[Any] = []
 
@@ -137,7 +136,7 @@ class _Block:
                 continue
             op = self.operations[k]
             try:
-                reader = NestReader(op, reader=self.reader)
+                reader = NestReader(op)
                 nest = reader.read()
                 following = self.next(k)
                 if following is not None and self.starts(nest, op, self.operations[following]):
@@ -172,7 +171,7 @@ class _Block:
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:
             return False
-        fold = NestReader(following, reader=self.reader).read()
+        fold = NestReader(following).read()
         if not is_fold(fold) or (nest.mask and nest.mask != fold.mask):
             return False
         fn, element = fold_of(fold.body)
@@ -194,7 +193,7 @@ class _Block:
         users = [user for use in buffer.uses for user in _users_through_views(use.owner.operation)]
         if any(user not in (start, op, last) for user in users) or last not in users:
             return None
-        after = NestReader(last, reader.numbering, self.reader).read()
+        after = NestReader(last, reader.numbering).read()
         if after.reduced or after.mask or after.limits or not (isinstance(after.body, Convert) and is_copy(after.body)):
             return None
         if after.output.space != nest.output.space:

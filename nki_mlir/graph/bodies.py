@@ -11,12 +11,14 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.graph.views import defining
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
+from nki_mlir.waist.body_reader import BodyReader
 from nki_mlir.waist.expressions import (
     Activation,
     Alu,
-    BodyReader,
     Constant,
     Convert,
     Input,
@@ -71,21 +73,16 @@ def wrapped(value: Node, dtype: DType) -> Node:
 class GraphBody(BodyReader):
     """Reads a body. ``loads`` are elements of buffers that it reads itself: the buffer and linear subscripts."""
 
-    def __init__(self, block: Any, inputs: int) -> None:
-        super().__init__(block, inputs)
+    def __init__(self, op: Any, outside: Callable[[Any], Linear]) -> None:
+        super().__init__(op, outside)
         self.loads: list[tuple[Any, list[Linear]]] = []
         self.gathers: list[tuple[Any, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
 
-    def _read(self, value: Any) -> Node:
-        if isinstance(value.owner, ir.Block):
-            return super()._read(value)
-        op = value.owner.operation
+    def read(self, value: Any, op: Any) -> Node:
         if op.name == "memref.load":
             return self.loaded(op)
-        if op.name == "arith.constant" and str(value.type) == "i1":
-            return Constant(BOOL, int(op.attributes["value"].value))
         if not op.name.startswith("scalar."):
-            return super()._read(value)
+            return super().read(value, op)
         name = op.attributes["fn"].value if "fn" in op.attributes else op.name
         for kind in (value.type, *(v.type for v in op.operands)):
             if str(kind) not in BY_MLIR or BY_MLIR[str(kind)].bits > 32:
@@ -142,37 +139,28 @@ class GraphBody(BodyReader):
 
     def loaded(self, op: Any) -> Node:
         """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
-        dtype, (first, *rest) = BY_MLIR[str(op.results[0].type)], [*list(op.operands)[1:], None]
+        buffer, *subscripts = op.operands
+        dtype = element_dtype(op.results[0].type)
         try:
-            others = [self.form(v) for v in rest[:-1]]
-            linear = [self.form(first)] if first is not None else []
-        except (Unsupported, ValueError):
-            linear = None
-        if linear is not None:
-            self.loads.append((op.operands[0], [*linear, *others]))
+            self.loads.append((buffer, [self.index(v) for v in subscripts]))
             return Input(dtype, -len(self.loads))
+        except Unsupported:
+            pass
         try:
-            row = self.position(first)
-            self.gathers.append((op.operands[0], row, [self.form(v) for v in rest[:-1]]))
-        except (Unsupported, ValueError):
+            self.gathers.append((buffer, self.position(subscripts[0]), [self.index(v) for v in subscripts[1:]]))
+        except Unsupported:
             raise refused(op, "a subscript that is computed from data, other than the first of a gather") from None
         return Input(dtype, GATHERED - len(self.gathers))
 
     def position(self, value: Any) -> Node:
         """An index value that is computed from data, as an int32."""
-        if isinstance(value.owner, ir.Block):
-            raise ValueError
-        op = value.owner.operation
-        match op.name:
-            case "arith.index_cast":
-                return converted(self.value(op.operands[0]), INT32)
-            case "arith.constant":
-                return numbers(op.attributes["value"].value, INT32)
-            case "linalg.index":
-                return Position(Linear(0, (), ((op.attributes["dim"].value, 1),)))
-            case name if name in INDEX_ARITHMETIC:
-                return alu(INDEX_ARITHMETIC[name], *(self.position(v) for v in op.operands))
-        raise ValueError
+        op = defining(value)
+        if op is not None and op.name == "arith.index_cast":
+            return converted(self.value(op.operands[0]), INT32)
+        if op is not None and op.name in INDEX_ARITHMETIC:
+            return alu(INDEX_ARITHMETIC[op.name], *(self.position(v) for v in op.operands))
+        form = self.index(value)
+        return Position(form) if form.axes or form.symbols else numbers(form.const, INT32)
 
 
 def refused(op: Any, what: str) -> Unsupported:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads a graph's operations on HBM buffers as loop nests, with bodies that engines can compute."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -9,18 +10,12 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
 from nki_mlir.graph.bodies import GATHERED, GraphBody
-from nki_mlir.graph.views import defining
-from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.waist.expressions import (
-    Input,
     Node,
     Position,
     children,
-    converted,
     inputs_of,
-    rebuilt,
 )
-from nki_mlir.waist.reader import extents_of, iterators_of, subscripts_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
@@ -28,49 +23,16 @@ from nki_mlir.waist.tile_reader import NestReader
 class GraphNestReader(NestReader):
     """Reads one operation."""
 
-    def __init__(self, operation: Any) -> None:
-        super().__init__(operation)
-        self.gathers: list[Gather] = []
+    body_reader = GraphBody
+    gathers: Sequence["Gather"] = ()
 
-    def nest(self) -> TileNest:
-        op = self.operation
-        if op.name == "linalg.fill":
-            return super().nest()
-        operands = list(op.operands)
-        inputs, outputs = op.attributes["operandSegmentSizes"]
-        if outputs != 1:
-            raise Unsupported(feature=f"an operation of a graph with {outputs} results as engine instructions",
-                              instead="compute each result by itself, or run this program on the CPU")
-        memory = [k for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)]
-        maps = subscripts_of(op.attributes["indexing_maps"])
-        views = {k: self.view(operands[k]) for k in memory}
-        subscripts = {k: maps[k] for k in memory}
-        rank, reduced = iterators_of(op.attributes["iterator_types"])
-        extents = extents_of(op, [(subscripts[k], views[k].sizes) for k in memory], rank)
-        reader = GraphBody(op.regions[0].blocks[0], inputs)
-        body = reader.yielded()
-        found = {k: self.operand(views[k], subscripts[k], extents) for k in memory}
+    def read_before(self, reader: GraphBody, found: dict[int, TileOperand], extents: tuple[int, ...]) -> list[Node]:
+        """Rows that are gathered."""
         for number, (buffer, forms) in enumerate(reader.loads, 1):
             found[-number] = self.operand(self.view(buffer), forms, extents)
-        pending = [self.gathered(buffer, row, forms, found, extents) for buffer, row, forms in reader.gathers]
-        found |= {GATHERED - number: one.result for number, one in enumerate(pending, 1)}
-        used = sorted(k for k in inputs_of(body).union(*(inputs_of(g.row) for g in pending)) if k in found)
-
-        def known(node: Node) -> Node | None:
-            if not isinstance(node, Input):
-                return None
-            return Input(node.dtype, used.index(node.index)) if node.index in found else self.scalar(
-                operands[node.index], reader)
-        inputs_used = tuple(found[k] for k in used)
-        self.gathers = [replace(g, row=rebuilt(g.row, known), inputs=inputs_used) for g in pending]
-        return TileNest(extents, reduced, inputs_used, found[len(operands) - 1], rebuilt(body, known))
-
-    def scalar(self, value: Any, reader: GraphBody) -> Node:
-        """An operand that is no memory: a constant, or an index value as a number."""
-        op = defining(value)
-        if op is not None and op.name == "arith.index_cast":
-            return converted(Position(self.form(op.operands[0])), BY_MLIR[str(value.type)])
-        return reader.value(value)
+        self.gathers = [self.gathered(buffer, row, forms, found, extents) for buffer, row, forms in reader.gathers]
+        found |= {GATHERED - number: one.result for number, one in enumerate(self.gathers, 1)}
+        return [one.row for one in self.gathers]
 
     def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, TileOperand],
                  extents: tuple[int, ...]) -> "Gather":
@@ -114,7 +76,7 @@ def read_nest(op: Any) -> tuple[TileNest, list[Gather]]:
     """An operation as a nest, and the gathers that must come before it."""
     reader = GraphNestReader(op)
     nest = reader.read()
-    return nest, reader.gathers
+    return nest, [replace(g, row=row, inputs=nest.inputs) for g, row in zip(reader.gathers, reader.before)]
 
 
 def _positions(node: Node, axis: int) -> bool:

@@ -79,6 +79,14 @@ def iterators_of(kinds: Any) -> tuple[int, frozenset[int]]:
 mask_of = memoized(read_mask)
 
 
+def loops_of(op: Any) -> tuple[Sequence[Subscripts], int, frozenset[int]]:
+    """What each operand is subscripted by, how many axes there are, and which are reduced."""
+    if op.name != "linalg.fill":
+        return subscripts_of(op.attributes["indexing_maps"]), *iterators_of(op.attributes["iterator_types"])
+    rank = len(layout_of(op.operands[1].type).sizes)
+    return [[], _identity(range(rank))], rank, frozenset()
+
+
 def _linear(e: Any, what: str, instead: str) -> Linear:
     try:
         return read_linear(e)
@@ -149,8 +157,7 @@ class Reader:
 
     def _generic(self, op: Any, operands: list[Any]) -> Structured:
         attributes = op.attributes
-        subscripts = subscripts_of(attributes["indexing_maps"])
-        rank, reduced = iterators_of(attributes["iterator_types"])
+        subscripts, rank, reduced = loops_of(op)
         count, _ = attributes["operandSegmentSizes"]
         inputs = [k for k in range(count) if isinstance(operands[k].type, ir.MemRefType)]
         symbols = [k for k in range(count) if isinstance(operands[k].type, ir.IndexType)]

@@ -17,8 +17,9 @@ from nki_mlir.dialects.facts import Numbering
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
-from nki_mlir.waist.expressions import Input, Node, Position, applied, expression_of, inputs_of, rebuilt
-from nki_mlir.waist.reader import DYNAMIC, Reader, layout_of
+from nki_mlir.waist.body_reader import BodyReader, applied
+from nki_mlir.waist.expressions import Input, Node, inputs_of, rebuilt
+from nki_mlir.waist.reader import DYNAMIC, extents_of, layout_of, loops_of, mask_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
@@ -39,10 +40,11 @@ class BufferView:
 class NestReader:
     """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
 
-    def __init__(self, operation: Any, numbering: Numbering | None = None, reader: Reader | None = None) -> None:
+    body_reader: type[BodyReader] = BodyReader
+
+    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
         self.operation = operation
         self.numbering = numbering or Numbering(())
-        self.reader = reader or Reader()
 
     def read(self) -> TileNest:
         nest, symbols = self.nest(), tuple(self.numbering.values)
@@ -55,31 +57,28 @@ class NestReader:
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
 
     def nest(self) -> TileNest:
-        read = self.reader.read(self.operation)
-        nest, extents = read.nest, read.nest.extents
-        if len(nest.outputs) != 1:
-            raise Unsupported(feature=f"a structured operation with {len(nest.outputs)} results",
-                              instead="write one for each")
-        body = expression_of(nest)
-        used = sorted(inputs_of(body))
-        if not all(isinstance(read.values[k].type, ir.MemRefType) for k in used):
-            raise Unsupported(feature="a number that is an argument in a structured operation",
-                              instead="write it as a constant")
-        views = [self.view(v) if isinstance(v.type, ir.MemRefType) else None for v in read.values]
-        given = [self.form(v) for v in read.symbols]
-        mask, limits = (tuple(Constraint(_with_symbols(c.form, given), c.equal) for c in m)
-                        for m in (nest.mask, read.limits))
-        operands: list[Any] = [self.operand(view, forms, extents) if view is not None else None
-                               for view, forms in zip(views, read.subscripts)]
+        op, operands, attributes = self.operation, list(self.operation.operands), self.operation.attributes
+        inputs, outputs = attributes["operandSegmentSizes"]
+        if outputs != 1:
+            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
+        views = {k: self.view(v) for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)}
+        subscripts, rank, reduced = loops_of(op)
+        extents = extents_of(op, [(subscripts[k], view.sizes) for k, view in views.items()], rank)
+        found = {k: self.operand(view, subscripts[k], extents) for k, view in views.items()}
+        reader = self.body_reader(op, self.form)
+        expressions = [reader.expression(), *self.read_before(reader, found, extents)]
+        used = sorted({k for e in expressions for k in inputs_of(e)})
+        body, *self.before = [rebuilt(e, lambda node: Input(node.dtype, used.index(node.index)) if isinstance(
+            node, Input) else None) for e in expressions]
+        given = [self.form(v) for v in operands[:inputs] if isinstance(v.type, ir.IndexType)]
+        mask, limits = ([Constraint(_with_symbols(c.form, given), c.equal) for c in mask_of(attributes[name])]
+                        if name in attributes else () for name in ("nki.mask", "nki.limits"))
+        sources = tuple(found[k] for k in used)
+        return TileNest(extents, reduced, sources, found[inputs], body, tuple(mask), tuple(limits))
 
-        def known(node: Node) -> Node | None:
-            """Inputs by their place among those that are read."""
-            if isinstance(node, Input):
-                return Input(node.dtype, used.index(node.index))
-            return Position(_with_symbols(node.form, given), node.dtype) if isinstance(node, Position) else None
-        if given or len(used) < len(nest.inputs):
-            body = rebuilt(body, known)
-        return TileNest(extents, nest.reduced, tuple(operands[k] for k in used), operands[-1], body, mask, limits)
+    def read_before(self, reader: Any, found: dict[int, TileOperand], extents: tuple[int, ...]) -> list[Node]:
+        """Expressions of the same inputs that have to be known before; operands that are no operation's are added."""
+        return []
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
