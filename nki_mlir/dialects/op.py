@@ -140,6 +140,7 @@ class Op:
     is_loop_nest: ClassVar[bool] = True         # elements of the iteration space are independent: any can be left out
     rows_apart: ClassVar[bool] = False          # what it makes of a row depends on the row's sequence of elements alone
     partition_group: ClassVar[int] = 1          # partitions that take from each other: masks leave whole groups
+    keeps_bits: ClassVar[bool] = False          # sources are handed over as they are, unless ``compute`` says a dtype
     broadcasts: ClassVar[bool] = False          # smaller sources are repeated to the shape of ``dst``
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
@@ -230,7 +231,7 @@ class Op:
     @property
     def compute(self) -> DType | None:
         """The dtype sources are converted to before ``reference``; None: they are handed over as they are."""
-        return FLOAT32
+        return None if self.keeps_bits else FLOAT32
 
     def axes_apart(self, iteration: Iteration) -> frozenset[int]:
         """The axes along which no element has to do with another: what is there can be done piece by piece."""

@@ -12,7 +12,7 @@ from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
 
 MODES = ("error", "skip")
 
@@ -54,6 +54,7 @@ class DataAddressed(NisaOp):
     addressed_by_data = "src"
     dst: InOut
     src: In
+    keeps_bits = True
 
     @property
     def table(self) -> Tile:
@@ -66,10 +67,6 @@ class DataAddressed(NisaOp):
     @property
     def piece(self) -> Tile:
         return self.dst if self.addressed_by_data == "src" else self.src
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def sources(self) -> list[tuple[str, Tile]]:
         """What was in dst of a read stays only where elements are skipped."""

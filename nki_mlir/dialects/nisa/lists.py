@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT32, UINT32
 
 GROUP = Machine.gpsimd_group
 
@@ -25,6 +25,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
     indices: InOut
     src: In
     n: int
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         for label in ("values", "indices", "src"):
@@ -38,10 +39,6 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
                    f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}")
         check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.indices.free_elements,
                    f"gives 1 to {self.n} results in both tiles, got {k} and {self.indices.free_elements}")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements
@@ -69,6 +66,7 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
     src: In
     base: int = 0
     padding: int = -1
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.spaces("dst", SBUF)
@@ -77,10 +75,6 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.dtype("dst", INT32)
         check.rule(self.dst.free_elements == self.src.free_elements + 1,
                    f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -16,7 +16,7 @@ from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, UINT8, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, UINT8
 
 FORMATS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
            "float4_e2m1fn": ml_dtypes.float4_e2m1fn}
@@ -70,6 +70,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
     dst_scale: InOut
     src: In
     element: str
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.one_of("element", tuple(LARGEST_EXPONENT))
@@ -83,10 +84,6 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
                    f"the scale tile {list(self.dst_scale.shape)} does not hold {p // GROUP} rows of {f // PACKED}")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, dst_scale: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = src.shape[0]
@@ -125,6 +122,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
     moving_element: str
     accumulate: bool = False
     destinations = (PSUM,)
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
@@ -140,10 +138,6 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         check.rule(m % 2 == 0 and m <= Machine.stationary_free_max,
                    f"takes an even number of up to 128 stationary columns, got {m}")
         check.shape("dst", (m, n))
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def sources(self) -> list[tuple[str, Tile]]:
         return [(f.name, t) for f, t in self.operands() if f.reads and (self.accumulate or f.name != "dst")]

@@ -4,7 +4,7 @@
 
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
-from nki_mlir.dialects.op import In, NisaOp, Out
+from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
@@ -17,9 +17,6 @@ VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engi
 class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR, GPSIMD), mnemonic="COPY",
                    opcode=0x40):
     """dst = src on chip, converted on write. The scalar engine goes through float32, the others keep equal bits."""
-
-    dst: Out
-    src: In
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -63,8 +60,6 @@ class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", 
 class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD), mnemonic="DMA", opcode=0x43):
     """dst = src between HBM and SBUF, either way or within one, converted on the way. No partition rules."""
 
-    dst: Out
-    src: In
     destinations = (SBUF,)
 
     def verify(self, check: Check) -> None:

@@ -3,15 +3,12 @@
 
 
 from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp
-from nki_mlir.scalar.dtypes import DType
 
 
 class Opaque(NisaOp):
     """Every tile has axes of its own. They stay instructions on every path, and have no mask."""
 
-    @property
-    def compute(self) -> DType | None:
-        return None
+    keeps_bits = True
 
     def iteration(self) -> Iteration:
         extents: list[int] = []

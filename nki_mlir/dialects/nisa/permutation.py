@@ -9,7 +9,7 @@ from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32
 
 
 class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENSOR,), mnemonic="MATMUL_TRANSPOSE",
@@ -24,6 +24,7 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     moving: In
     destinations = (PSUM,)
     is_loop_nest = False
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
@@ -32,10 +33,6 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands")
         check.at_most("stationary", 1, self.stationary.free_elements, Machine.stationary_free_max)
         check.shape("dst", (self.stationary.free_elements, self.moving.free_elements))
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def iteration(self) -> Iteration:
         k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements

@@ -13,7 +13,7 @@ from nki_mlir.dialects.op import In, InOut, Op, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, UINT32
 
 
 def draw(state: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -34,14 +34,11 @@ class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), 
 
     state: Out
     seed: In
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check_state(self, check)
         check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, seed: np.ndarray) -> np.ndarray:
         value = int(seed.reshape(-1)[0]) & 0xFFFFFFFF
@@ -56,14 +53,11 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
 
     dst: Out
     state: InOut
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check_state(self, check)
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return draw(state, self.dst.shape)
@@ -82,6 +76,7 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
     src: In
     prob: In | None
     imm: float = 0.0
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "prob")
@@ -93,10 +88,6 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
         if self.src.dtype.is_integer:
             check.dtypes("prob", FLOAT32)
             check.dtypes("dst", self.src.dtype)
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, state: np.ndarray, src: np.ndarray, *prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         uniform, after = draw(state, src.shape)

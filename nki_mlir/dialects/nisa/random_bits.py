@@ -10,7 +10,7 @@ from nki_mlir.dialects.op import InOut, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.scalar.dtypes import BOOL, DType
+from nki_mlir.scalar.dtypes import BOOL
 
 
 class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
@@ -19,6 +19,7 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
 
     dst: Out
     state: InOut
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
@@ -30,10 +31,6 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
     def verify_target(self, check: TargetCheck) -> None:
         if self.runs_on is Engine.GPSIMD:
             check.need(3, "'rng' on the gpsimd engine", "use the vector engine")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seed, count = (int(v) for v in state.reshape(-1))

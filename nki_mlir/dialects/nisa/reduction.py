@@ -79,11 +79,13 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
 
 
 class WithRowReduction(NisaOp):
-    """Mixin: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
+    """Family: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
 
     broadcasts = True
-    if TYPE_CHECKING:           # subclasses declare them, each in its place
-        dst: Out
+    dst: Out
+    reduce_res: Out
+    src: In
+    if TYPE_CHECKING:           # subclasses declare it, in its place
         reduce_op: str
 
     def iteration(self) -> Iteration:
@@ -123,9 +125,6 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
                          opcode=0x22):
     """dst = fn(src * scale + bias) and reduce_res = dst's float32 values reduced over the free axes."""
 
-    dst: Out
-    reduce_res: Out
-    src: In
     bias: In | None
     scale: In | None
     fn: str
@@ -149,9 +148,6 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
                            mnemonic="TENSOR_SCALAR_REDUCE", opcode=0x23):
     """dst = src op0 operand0 and reduce_res = dst's float32 values reduced over the free axes."""
 
-    dst: Out
-    reduce_res: Out
-    src: In
     operand0: In | None
     op0: str
     reduce_op: str

@@ -7,10 +7,11 @@ import numpy as np
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, InOut, Integers, Iteration, LoweringBuilder, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.nki.movement import Transposing
+from nki_mlir.dialects.op import In, InOut, Integers, Iteration, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32, DType
+from nki_mlir.scalar.dtypes import INT32, UINT16, UINT32
 
 QUADRANT, GROUP, INDICES = Machine.quadrant, Machine.gpsimd_group, Machine.gpsimd_indices_max
 KEEP = 255
@@ -29,6 +30,7 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     dst: InOut
     src: In
     shuffle: Integers
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -36,10 +38,6 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                    f"takes {QUADRANT} entries of 0..31 or 255")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
                    "dst and src have one dtype and one free shape")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         made = dst.copy()
@@ -65,6 +63,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
     index: In
     elements: int = 1
     valid: int = -1
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.spaces("src", SBUF)
@@ -77,10 +76,6 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
         check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype")
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
@@ -114,15 +109,12 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     index: In
     rows_apart = True
     main, table = "index", "src"
+    keeps_bits = True
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "index")
         check.dtype("index", UINT32, INT32)
         check.shape("dst", self.index.shape)
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def iteration(self) -> Iteration:
         own = tuple(range(len(self.index.shape)))
@@ -144,12 +136,10 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         return Work("gather", 2 * self.dst.free_elements)
 
 
-class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.GPSIMD), mnemonic="DMA_TRANSPOSE",
-                     opcode=0x59):
+class DmaTransposeOp(NisaOp, Transposing, name="dma_transpose", engines=(Engine.SYNC, Engine.GPSIMD),
+                     mnemonic="DMA_TRANSPOSE", opcode=0x59):
     """dst = src with its axes permuted, through DMA."""
 
-    dst: Out
-    src: In
     permutation: Integers
     destinations = (SBUF,)
 
@@ -160,18 +150,8 @@ class DmaTransposeOp(NisaOp, name="dma_transpose", engines=(Engine.SYNC, Engine.
                    f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes")
         check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))
 
-    @property
-    def compute(self) -> DType | None:
-        return None
-
     def iteration(self) -> Iteration:
         return Iteration(self.src.shape, {"dst": tuple(self.permutation), "src": tuple(range(len(self.src.shape)))})
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.transpose(self.permutation)
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.elementwise(self)
-
-    def body(self, s: ScalarFunctions[V], src: V) -> V:
-        return src

@@ -15,11 +15,11 @@ from nki_mlir.scalar.dtypes import FLOAT32, INT32, DType
 
 
 class Copying(Elementwise):
-    """Mixin: dst = src, converted to dst's dtype once; equal dtypes keep their bits."""
+    """Family: dst = src, converted to dst's dtype once; equal dtypes keep their bits."""
 
-    @property
-    def compute(self) -> DType | None:
-        return None
+    dst: Out
+    src: In
+    keeps_bits = True
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return src
@@ -27,9 +27,6 @@ class Copying(Elementwise):
 
 class LoadOp(NkiOp, Copying, name="load"):
     """dst (on chip) = src (HBM)."""
-
-    dst: Out
-    src: In
 
     def verify(self, check: Check) -> None:
         check.in_hbm("src")
@@ -40,9 +37,6 @@ class LoadOp(NkiOp, Copying, name="load"):
 class StoreOp(NkiOp, Copying, name="store"):
     """dst (HBM) = src (on chip)."""
 
-    dst: Out
-    src: In
-
     def verify(self, check: Check) -> None:
         check.in_hbm("dst")
         check.on_chip("src")
@@ -51,9 +45,6 @@ class StoreOp(NkiOp, Copying, name="store"):
 
 class CopyOp(NkiOp, Copying, name="copy"):
     """dst = src, both on chip; they may overlap, all reads come first."""
-
-    dst: Out
-    src: In
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -65,6 +56,7 @@ class Transposing(Op):
 
     dst: Out
     src: In
+    keeps_bits = True
 
     @property
     def largest(self) -> dict[int, int]:
@@ -77,10 +69,6 @@ class Transposing(Op):
         for axis, limit in self.largest.items():
             check.at_most("src", axis, self.src.shape[axis], limit)
         check.shape("dst", self.src.shape[::-1])
-
-    @property
-    def compute(self) -> DType | None:
-        return None
 
     def iteration(self) -> Iteration:
         return Iteration(self.src.shape, {"dst": (1, 0), "src": (0, 1)})
@@ -159,10 +147,7 @@ class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=
     src: In
     prefix: str
     is_loop_nest = False
-
-    @property
-    def compute(self) -> DType | None:
-        return None
+    keeps_bits = True
 
     def iteration(self) -> Iteration:
         return Iteration(self.src.shape, {"src": tuple(range(len(self.src.shape)))})
