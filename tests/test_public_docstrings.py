@@ -22,7 +22,8 @@ FRAMEWORKS = "nki_mlir.frameworks"
 # Modules with what their examples import beside them, and the marker of their tests.
 MODULES = {
     "nki_mlir.language.beta.nki": ("", ""), "nki_mlir.language.current.nki": ("", ""),
-    "nki_mlir.language.current.meta": ("", ""),
+    "nki_mlir.language.current.meta": ("", ""), "nki_mlir.language.current.compiler": ("", ""),
+    "nki_mlir.language.beta.compiler": ("", ""), "nki_mlir.language.beta.typing": ("", ""),
     "nki_mlir.compat": ("import importlib.util", ""), "nki_mlir.customop": ("", ""),
     f"{FRAMEWORKS}.framework_kernel": ("", ""), f"{FRAMEWORKS}.stablehlo": ("", ""),
     f"{FRAMEWORKS}.recovery": ("import jax, jax.numpy as jnp", "jax"),

@@ -242,6 +242,25 @@ class Decorators:
             return chosen.run(args, kwargs, chosen.executor or self.simulator)
 
 
+DIRECTIVE = """
+Marks a kernel ``{name}``, which does not change its values. Usable bare, with keywords, and on a function.
+
+Arguments:
+    func: the function or kernel; without it the result is a decorator
+    options: kept on the kernel
+
+Result:
+    The kernel.
+
+Errors:
+    None.
+
+Example:
+    kernel = {name}(nki.jit(double))
+    assert np.array_equal(kernel(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+"""
+
+
 def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable:
     """A decorator of ``nki.compiler``, which marks a kernel."""
     def decorate(func: Any = None, **options: Any) -> Any:
@@ -250,5 +269,5 @@ def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable:
         kernel = kernel_of(func)
         return replace(kernel, options=kernel.options | {name: options or True}, specializations={})
     decorate.__name__ = decorate.__qualname__ = name
-    decorate.__doc__ = f"Marks a kernel ``{name}``."
+    decorate.__doc__ = DIRECTIVE.format(name=name)
     return decorate

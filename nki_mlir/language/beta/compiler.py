@@ -19,7 +19,20 @@ from nki_mlir.language.launching import directive
 
 
 class sbuf:
-    """Allocation in SBUF: by the compiler, by a function, or in turn on a number of slots."""
+    """Allocation in SBUF: by the compiler, by a function, or in turn on a number of slots.
+
+    Example:
+        @nki.jit
+        def moved(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            first = nl.ndarray(x.shape, dtype=x.dtype, buffer=sbuf.alloc(lambda idx, pdim_size, fdim_size: (0, 1024)))
+            second = nl.ndarray(x.shape, dtype=x.dtype, buffer=sbuf.mod_alloc(base_addr=2048))
+            first[...] = nl.load(x)
+            second[...] = nl.copy(first)
+            nl.store(out, second)
+            return out
+        assert np.array_equal(moved(np.ones((4, 8), np.float32)), np.ones((4, 8)))
+    """
 
     @staticmethod
     def auto_alloc() -> Any:
@@ -41,7 +54,22 @@ class sbuf:
 
 
 class psum:
-    """Allocation in PSUM: by the compiler, by a function, or in turn on a number of banks."""
+    """Allocation in PSUM: by the compiler, by a function, or in turn on a number of banks.
+
+    Example:
+        @nki.jit
+        def summed(x):
+            out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+            tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=sbuf.alloc(lambda idx, pdim_size, fdim_size: (0, 0)))
+            result = nl.ndarray((8, 8), dtype=nl.float32, buffer=psum.mod_alloc(base_bank=2))
+            held = nl.ndarray((8, 8), dtype=nl.float32, buffer=sbuf.mod_alloc(base_addr=1024))
+            tile[...] = nl.load(x)
+            result[...] = nisa.nc_matmul(tile, tile)
+            held[...] = nl.copy(result)
+            nl.store(out, held)
+            return out
+        assert np.array_equal(summed(np.ones((4, 8), np.float32)), np.full((8, 8), 4.0))
+    """
 
     @staticmethod
     def auto_alloc() -> Any:
@@ -63,14 +91,40 @@ class psum:
 
 
 class multi_buffer:
-    """A directive of ``sequential_range``: rotate ``factor`` buffers for tensors made in the loop's body."""
+    """A directive of ``sequential_range``: rotate buffers for tensors made in the loop's body. Values stay the same.
+
+    Arguments:
+        factor: how many buffers
+
+    Errors:
+        What is no positive integer is an error.
+
+    Example:
+        @nki.jit
+        def doubled(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            for i in nl.sequential_range(2, directives=multi_buffer(2)):
+                nl.store(out[2 * i:2 * i + 2, :], nl.load(x[2 * i:2 * i + 2, :]) * 2)
+            return out
+        assert np.array_equal(doubled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
     def __init__(self, factor: int = 2) -> None:
         self.factor = integer(factor, "the factor of multi_buffer", 1)
 
 
 class no_reorder:
-    """A directive of a loop, or a ``with`` block: instructions inside of it start in the order they are written in."""
+    """A directive of a loop, or a ``with`` block: instructions inside of it start in the order they are written in.
+
+    Example:
+        @nki.jit
+        def doubled(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            with no_reorder():
+                nl.store(out, nl.load(x) * 2)
+            return out
+        assert np.array_equal(doubled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
     def __enter__(self) -> None:
         properties = active("no_reorder").properties
@@ -81,9 +135,17 @@ class no_reorder:
 
 
 class allocation_scope(nullcontext):
-    """A scope of allocations."""
+    """A scope of allocations. It has no effect.
+
+    Example:
+        with allocation_scope():
+            pass
+    """
 
 
 skip_middle_end_transformations = directive("skip_middle_end_transformations", unwrap)
 enable_stack_allocator = directive("enable_stack_allocator", unwrap)
 force_auto_alloc = directive("force_auto_alloc", unwrap)
+
+__all__ = ["allocation_scope", "enable_stack_allocator", "force_auto_alloc", "multi_buffer", "no_reorder", "psum",
+           "sbuf", "skip_middle_end_transformations"]

@@ -12,7 +12,16 @@ from nki_mlir.language.do_while import Unconditional
 
 
 class tensor(Described):
-    """``tensor[d0, d1]``: on a variable, the shape its value must have. ``tensor[[d0, d1], dtype]`` may be an argument.
+    """An annotation: of a variable, the shape its value must have; of a parameter, what its argument is.
+
+    Example:
+        @nki.jit
+        def doubled(x: tensor[[4, 8], nl.float32]):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            tile: tensor[4, 8] = nl.load(x)
+            nl.store(out, tile * 2)
+            return out
+        assert np.array_equal(doubled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
 
     def __class_getitem__(cls, dims: Any) -> "tensor":
@@ -25,14 +34,28 @@ class tensor(Described):
 
 
 class mutable_tensor:
-    """On a parameter: it may be updated in place."""
+    """An annotation of a parameter, also called ``mutable``: the kernel may update it in place.
+
+    Example:
+        @nki.jit
+        def double_in_place(x: mutable_tensor):
+            nl.store(x, nl.load(x) * 2)
+            return x
+        assert np.array_equal(double_in_place(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
 
 mutable = mutable_tensor
 
 
 class TileIndex:
-    """On a parameter of a helper: the index of a tile."""
+    """An annotation of a parameter of a helper: the index of a tile.
+
+    Example:
+        def helper(x, at: TileIndex):
+            return x[at]
+        assert helper([1, 2], 1) == 2
+    """
 
 
 class BadScalar(KernelError, TypeError):
@@ -42,9 +65,36 @@ class BadScalar(KernelError, TypeError):
 
 
 def scalar(value: Any) -> Any:
-    """A run-time scalar of a [1, 1] tile. ``scalar(True)`` is the first condition of a loop of the device."""
+    """A run-time scalar of a [1, 1] tile, as the condition of a loop of the device.
+
+    Arguments:
+        value: a [1, 1] tile; True, in front of the loop, for its first condition
+
+    Result:
+        What ``while`` takes.
+
+    Errors:
+        A tile of several elements, and another value, are errors.
+
+    Example:
+        @nki.jit
+        def counted(x):
+            out = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.shared_hbm)
+            left, rounds = nl.load(x), nl.zeros((1, 1), dtype=nl.int32)
+            goes_on = scalar(True)
+            while goes_on:
+                rounds[...] = nl.add(rounds, 1)
+                left[...] = nl.subtract(left, 1)
+                goes_on = scalar(left)
+            nl.store(out, rounds)
+            return out
+        assert counted(np.array([[3]], np.int32))[0, 0] == 3
+    """
     if value is True:
         return Unconditional()
     if not isinstance(value, View) or any(n != 1 for n in value.shape):
         raise BadScalar(found=shown(value)).located(user_location())
     return value
+
+
+__all__ = ["TileIndex", "mutable", "mutable_tensor", "scalar", "tensor"]

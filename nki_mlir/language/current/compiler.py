@@ -11,13 +11,27 @@ from nki_mlir.language.launching import directive
 
 
 class CompiledKernel:
-    """A kernel captured for given inputs: ``module`` is the MLIR module, ``specialization`` everything about it."""
+    """A kernel captured for given inputs: ``module`` is the MLIR module, ``specialization`` everything about it.
+
+    Arguments:
+        kernel: the kernel
+        specialization: what was captured
+
+    Errors:
+        None.
+
+    Example:
+        compiled = compile_kernel(double, [((4, 8), np.float32)])
+        assert isinstance(compiled, CompiledKernel) and "nki.binary_scalar" in str(compiled.module)
+        assert np.array_equal(compiled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+    """
 
     def __init__(self, kernel: Kernel, specialization: Any) -> None:
         self.kernel, self.specialization = kernel, specialization
 
     @property
     def module(self) -> Any:
+        """The MLIR module of the first program."""
         return self.specialization.modules[0]
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -26,7 +40,24 @@ class CompiledKernel:
 
 def compile_kernel(fn: Callable, inputs: Any, outputs: Any = None, compile_opts: Any = None, **hyperparameters: Any
                    ) -> CompiledKernel:
-    """Capture ``fn(*inputs, **hyperparameters)``; inputs are arrays, or (shape, dtype) pairs of arrays."""
+    """Capture a kernel.
+
+    Arguments:
+        fn: the function or kernel
+        inputs: arrays, or (shape, dtype) of arrays, in a list or by name
+        outputs: no effect
+        compile_opts: CompileOptions, of which lnc has an effect: the cores of the launch
+        hyperparameters: further arguments by keyword
+
+    Result:
+        A CompiledKernel.
+
+    Errors:
+        Those of the kernel.
+
+    Example:
+        assert "nki.binary_scalar" in str(compile_kernel(double, {"x": ((4, 8), np.float32)}).module)
+    """
     kernel = jit(fn)
     lnc = getattr(compile_opts, "lnc", None)
     if lnc:
@@ -38,7 +69,22 @@ def compile_kernel(fn: Callable, inputs: Any, outputs: Any = None, compile_opts:
 
 
 class CompileOptions:
-    """Options of a compilation."""
+    """Options of a compilation.
+
+    Arguments:
+        target: no effect: the environment's, or that of nki.jit
+        lnc: the cores of the launch
+        output_path: no effect
+        artifacts_dir: no effect
+        neuronx_cc_args: no effect
+
+    Errors:
+        None.
+
+    Example:
+        compiled = compile_kernel(double, [((4, 8), np.float32)], compile_opts=CompileOptions(lnc=1))
+        assert compiled.kernel.grid == (1,)
+    """
 
     def __init__(self, target: str | None = None, lnc: int | None = None, output_path: str | None = None,
                  artifacts_dir: str | None = None, neuronx_cc_args: Any = ()) -> None:
@@ -47,11 +93,16 @@ class CompileOptions:
 
 
 class Frontend:
-    """Captures kernels: ``compile(fn, inputs=...)`` gives an object with the MLIR ``module``."""
+    """Captures kernels: ``compile(fn, inputs=...)`` gives a CompiledKernel.
+
+    Example:
+        assert isinstance(Frontend().compile(double, inputs=[((4, 8), np.float32)]), CompiledKernel)
+    """
 
     def compile(self, fn: Callable, inputs: Any = (), target: str | None = None, lnc: int | None = None,
                 artifacts_dir: str | None = None, dump_python_ast: bool = False, output_names: Any = None
                 ) -> CompiledKernel:
+        """``compile_kernel`` of the function, on ``lnc`` cores."""
         return compile_kernel(fn, inputs, compile_opts=CompileOptions(target, lnc))
 
 
@@ -59,3 +110,5 @@ skip_middle_end_transformations, enable_stack_allocator, force_auto_alloc = (
     directive(name, kernel_of) for name in ("skip_middle_end_transformations", "enable_stack_allocator",
                                             "force_auto_alloc"))
 NKIFrontend = ParserFrontend = TracerFrontend = Frontend
+__all__ = ["CompileOptions", "CompiledKernel", "Frontend", "compile_kernel", "enable_stack_allocator",
+           "force_auto_alloc", "skip_middle_end_transformations"]
