@@ -40,9 +40,9 @@ from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.folds import fold_of, is_fold
 from nki_mlir.selection.instructions import MaskedInstruction
 from nki_mlir.selection.invariants import PURE
-from nki_mlir.selection.selector import Selector, is_copy
+from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.builder import StructuredBuilder
-from nki_mlir.waist.expressions import Constant, Convert
+from nki_mlir.waist.expressions import Constant, Convert, is_copy
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 

@@ -4,14 +4,14 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nki_mlir.analysis.mask_boxes import Box, box_of
+from nki_mlir.analysis.mask_boxes import Box, active_elements, box_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.dialects.nisa.elementwise import TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.reduction import TensorPartitionReduceOp, TensorReduceOp
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR
 from nki_mlir.waist.expressions import Alu, Convert, Input, Node, Output, children
@@ -70,7 +70,7 @@ def _assignment(selector: "Selector", nest: TileNest) -> None:
     emitter = selector.emitter
     emitter.bound(nest.extents, nest.limits)
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    flags = masks.touched(selector, nest) if nest.mask else None
+    flags = touched(selector, nest) if nest.mask else None
     single = replace(nest, extents=kept, reduced=frozenset(), mask=())
     if flags is None:
         return selector.elementwise(single)
@@ -90,7 +90,7 @@ def _reduction(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     cover = masks.cover(selector, nest) if nest.mask else selector.cover(nest)
     everything = frozenset(range(1, len(nest.extents)))
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    flags = masks.touched(selector, nest) if nest.mask else None
+    flags = touched(selector, nest) if nest.mask else None
     if nest.mask:
         given = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
@@ -131,6 +131,17 @@ def reduce_tile(selector: "Selector", nest: TileNest, fn: str, src: Tile, dst: T
         emitter.emit(TensorReduceOp, VECTOR, dst=rows, src=src, op=fn, axes=axes)
         src = rows
     return emitter.emit(TensorPartitionReduceOp, GPSIMD, dst=dst, src=src, op=fn)
+
+
+def touched(selector: "Selector", nest: TileNest) -> Tile | None:
+    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
+    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    if not any(f.symbols for f in masks.forms_of(nest.mask)):
+        if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
+            return None
+    flags = selector.emitter.buffer(kept, UINT8)
+    reduce_tile(selector, nest, "maximum", masks.predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
+    return flags
 
 
 # -- matrix products ---------------------------------------------------------------------------------------------------

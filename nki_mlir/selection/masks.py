@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nki_mlir.analysis.mask_boxes import Box, Interval, active_elements, box_of
+from nki_mlir.analysis.mask_boxes import Box, Interval, box_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8
+from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
+from nki_mlir.waist.expressions import is_copy
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ Starts = tuple[int, ...]
 
 def select(selector: "Selector", nest: TileNest) -> None:
     """Emit an arranged nest with a mask and without folds."""
-    from nki_mlir.selection.selector import is_copy  # which imports this module
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
         return None
@@ -212,16 +212,3 @@ def replaced(selector: "Selector", nest: TileNest, tile: Tile, value: float) -> 
 def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
     """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
     emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
-
-
-# -- folds -------------------------------------------------------------------------------------------------------------
-def touched(selector: "Selector", nest: TileNest) -> Tile | None:
-    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
-    from nki_mlir.selection.folds import reduce_tile  # which imports this module
-    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    if not any(f.symbols for f in forms_of(nest.mask)):
-        if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
-            return None
-    flags = selector.emitter.buffer(kept, UINT8)
-    reduce_tile(selector, nest, "maximum", predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
-    return flags

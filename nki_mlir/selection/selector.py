@@ -9,7 +9,7 @@ from nki_mlir.selection import folds, masks
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.transposes import on_lanes, relaid, transpose
-from nki_mlir.waist.expressions import Convert, Input, Node
+from nki_mlir.waist.expressions import Node, is_copy
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 
@@ -86,8 +86,3 @@ class Selector:
         """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
         single = replace(nest, inputs=(operand,), body=node)
         return self.cover(single).value(node)
-
-
-def is_copy(body: Node) -> bool:
-    """Whether an expression is an element of the input, converted at most once."""
-    return isinstance(body.value if isinstance(body, Convert) else body, Input)

@@ -85,6 +85,11 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def is_copy(body: Node) -> bool:
+    """Whether an expression is an element of the input, converted at most once."""
+    return isinstance(body.value if isinstance(body, Convert) else body, Input)
+
+
 def inputs_of(node: Node) -> set[int]:
     """The places of the inputs that an expression reads."""
     return {node.index} if isinstance(node, Input) else set().union(*map(inputs_of, children(node)))
