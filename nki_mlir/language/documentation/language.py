@@ -130,7 +130,8 @@ PAGES: dict[str, Page] = {
     "ds": Page((), {"start": "the first element; a tile or register is known at run time", "size": "how many elements"},
                "What t[..., ds(start, size)] selects: start to start + size.", "A part beyond the tensor is an error."),
     "affine_range": Page((), {}, "A loop whose iterations may run in any order. | range: the loop is unrolled.",
-                         "A carried dependence, other than +=, is an error. | Bounds that are no integers are errors."),
+                         "A write, other than +=, to an index without the loop's variable is an error, where the "
+                         "tensor is made outside. | Bounds that are no integers are errors."),
     "sequential_range": Page((), {}, "A loop whose iterations run in order. | range: the loop is unrolled.",
                              "Bounds that are no integers are errors."),
     "static_range": Page((), {}, "A loop that is unrolled: its variable is a Python int.",

@@ -56,7 +56,7 @@ def affine_range(*args) -> Any:
         A loop whose iterations may run in any order.
 
     Errors:
-        A carried dependence, other than +=, is an error.
+        A write, other than +=, to an index without the loop's variable is an error, where the tensor is made outside.
         They point at the line of the call.
     """
 
