@@ -40,7 +40,7 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
         replica_group: a ReplicaGroup
         metadata_tensor: [3, n] of uint32: counts and places of what is sent, and counts of what is received; a row more with has_rdispls, places of what is received
         recv_counts_known: True or False; the third row is known, else it is written
-        has_rdispls: True or False; False
+        has_rdispls: True or False; True is not taken
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
         name: a string; what the instruction is called in profiles
 

@@ -34,7 +34,7 @@ COLLECTIVES = {
         ("rank_id",), {"iteration_id": "steps round the ring, from 0"},
         "A register: the rank whose data is here after the steps.", "Another channel is an error."),
     "rank_id": Page(("rank_id",), {}, "A register: this rank's number.", "None."),
-    "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "False"},
+    "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "True is not taken"},
                          "None. dst has n slots; slot s holds the part that rank s sends to all: its first count, from "
                          "its first place on.", HBM),
     "all_to_all_v": Page(("varying_exchange",), {}, "None. dst has n slots, or parts at given places; slot s holds the "
