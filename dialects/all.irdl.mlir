@@ -90,7 +90,7 @@ module {
       %5 = irdl.base "#builtin.integer_set"
       %6 = irdl.base "#builtin.string"
       %7 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "op" = %7}
+      irdl.attributes {"access" = %4, "mask" = %5, "op" = %6, "engine" = %7}
     }
     irdl.operation @tensor_scalar {
       %0 = irdl.any

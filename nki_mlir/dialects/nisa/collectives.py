@@ -6,7 +6,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -64,6 +63,8 @@ class Collective(Meeting):
 
     destinations = (SBUF,)
     queued = True
+    dst: Out
+    src: In
 
     def verify(self, check: Check) -> None:
         tiles = [(f.name, t) for f, t in self.operands()]
@@ -92,9 +93,6 @@ class Grouped(Collective):
 
     groups: str
     over: str = RANKS
-    if TYPE_CHECKING:
-        dst: Tile
-        src: Tile
 
     def verify(self, check: Check) -> None:
         super().verify(check)
@@ -150,8 +148,6 @@ SYNC = (Engine.SYNC, Engine.GPSIMD)
 class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="CC_ALL_REDUCE", opcode=0x82):
     """dst = the fold of everyone's src."""
 
-    dst: Out
-    src: In
     op: str
 
     def verify(self, check: Check) -> None:
@@ -172,8 +168,6 @@ class AllReduceOp(Folding, Grouped, name="all_reduce", engines=SYNC, mnemonic="C
 class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GATHER", opcode=0x83):
     """dst = everyone's src, one after the other along ``dim``."""
 
-    dst: Out
-    src: In
     dim: int = 0
 
     def verify(self, check: Check) -> None:
@@ -189,8 +183,6 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
                       opcode=0x84):
     """dst = this member's part, along axis 0, of the fold of everyone's src."""
 
-    dst: Out
-    src: In
     op: str
 
     def verify(self, check: Check) -> None:
@@ -207,9 +199,6 @@ class ReduceScatterOp(Folding, Grouped, name="reduce_scatter", engines=SYNC, mne
 class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_ALL", opcode=0x85):
     """dst = this member's part of everyone's src, one after the other along axis 0."""
 
-    dst: Out
-    src: In
-
     def verify(self, check: Check) -> None:
         super().verify(check)
         self.elements(check)
@@ -223,8 +212,6 @@ class AllToAllOp(Grouped, name="all_to_all", engines=SYNC, mnemonic="CC_ALL_TO_A
 class RingPermuteOp(Folding, Grouped, name="ring_permute", engines=SYNC, mnemonic="CC_RING_PERMUTE", opcode=0x86):
     """dst = src of the member before this one in the group, or src folded with ``other`` there."""
 
-    dst: Out
-    src: In
     other: In | None
     op: str = "add"
 
@@ -253,7 +240,6 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
     """dst of b = src of a for each pair (a, b) of ranks; a rank that is no target keeps its dst."""
 
     dst: InOut
-    src: In
     pairs: Integers            # a, b, a, b, ...
 
     def verify(self, check: Check) -> None:
@@ -289,7 +275,6 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
     """
 
     dst: InOut
-    src: In
     metadata: InOut
     to_all: bool
     counts_known: bool = False

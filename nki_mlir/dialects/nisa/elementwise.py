@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, Linear, Tile
-from nki_mlir.dialects.nki.elementwise import alu_compute, exact_integer, number_beside, number_dtype, select_compute
+from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_dtype, of_tiles
@@ -28,21 +28,13 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
                f"at most one of {' and '.join(labels)} may be in PSUM")
 
 
-class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_TENSOR",
+class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_TENSOR",
                      opcode=0x10):
     """dst = lhs (op) rhs. float32 inside; bit operations keep bits; 32-bit integer arithmetic is exact on GpSimd."""
 
-    dst: Out
-    lhs: In
-    rhs: In
-    op: str
-
     def verify(self, check: Check) -> None:
-        check.alu("op", 2)
-        check.on_chip("dst", "lhs", "rhs")
-        check.same_shape("dst", "lhs", "rhs")
+        super().verify(check)
         not_all_in_psum(self, check, "lhs", "rhs")
-        check.bits(["op"], "lhs", "rhs")
         if self.runs_on is GPSIMD:
             for label in ("dst", "lhs", "rhs"):
                 check.spaces(label, "sbuf")
@@ -62,12 +54,7 @@ class TensorTensorOp(NisaOp, Elementwise, name="tensor_tensor", engines=(VECTOR,
 
     @property
     def compute(self) -> DType:
-        if self.runs_on is VECTOR and ALU[self.op].group not in BITS:
-            return FLOAT32
-        return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
-
-    def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
-        return s.alu(self.op, lhs, rhs)
+        return FLOAT32 if self.runs_on is VECTOR and ALU[self.op].group not in BITS else super().compute
 
     def work(self) -> Work:
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)

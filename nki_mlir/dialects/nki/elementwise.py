@@ -73,8 +73,9 @@ def verify_magnitude(op: "BinaryOp | BinaryScalarOp", check: TargetCheck) -> Non
         check.need(SINCE[op.op], f"nl.{op.op}", "compute it by other operators")
 
 
-class BinaryOp(NkiOp, Elementwise, name="binary"):
-    """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
+class TwoTiles(Elementwise):
+    """Family: dst = lhs (op) rhs, computed in float32; bit operations and 32-bit integer arithmetic in the integer
+    type."""
 
     dst: Out
     lhs: In
@@ -87,15 +88,19 @@ class BinaryOp(NkiOp, Elementwise, name="binary"):
         check.same_shape("dst", "lhs", "rhs")
         check.bits(["op"], "lhs", "rhs")
 
-    def verify_target(self, check: TargetCheck) -> None:
-        verify_magnitude(self, check)
-
     @property
     def compute(self) -> DType:
         return alu_compute(self.op, self.dst.dtype, self.lhs.dtype, self.rhs.dtype)
 
     def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu(self.op, lhs, rhs)
+
+
+class BinaryOp(NkiOp, TwoTiles, name="binary"):
+    """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
+
+    def verify_target(self, check: TargetCheck) -> None:
+        verify_magnitude(self, check)
 
 
 class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
