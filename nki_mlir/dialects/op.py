@@ -261,8 +261,10 @@ class Op:
         raise InternalError(f"{self.full_name()} has no reference")
 
     def lower(self, b: LoweringBuilder) -> None:
-        """The meaning in linalg, emitted through ``b``."""
-        raise InternalError(f"{self.full_name()} has no lowering")
+        """The meaning in linalg, emitted through ``b``; what is no loop nest stays as it is."""
+        if self.is_loop_nest:
+            raise InternalError(f"{self.full_name()} has no lowering")
+        b.keep(self)
 
     def work(self) -> Work:
         """What its engine does, which the machine has costs for. Of a transfer: to trigger it."""

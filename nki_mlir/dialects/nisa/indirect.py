@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, LoweringBuilder, NisaOp
+from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp
 from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
@@ -110,9 +110,6 @@ class DataAddressed(NisaOp):
         total = flat.astype(np.float32)             # rounded once
         np.add.at(total, at, convert(src, FLOAT32, self.src.dtype)[good])
         flat[at] = convert(total[at], self.dst.dtype)
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
 
 
 class RowAddressed(DataAddressed):

@@ -7,7 +7,7 @@ They have no linalg form: they stay instructions on every path, and their meanin
 from typing import ClassVar
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp
+from nki_mlir.dialects.op import Iteration, NisaOp
 
 
 class PartitionWise(NisaOp):
@@ -36,6 +36,3 @@ class PartitionWise(NisaOp):
                     extents.append(n)
             axes[field.name] = tuple(own)
         return Iteration(tuple(extents), axes, frozenset(range(len(main.shape), len(extents))))
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)

@@ -5,7 +5,7 @@
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.dialects.op import In, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.op import In, Iteration, NisaOp, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.conversion import convert
@@ -45,9 +45,6 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
         if (chosen.sum(0) == 1).all() and (picks[chosen] == 1).all():
             return data[chosen.argmax(0)].T
         return convert(data, FLOAT32, self.stationary.dtype).T @ picks
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
 
     def work(self) -> Work:
         return Work(f"product.{self.moving.dtype}", self.moving.free_elements)

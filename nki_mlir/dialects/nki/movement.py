@@ -155,8 +155,5 @@ class DevicePrintOp(NkiOp, name="device_print", mnemonic="DEVICE_PRINT", opcode=
     def reference(self, src: np.ndarray) -> None:
         print_sink.get()(self.prefix, src.copy())
 
-    def lower(self, b: LoweringBuilder) -> None:
-        b.keep(self)
-
     def work(self) -> Work:
         return NOTHING
