@@ -16,6 +16,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.regions import MemoryRegion, region_of
 from nki_mlir.language.run_time_index import DynamicIndex, DynamicView, PlainDynamicCopy
+from nki_mlir.language.tensor_object import BINARY, UNARY
 from nki_mlir.language.view_methods import ViewMethods
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -61,10 +62,6 @@ class Tensor(ViewMethods, View):
 
     # -- what a kernel asks about it -----------------------------------------------------------------------------------
     @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
     def name(self) -> str:
         return self.buffer.name
 
@@ -72,16 +69,6 @@ class Tensor(ViewMethods, View):
     def region(self) -> MemoryRegion:
         """What the kernel sees as ``buffer``."""
         return region_of(self.buffer)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __copy__(self) -> "Tensor":
-        return self
-
-    def __deepcopy__(self, memory: Any) -> "Tensor":
-        """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
-        return self
 
     def __bool__(self) -> bool:
         """A parameter has been given; what a tile holds is known on the device."""
@@ -99,9 +86,7 @@ class Tensor(ViewMethods, View):
         return (self[k] for k in range(self.shape[0]))
 
     def __repr__(self) -> str:
-        header = f"{self.buffer.name}{list(self.shape)} {self.dtype} in {self.buffer.space}"
-        value = ops.concrete_value(self)
-        return header if value is None else f"{header}\n{value}"
+        return self._text(self.buffer.space, ops.concrete_value(self))
 
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
         """Returns itself when it has this shape."""
@@ -183,11 +168,7 @@ class Tensor(ViewMethods, View):
 NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
 OPERANDS = (View, DynamicIndex, *NUMBERS)
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or")
-_BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
-           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
-           "or": "bitwise_or", "xor": "bitwise_xor"}
 _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
-_UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
 
 
 def _tile_operator(op: str, left: Any, right: Any) -> Any:
@@ -236,14 +217,14 @@ def _unary(name: str) -> Any:
     return lambda self: ops.unary(name, self)
 
 
-for _method, _op in (_BINARY | _COMPARING).items():
+for _method, _op in (BINARY | _COMPARING).items():
     setattr(Tensor, f"__{_method}__", _operator(_op))
-for _method, _op in _BINARY.items():
+for _method, _op in BINARY.items():
     setattr(Tensor, f"__r{_method}__", _reflected(_op))
     setattr(Tensor, f"__i{_method}__", _in_place(_op))
-for _method, _op in _UNARY.items():
+for _method, _op in UNARY.items():
     setattr(Tensor, f"__{_method}__", _unary(_op))
-for _method in (*_BINARY, *_COMPARING, *(f"r{_m}" for _m in _BINARY)):
+for _method in (*BINARY, *_COMPARING, *(f"r{_m}" for _m in BINARY)):
     if _method not in ("add", "radd", "sub"):
         setattr(DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
 Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]

@@ -8,13 +8,13 @@ from typing import Any
 from nki_mlir.frontend.errors import BadReshape
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import creation
+from nki_mlir.language.tensor_object import TensorObject
 
 
-class ViewMethods:
+class ViewMethods(TensorObject):
     """Base of tensors; the views are those of subscripts and reshapes."""
 
     __slots__ = ()
-    shape: Any
     ndim: Any
     buffer: Any
     permuted: Any

@@ -13,23 +13,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from nki_mlir.language.current.errors import NkiTypeError, integer, require, user_location
+from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
 from nki_mlir.scalar.dtypes import FLOAT32
 
-BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
-          "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-          "lshift": "left_shift", "rshift": "right_shift"}
-UNARY = {"neg": "negative", "abs": "abs", "invert": "invert"}
 
-
-class Operators:
+class Operators(TensorObject):
     """Base of tensors."""
 
     __slots__ = ()
     __array_ufunc__ = None
     __hash__ = object.__hash__
-    shape: Any
     strides: Any
-    dtype: Any
     on_chip: Any
     like: Any
     permute: Any
@@ -39,9 +33,6 @@ class Operators:
         """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
         own: Any = self
         return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
 
     def __eq__(self, other: Any) -> bool:
         if self is other:

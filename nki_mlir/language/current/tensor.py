@@ -82,10 +82,6 @@ class NkiTensor(Operators):
         return prod(self.shape)
 
     @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
     def sim_value(self) -> np.ndarray | None:
         """The elements while the kernel is simulated; None while it is captured."""
         from nki_mlir.language.current.lowering import concrete_value  # which imports this module
@@ -346,22 +342,13 @@ class NkiTensor(Operators):
         if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
             assign(target, value)
 
-    def __copy__(self) -> "NkiTensor":
-        return self
-
-    def __deepcopy__(self, memory: Any) -> "NkiTensor":
-        """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
-        return self
-
     def same_place(self, other: "NkiTensor") -> bool:
         """Whether it is a view of the same elements in the same order."""
         return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
                 and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))
 
     def __repr__(self) -> str:
-        header = f"{self.name}{list(self.shape)} {self.dtype} in {self.buffer.value}"
-        value = self.sim_value
-        return header if value is None else f"{header}\n{value}"
+        return self._text(self.buffer.value, self.sim_value)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown_name("a tensor", name, dir(type(self)))

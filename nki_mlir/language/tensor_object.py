@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What tensors of both generations are to Python: names of operators, copies, lengths, their text."""
+
+from typing import Any
+
+BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
+          "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
+          "or": "bitwise_or", "xor": "bitwise_xor"}
+UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
+
+
+class TensorObject:
+    """Base of the classes of tensors."""
+
+    __slots__ = ()
+    shape: Any
+    dtype: Any
+    name: Any
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.dtype.itemsize)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memory: Any) -> Any:
+        """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
+        return self
+
+    def _text(self, memory: str, value: Any) -> str:
+        """Its name, shape and dtype, the memory it is in, and its elements where they are known."""
+        header = f"{self.name}{list(self.shape)} {self.dtype} in {memory}"
+        return header if value is None else f"{header}\n{value}"
