@@ -108,13 +108,13 @@ def _shaped(src: NkiTensor, shape: tuple[int, ...], op: str) -> NkiTensor:
 
 def move(dst: View, src: View) -> None:
     """A DMA between two views; where no pair of patterns describes it, through a dense copy in HBM."""
-    pair = _dma_views(dst, src)
+    pair = dma_views(dst, src)
     if pair is not None:
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
         return
     scratch = low.allocate((prod(src.shape),), src.dtype, private_hbm)
     for target, source in ((low.core_view(scratch), src), (dst, low.core_view(scratch))):
-        pair = _dma_views(target, source)
+        pair = dma_views(target, source)
         require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}")
         assert pair is not None
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
@@ -136,9 +136,6 @@ def dma_views(*views: View) -> list[View] | None:
         if first.count > low.PARTITIONS:
             return None
     return [v if v.ndim > 1 else v.like(dims=(*v.dims, Dim(0, 0, 1))) for v in made]
-
-
-_dma_views = dma_views
 
 
 def _is_spread(view: View) -> bool:

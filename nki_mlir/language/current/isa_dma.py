@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """DMA instructions: copies, transposes and sums between HBM and SBUF."""
 
+from math import prod
 from typing import Any
 
 from nki_mlir.dialects.nisa import dma_compute as sums
@@ -211,17 +212,10 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
     if views is None:
         flat = []
         for view in (lhs, rhs):
-            scratch = low.core_view(low.allocate((dst_size(view),), view.dtype, private_hbm))
+            scratch = low.core_view(low.allocate((prod(view.shape),), view.dtype, private_hbm))
             assignment.move(scratch, view)
             flat.append(scratch)
         views = assignment.dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
     emit(sums.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
-
-
-def dst_size(view: View) -> int:
-    total = 1
-    for n in view.shape:
-        total *= n
-    return total

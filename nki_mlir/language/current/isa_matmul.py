@@ -16,7 +16,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import device, integer, invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
-from nki_mlir.language.current.pairing import aligned
+from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
@@ -149,8 +149,8 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
         return
     for start, end in bank_spans(target):
         for part in boxes(target.shape[1:], start, end):
-            emit(NcMatmulOp, {"dst": part_of(target, part), "stationary": stationary,
-                                  "moving": part_of(moving, part)}, accumulate=accumulates)
+            dst, columns = (box_of(v, [(0, v.shape[0]), *part]) for v in (target, moving))
+            emit(NcMatmulOp, {"dst": dst, "stationary": stationary, "moving": columns}, accumulate=accumulates)
 
 
 def bank_spans(target: View) -> list[tuple[int, int]]:
@@ -183,13 +183,6 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
     if after:
         for box in boxes(counts[1:], 0, after):
             yield [(last, 1), *box]
-
-
-def part_of(view: View, box: list[tuple[int, int]]) -> View:
-    """A box of the free dimensions."""
-    first, *rest = view.dims
-    free = view.free + sum(start * d.free for (start, _), d in zip(box, rest))
-    return view.like(free=free, dims=(first, *(d._replace(count=n) for (_, n), d in zip(box, rest))))
 
 
 @instruction

@@ -77,3 +77,11 @@ def _dense(outer: Dim, inner: Dim) -> bool:
 def with_rank(view: View, rank: int) -> View:
     """A [P, 1] tile with more dimensions of 1, to stand beside a tile of that rank."""
     return view.like(dims=(view.dims[0], *(ONE for _ in range(rank - 1))))
+
+
+def box_of(view: View, box: Sequence[tuple[int, int]]) -> View:
+    """A part of a view: (start, count) of each dimension."""
+    starts = list(zip(box, view.dims))
+    return view.like(partition=view.partition + sum(start * d.partition for (start, _), d in starts),
+                     free=view.free + sum(start * d.free for (start, _), d in starts),
+                     dims=tuple(d._replace(count=count) for (_, count), d in starts))

@@ -14,6 +14,7 @@ import numpy as np
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import Buffer, Dim, View
+from nki_mlir.language.current.pairing import box_of
 from nki_mlir.language.current.storage import Storage
 
 READ = "read_psum"
@@ -89,11 +90,7 @@ def state(view: View) -> str:
 def unwritten(view: View) -> Iterator[View]:
     """The elements that have not been written, as views."""
     for box in _boxes(~_flags(view)):
-        partition, free, dims = view.partition, view.free, []
-        for (start, count), dim in zip(box, view.dims):
-            partition, free = partition + start * dim.partition, free + start * dim.free
-            dims.append(dim._replace(count=count))
-        yield view.like(partition=partition, free=free, dims=tuple(dims))
+        yield box_of(view, box)
 
 
 def _boxes(mask: np.ndarray) -> Iterator[list[tuple[int, int]]]:
