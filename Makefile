@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-fast lint bench fuzz faults docs clean distclean
+.PHONY: setup demo test test-fast lint bench fuzz faults docs release-check clean distclean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -56,6 +56,10 @@ docs: setup
 	$(BIN)/python tools/error_reference.py
 	$(BIN)/python tools/stubs.py
 	$(BIN)/python tools/coverage.py
+
+# Builds what would be published, installs it on every interpreter that there is, and uses it. Takes minutes.
+release-check: setup
+	$(BIN)/python tools/release_check.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis lit_tests/Output

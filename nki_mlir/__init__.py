@@ -9,7 +9,8 @@ operators. ``help(nl)``, ``help(nisa)`` and ``help`` of any of their functions s
 """
 
 from nki_mlir.passes import packages
+from nki_mlir.version import __version__
 
-__version__ = "0.1.0"
+__all__ = ["__version__"]
 
 packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen")

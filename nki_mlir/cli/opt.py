@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.passes import PassSummary, pass_summaries
+from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -41,6 +42,7 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
                     "given, and write the result.")
     p.set_defaults(passes=[])
     p.add_argument("file", metavar="FILE", nargs="?", default="-", help="the input; - is standard input, the default")
+    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     lowering = p.add_argument_group("lowering")
     goals = lowering.add_mutually_exclusive_group()
     for goal, text in GOALS.items():

@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+from nki_mlir.version import __version__
+
 EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
 
 
@@ -17,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",
                    help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input; with --time "
                         "two of them are compared")
+    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nki_mlir
+
 ROOT = Path(__file__).parent.parent.parent
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate"}
 
@@ -138,3 +140,8 @@ def test_help_is_quick_and_lists_passes():
     assert done.returncode == 0
     assert "--nki-to-linalg" in done.stdout and "--split-masked-loops" in done.stdout
     assert "[limit=50_000: instructions" in done.stdout
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_version__is_the_packages(name: str) -> None:
+    assert shell(f"{name} --version").stdout == f"{name} {nki_mlir.__version__}\n"
