@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
@@ -29,31 +30,26 @@ def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
     """Least and greatest value of an index value; raises ``UnknownSymbol``."""
     if value in pinned:
         return pinned[value]
-    defining = definition(value)
-    if defining is None or defining.name != "affine.apply" or not pinned:
+    op = defining(value)
+    if op is None or op.name != "affine.apply" or not pinned:
         return symbol_range(value)
-    found = affine_range(defining.attributes["map"].value, [span_of(v, pinned) for v in defining.operands])
+    found = affine_range(op.attributes["map"].value, [span_of(v, pinned) for v in op.operands])
     if found is None:
         raise UnknownSymbol(op="affine.apply")
     return found
 
 
-def definition(value: Value) -> Operation | None:
-    """The operation that makes a value; None for a block argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def roots(value: Value) -> list[Value]:
     """The loop variables and program ids that a symbol is computed from."""
-    defining = definition(value)
-    if defining is None:
+    op = defining(value)
+    if op is None:
         return [value]
-    return [root for operand in defining.operands for root in roots(operand)]
+    return [root for operand in op.operands for root in roots(operand)]
 
 
 def constant_of(value: Value) -> int | None:
     """The value of an index value that follows from constants alone."""
-    op = definition(value)
+    op = defining(value)
     if op is None:
         return None
     if op.name == "affine.apply":
@@ -68,12 +64,12 @@ def constant_of(value: Value) -> int | None:
 
 def truth_of(condition: Value) -> bool | None:
     """The value of an ``scf.if`` condition that follows from the ranges of what it compares."""
-    op = definition(condition)
+    op = defining(condition)
     if op is None or op.name not in ("arith.cmpi", "arith.andi", "arith.ori"):
         return None
     if op.name != "arith.cmpi":
         sides = [truth_of(v) for v in op.operands]
-        decisive = op.name == "arith.ori"
+        decisive: bool = op.name == "arith.ori"
         if decisive in sides:
             return decisive
         return None if None in sides else not decisive

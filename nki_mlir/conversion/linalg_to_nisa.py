@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import VIEWS, defining, users_through_views
 from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
@@ -35,18 +36,17 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.scalar.alu import ALU
 from nki_mlir.selection.emitter import Emitter
-from nki_mlir.selection.folds import fold_of, is_fold
+from nki_mlir.selection.folds import own_fold
 from nki_mlir.selection.instructions import MaskedInstruction
-from nki_mlir.selection.invariants import PURE
 from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.builder import StructuredBuilder
 from nki_mlir.waist.expressions import Constant, Convert, is_copy
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
-BETWEEN = (*PURE, "memref.alloc")       # what may stand between operations that are taken together
+# What may stand between operations that are taken together.
+BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 
 
 class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.NISA):
@@ -171,12 +171,11 @@ class _Block:
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:
             return False
-        fold = NestReader(following).read()
-        if not is_fold(fold) or (nest.mask and nest.mask != fold.mask):
+        after = NestReader(following).read()
+        fold = own_fold(after)
+        if fold is None or fold.identity is None or (nest.mask and nest.mask != after.mask):
             return False
-        fn, element = fold_of(fold.body)
-        identity = ALU[fn].identity(element.dtype)
-        return identity is not None and Constant(element.dtype, type(nest.body.value)(identity)) == nest.body
+        return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 
     def finish(self, reader: NestReader, nest: TileNest, op: Operation, following: int | None, start: Any
                ) -> TileNest | None:
@@ -187,10 +186,10 @@ class _Block:
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None
         buffer = nest.output.handle
-        if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.name != "memref.alloc":
+        if (origin := defining(buffer)) is None or origin.name != "memref.alloc":
             return None
         last = self.operations[following]
-        users = [user for use in buffer.uses for user in _users_through_views(use.owner.operation)]
+        users = users_through_views(buffer)
         if any(user not in (start, op, last) for user in users) or last not in users:
             return None
         after = NestReader(last, reader.numbering).read()
@@ -210,15 +209,8 @@ def _take_bytes(op: Operation) -> None:
     The instruction's patterns count elements of their own types.
     """
     for k, value in enumerate(op.operands):
-        while not isinstance(value.owner, ir.Block) and value.owner.operation.name == "nki.reinterpret":
-            value = value.owner.operation.operands[0]
-            op.operands[k] = value
-
-
-def _users_through_views(op: Operation) -> list[Any]:
-    if not op.name.startswith(PURE):
-        return [op]
-    return [user for r in op.results for use in r.uses for user in _users_through_views(use.owner.operation)]
+        while (source := defining(value)) is not None and source.name == "nki.reinterpret":
+            op.operands[k] = value = source.operands[0]
 
 
 def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:

@@ -19,11 +19,11 @@ by the operations that follow; what nobody reads is not stored.
 
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import effects_of, has_uses, memory_of
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.effects import effects_of, has_uses, memory_of
 from nki_mlir.graph.loads import load_on_chip
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement

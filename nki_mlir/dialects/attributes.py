@@ -7,7 +7,7 @@ A mask is an integer set whose dims are the op's iteration axes and whose symbol
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Type, ext, ir
@@ -202,6 +202,19 @@ def read_linear(e: ir.AffineExpr) -> Linear:
             if not (right.symbols or right.axes):
                 return Linear().plus(left, right.const)
     raise MalformedAttribute(f"'{e}' is not linear")
+
+
+def applied(mapping: ir.AffineMap, operands: Sequence[Linear]) -> Linear | None:
+    """The value of an affine map of forms; None of a map that is not linear."""
+    try:
+        (result,) = mapping.results
+        form = read_linear(result)
+    except (MalformedAttribute, ValueError):
+        return None
+    total = Linear(form.const)
+    for position, c in (*form.axes, *((mapping.n_dims + s, c) for s, c in form.symbols)):
+        total = total.plus(operands[position], c)
+    return total
 
 
 _KINDS: dict[type, tuple[type[Attribute], str]] = {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Ranges
+from nki_mlir.dialects.attributes import applied
 
 SGE, EQ = 5, 0
 
@@ -74,7 +75,9 @@ def integer_constant(value: Value) -> int | None:
 
 
 def linear_of(value: Value, numbering: Numbering) -> Linear:
-    """An index value as a linear form over the values it is made of."""
+    """An index value as a linear form over the values it is made of; those that have a number stand for themselves."""
+    if value in numbering.values:
+        return Linear(0, ((numbering.position(value), 1),))
     if value not in numbering.forms:
         numbering.forms[value] = None
         numbering.forms[value] = _defined_form(value, numbering)
@@ -88,6 +91,8 @@ def _defined_form(value: Value, numbering: Numbering) -> Linear | None:
     if (number := integer_constant(value)) is not None:
         return Linear(number)
     op = value.owner.operation
+    if op.name == "affine.apply" and "map" in op.attributes:
+        return applied(op.attributes["map"].value, [linear_of(v, numbering) for v in op.operands])
     if op.name not in ("arith.addi", "arith.subi", "arith.muli") or len(op.operands) != 2:
         return None
     left, right = (linear_of(v, numbering) for v in op.operands)

@@ -8,12 +8,12 @@ value is a bool; as an operand it is the number 0 or 1.
 from collections.abc import Callable
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.views import defining
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
 from nki_mlir.waist.body_reader import BodyReader
 from nki_mlir.waist.expressions import (

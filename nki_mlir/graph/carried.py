@@ -10,11 +10,11 @@ becomes a chain of ``scf.if``.
 from collections.abc import Sequence
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import memory_of
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.effects import memory_of
 from nki_mlir.graph.functions import copy
 from nki_mlir.graph.upstream import operations_of
 

@@ -7,9 +7,9 @@ Carried integers that each iteration adds a number to are counted by the loop's 
 from dataclasses import dataclass
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import ir
 from nki_mlir.graph.upstream import operations_of
-from nki_mlir.graph.views import defining
 
 
 def rewrite_counted_loops(module: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.attributes import MalformedAttribute, read_linear
+from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.views import start_in_buffer
 
@@ -55,37 +55,8 @@ def enclosing_loops(op: Any) -> list[tuple[Any, range]] | None:
 
 def offset_of(view: Any, variables: Sequence[Any]) -> Linear | None:
     """The start of a view as a form of loop variables, None where it depends on something else."""
-    place = start_in_buffer(view)
+    place, numbering = start_in_buffer(view), Numbering(variables)
     total = Linear(place.offset)
     for value, factor in place.terms:
-        form = form_of(value, variables)
-        if form is None:
-            return None
-        total = total.plus(form, factor)
-    return total
-
-
-def form_of(value: Any, variables: Sequence[Any]) -> Linear | None:
-    """A value as an affine form of loop variables; None where it is none."""
-    if value in variables:
-        return Linear(0, ((list(variables).index(value), 1),))
-    if isinstance(value.owner, ir.Block):
-        return None
-    op = value.owner.operation
-    if op.name == "arith.constant":
-        return Linear(op.attributes["value"].value)
-    if op.name != "affine.apply":
-        return None
-    mapping = op.attributes["map"].value
-    forms = [form_of(v, variables) for v in op.operands]
-    try:
-        result = read_linear(mapping.results[0])
-    except MalformedAttribute:
-        return None
-    total = Linear(result.const)
-    for position, factor in [*result.axes, *((mapping.n_dims + s, c) for s, c in result.symbols)]:
-        form = forms[position]
-        if form is None:
-            return None
-        total = total.plus(form, factor)
-    return total
+        total = total.plus(linear_of(value, numbering), factor)
+    return total if len(numbering.values) == len(variables) else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import has_uses
 from nki_mlir.bindings import ir
-from nki_mlir.graph.effects import has_uses
 from nki_mlir.graph.upstream import operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
@@ -11,7 +12,7 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.upstream import named, operations_of
-from nki_mlir.graph.views import defining, reinterpreted, whole_buffer
+from nki_mlir.graph.views import reinterpreted, whole_buffer
 
 
 def results_as_arguments(function: Any) -> None:

@@ -10,12 +10,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
 from nki_mlir.graph.bodies import GATHERED, GraphBody
-from nki_mlir.waist.expressions import (
-    Node,
-    Position,
-    children,
-    inputs_of,
-)
+from nki_mlir.waist.expressions import Node, forms_of, inputs_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
@@ -38,8 +33,8 @@ class GraphNestReader(NestReader):
                  extents: tuple[int, ...]) -> "Gather":
         """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
         view = self.view(buffer)
-        axes = [a for a in range(len(extents)) if any(
-            found[k].moves(a) for k in inputs_of(row) if k in found) or _positions(row, a)]
+        positions = {a for form in forms_of(row) for a, _ in form.axes}
+        axes = [a for a in range(len(extents)) if a in positions or any(found[k].moves(a) for k in inputs_of(row))]
         inner = [form.axes[0][0] if form == Linear(0, (), ((form.axes[0][0], 1),)) else -1
                  for form in forms if form.axes]
         if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != view.sizes[1:]:
@@ -77,13 +72,6 @@ def read_nest(op: Any) -> tuple[TileNest, list[Gather]]:
     reader = GraphNestReader(op)
     nest = reader.read()
     return nest, [replace(g, row=row, inputs=nest.inputs) for g, row in zip(reader.gathers, reader.before)]
-
-
-def _positions(node: Node, axis: int) -> bool:
-    """Whether an expression depends on the position along an axis."""
-    if isinstance(node, Position):
-        return any(a == axis for a, _ in node.form.axes)
-    return any(_positions(child, axis) for child in children(node))
 
 
 def in_hbm(op: Any) -> bool:

@@ -11,7 +11,6 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.bodies import numbers
-from nki_mlir.graph.folding import Fold, fold_of
 from nki_mlir.graph.nests import Gather, only_input, split
 from nki_mlir.graph.products import Product, product_of, write_product
 from nki_mlir.graph.tile_cache import TileCache
@@ -19,7 +18,8 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.waist.expressions import Input, Node, Output, alu, children, converted, rebuilt
+from nki_mlir.waist.expressions import Input, Node, Output, alu, below, converted, rebuilt
+from nki_mlir.waist.folding import Fold, fold_of, reads_output
 from nki_mlir.waist.tile_nest import TileNest
 
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
@@ -42,7 +42,7 @@ class Placement:
         product = product_of(nest)
         if product is not None:
             return self.product(product, start)
-        return self.reduction(nest, fold_of(nest), start)
+        return self.reduction(nest, folded(nest), start)
 
     def gather(self, op: Any, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
@@ -85,7 +85,7 @@ class Placement:
 
     def sizes(self, nest: TileNest, body: Node) -> list[int]:
         """Sizes of boxes: the partitions, then as many of the inner axes as there is room for."""
-        room = max(64, self.elements * NODES // max(NODES, _nodes(body) + len(nest.inputs)))
+        room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
             sizes.insert(1, min(extent, room))
@@ -118,7 +118,7 @@ class Placement:
         self.tiles.copy(nest.output.tile(nest.extents), nest.inputs[0].tile(nest.extents))
 
     def elementwise(self, nest: TileNest) -> None:
-        if _reads_output(nest.body):
+        if reads_output(nest.body):
             place = len(nest.inputs)
             body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output), body=body)
@@ -140,7 +140,7 @@ class Placement:
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
         if kept or rows == 1 or prod(merged.extents) <= self.machine.partitions:
             for whole in self.arranged(nest):
-                self.fold(whole, fold_of(whole), start)
+                self.fold(whole, folded(whole), start)
             return None
         return self.in_two_steps(merged, axis, rows, fold, start)
 
@@ -151,16 +151,16 @@ class Placement:
         steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
         base = replace(nest.output, dtype=fold.dtype)
         output = only_input(scratch.handle, base, steps, (rows,))
-        value = fold_of(parts)
+        value = folded(parts)
         own = alu(fold.fn, Output(fold.dtype), value.element)
         first = replace(parts, reduced=parts.reduced - {axis}, output=output, body=own)
         for whole in self.arranged(first):
-            self.fold(whole, fold_of(whole), fold.identity)
+            self.fold(whole, folded(whole), fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
         last = TileNest((rows,), frozenset({0}), (only_input(scratch.handle, base, (1,), (rows,)),),
                         replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
-        self.fold(last.arranged(None), fold_of(last), start)
+        self.fold(last.arranged(None), folded(last), start)
 
     def fold(self, nest: TileNest, fold: Fold, start: float | int | None) -> None:
         """A fold with its partitions along axis 0."""
@@ -176,7 +176,7 @@ class Placement:
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 if k == 0 and start is not None:
                     self.tiles.fill(total, start, kept)
-                own = fold_of(part)
+                own = folded(part)
                 if fold.dtype.is_integer and ALU[fold.fn].group != "bitwise":
                     self.halve(part, own, inputs, total, kept)
                 else:
@@ -228,16 +228,17 @@ def _over(nest: TileNest, extents: Sequence[int], body: Node) -> TileNest:
     return TileNest(tuple(extents), frozenset(), (), nest.output, body)
 
 
+def folded(nest: TileNest) -> Fold:
+    """The fold of a reduction. A narrow result is kept in the dtype of its arithmetic, not rounded at each step."""
+    fold = fold_of(nest.body)
+    if fold is None or fold.identity is None:
+        raise Unsupported(feature="a reduction whose step is no sum, product, extreme or logical operation as engine "
+                                  "instructions", instead="run this program on the CPU")
+    return fold
+
+
 def largest_divisor(number: int, limit: int) -> int:
     return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
-
-
-def _nodes(node: Node) -> int:
-    return 1 + sum(map(_nodes, children(node)))
-
-
-def _reads_output(node: Node) -> bool:
-    return isinstance(node, Output) or any(map(_reads_output, children(node)))
 
 
 def _with_old(body: Node, value: float | int) -> Node:

@@ -5,13 +5,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import PSUM, Tile
-from nki_mlir.graph.folding import fold_of
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.waist.expressions import Alu, Constant, Convert, Input, Node, Output, alu, converted
+from nki_mlir.waist.expressions import Constant, Convert, Input, Node, Output, alu, converted
+from nki_mlir.waist.folding import Fold, factors_of, fold_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
@@ -35,17 +34,12 @@ class Product:
 
 def product_of(nest: TileNest) -> Product | None:
     """The nest as a product of two operands, if it is one that the Tensor engine computes."""
-    try:
-        fold = fold_of(nest)
-    except Unsupported:
-        return None
-    factors = _factors(fold.element)
-    if fold.fn != "add" or fold.dtype is not FLOAT32 or factors is None or nest.output.dtype.is_integer:
+    fold = fold_of(nest.body)
+    factors = _factors(fold) if fold is not None else None
+    if factors is None or nest.output.dtype.is_integer or len(set(factors)) < 2:
         return None
     merged = nest.arranged(None)
-    places = _factors(fold_of(merged).element)
-    assert places is not None
-    a, b = (merged.inputs[k] for k in places)
+    a, b = (merged.inputs[k] for k in factors)
     axes = [x for x, n in enumerate(merged.extents) if n > 1]
     summed = [x for x in axes if x in merged.reduced]
     kept = [x for x in axes if x not in merged.reduced]
@@ -59,20 +53,15 @@ def product_of(nest: TileNest) -> Product | None:
 
     def largest(group: list[int]) -> int:
         return max(group, key=lambda x: merged.extents[x], default=0)
-    return Product(merged, *places, largest(summed), largest(rows), largest(columns))
+    return Product(merged, *factors, largest(summed), largest(rows), largest(columns))
 
 
-def _factors(element: Node) -> tuple[int, int] | None:
-    """The places of the two inputs that are multiplied."""
+def _factors(fold: Fold) -> tuple[int, int] | None:
+    """The inputs whose products are added, in whatever dtype they are multiplied."""
+    element = fold.element
     while isinstance(element, Convert):
         element = element.value
-    if not isinstance(element, Alu) or element.fn != "multiply":
-        return None
-    inner = [v.value if isinstance(v, Convert) else v for v in element.args]
-    match inner:
-        case [Input(index=first), Input(index=second)] if first != second:
-            return first, second
-    return None
+    return factors_of(element) if fold.fn == "add" and fold.dtype is FLOAT32 else None
 
 
 def write_product(tiles: Tiles, machine: Machine, product: Product, start: float | int | None) -> None:

@@ -8,14 +8,13 @@ partition are kept at most, those that were used last.
 from dataclasses import dataclass
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.graph.effects import effects_of, memory_of, own_effects, users_through_views
 from nki_mlir.graph.upstream import operations_of
 from nki_mlir.scalar.dtypes import DType
 
-HARMLESS = ("memref.reinterpret_cast", "memref.get_global", "nki.reinterpret", "nki.view", "arith.", "affine.apply",
-            "memref.load")
+HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.dialects.access import SBUF, Linear, Tile
+from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.graph.bodies import with_exact_extremes
 from nki_mlir.graph.tile_cache import TileCache, elements_of
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position
+from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position, forms_of
 from nki_mlir.waist.scalar_body import ScalarBody
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
@@ -84,7 +84,7 @@ class Tiles:
         kept = tuple(a for a in axes if a not in nest.reduced)
         target = self.writer.view(output, axes, self.symbols, nest.reduced) if nest.reduced else self.view(output, kept)
         self.writer.generic(loops, views, [target], body.dtype,
-                            lambda s, ins, outs: [expression(body, s, ins, outs, {})], _forms(body))
+                            lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
 
 
 def expression(node: Node, s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any], known: dict[Node, Any]) -> Any:
@@ -107,14 +107,3 @@ def expression(node: Node, s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any
                 value = s.alu(fn, *(expression(a, s, ins, outs, known) for a in args))
         known[node] = value
     return known[node]
-
-
-def _forms(node: Node) -> list[Linear]:
-    match node:
-        case Position(form=form):
-            return [form]
-        case Convert(value=inner) | Activation(value=inner):
-            return _forms(inner)
-        case Alu(args=args):
-            return [form for a in args for form in _forms(a)]
-    return []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import RESHAPES, defining
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
@@ -16,8 +17,6 @@ from nki_mlir.graph.upstream import operations_of, run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"
-RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose")
-STEPS = ("memref.subview", "memref.reinterpret_cast", *RESHAPES)
 
 
 @dataclass(frozen=True)
@@ -29,16 +28,11 @@ class Start:
     terms: tuple[tuple[Any, int], ...] = ()
 
 
-def defining(value: Any) -> Any:
-    """The operation that makes a value; None for a block argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def start_in_buffer(value: Any) -> Start:
     """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
     name = op.name if op is not None else ""
-    if name in RESHAPES:
+    if name in RESHAPES and name != "nki.reinterpret":
         return start_in_buffer(op.operands[0])
     if name == "nki.view":
         (tile, _), symbols = read_view(op), list(op.operands)[1:]

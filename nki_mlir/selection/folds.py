@@ -14,7 +14,8 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR
-from nki_mlir.waist.expressions import Alu, Convert, Input, Node, Output, children
+from nki_mlir.waist.expressions import Convert, Input
+from nki_mlir.waist.folding import Fold, factors_of, fold_of, reads_output
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 
 if TYPE_CHECKING:
@@ -25,38 +26,24 @@ ACROSS_PARTITIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
 
 def select(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     """Emit a nest with reduced axes."""
-    if not _reads_output(nest.body):
+    if not reads_output(nest.body):
         return _assignment(selector, nest)
-    fn, element = fold_of(nest.body)
-    factors = _factors(fn, element)
-    if factors is not None and len(nest.reduced) == 1:
+    fold = own_fold(nest)
+    if fold is None:
+        raise Unsupported(feature="a fold that is no ALU operation of its output and a value",
+                          instead="yield scalar.alu(output, value)")
+    factors = factors_of(fold.element)
+    if fold.fn == "add" and fold.dtype is FLOAT32 and factors is not None and len(nest.reduced) == 1:
         product = _product(nest, factors)
         if product is not None:
             return _products(selector, product, fresh)
     return _reduction(selector, nest, fresh)
 
 
-def is_fold(nest: TileNest) -> bool:
-    """Whether a nest adds, or folds otherwise, values into what its output holds."""
-    match nest.body:
-        case Alu(fn=fn, args=(Output(), _)) | Alu(fn=fn, args=(_, Output())):
-            return bool(nest.reduced) and ALU[fn].reduce is not None
-    return False
-
-
-def _reads_output(node: Node) -> bool:
-    return isinstance(node, Output) or any(map(_reads_output, children(node)))
-
-
-def fold_of(body: Node) -> tuple[str, Node]:
-    """The ALU operation that a nest folds with, and what is folded in."""
-    match body:
-        case Alu(fn=fn, args=(Output(), element)) if ALU[fn].reduce is not None:
-            return fn, element
-        case Alu(fn=fn, args=(element, Output())) if ALU[fn].reduce is not None and ALU[fn].commutative:
-            return fn, element
-    raise Unsupported(feature="a fold that is no ALU operation of its output and a value",
-                      instead="yield scalar.alu(output, value)")
+def own_fold(nest: TileNest) -> Fold | None:
+    """What a nest folds into its output, step by step in the dtype of that."""
+    fold = fold_of(nest.body) if nest.reduced else None
+    return fold if fold is not None and fold.dtype is nest.body.dtype else None
 
 
 def by_lanes(nest: TileNest) -> TileNest:
@@ -81,7 +68,9 @@ def _assignment(selector: "Selector", nest: TileNest) -> None:
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(selector: "Selector", nest: TileNest, fresh: bool) -> None:
     nest = by_lanes(nest)
-    fn, element = fold_of(nest.body)                        # its forms are of the arranged axes
+    fold = own_fold(nest)                                   # its forms are of the arranged axes
+    assert fold is not None
+    fn, element = fold.fn, fold.element
     emitter = selector.emitter
     if nest.mask:
         emitter.bound((), ())                               # for the active elements alone limits would have to hold
@@ -145,17 +134,6 @@ def touched(selector: "Selector", nest: TileNest) -> Tile | None:
 
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
-def _factors(fn: str, element: Node) -> tuple[int, int] | None:
-    """The places of the two inputs whose product is summed."""
-    if fn != "add" or not isinstance(element, Alu) or element.fn != "multiply" or element.dtype is not FLOAT32:
-        return None
-    inner = [a.value if isinstance(a, Convert) else a for a in element.args]
-    match inner:
-        case (Input(index=first), Input(index=second)):
-            return first, second
-    return None
-
-
 def _product(nest: TileNest, factors: tuple[int, int]) -> TileNest | None:
     """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
     (contracted,) = nest.reduced

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import defining, effects_of, memory_of, users_through_views
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
-from nki_mlir.graph.effects import effects_of, memory_of, users_through_views
 from nki_mlir.graph.elementwise import GenericOperation, fused, keeps_extents, structured
-from nki_mlir.graph.views import defining, viewed_as, whole_buffer
+from nki_mlir.graph.views import viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects
 from nki_mlir.bindings import Module, Operation, Value, ir, load
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
-from nki_mlir.graph.effects import memory_of, own_effects
 from nki_mlir.graph.elementwise import (
     MOST_INPUTS,
     MOST_OPERATIONS,
@@ -27,7 +27,7 @@ from nki_mlir.graph.elementwise import (
     structured,
     work,
 )
-from nki_mlir.graph.views import defining, start_in_buffer
+from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.attributes import MalformedAttribute, read_linear
+from nki_mlir.dialects.attributes import applied
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.waist.expressions import Activation, Constant, Input, Node, Output, Position, alu, converted
@@ -76,23 +76,9 @@ class BodyReader:
             case "arith.constant":
                 return Linear(op.attributes["value"].value)
             case "affine.apply":
-                return applied(op.attributes["map"].value, [self.index(v) for v in op.operands])
+                if (form := applied(op.attributes["map"].value, [self.index(v) for v in op.operands])) is not None:
+                    return form
             case "arith.addi" | "arith.subi":
                 left, right = (self.index(v) for v in op.operands)
                 return left.plus(right, 1 if op.name == "arith.addi" else -1)
-        raise Unsupported(feature=f"an index that is made by '{op.name}'", instead="use affine.apply")
-
-
-def applied(mapping: ir.AffineMap, operands: list[Linear]) -> Linear:
-    """The value of a linear affine map of forms; raises ``Unsupported`` for one that is not linear."""
-    try:
-        (result,) = mapping.results
-        form = read_linear(result)
-    except (MalformedAttribute, ValueError):
-        raise Unsupported(feature=f"the map {mapping} in an index", instead="use a linear map") from None
-    total = Linear(form.const)
-    for position, c in form.axes:
-        total = total.plus(operands[position], c)
-    for position, c in form.symbols:
-        total = total.plus(operands[mapping.n_dims + position], c)
-    return total
+        raise Unsupported(feature=f"an index that is made by '{op.name}'", instead="use affine.apply of a linear map")

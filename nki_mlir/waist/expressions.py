@@ -4,7 +4,7 @@
 Equal subtrees are equal objects for dictionaries, which is how an instruction's result is used again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -90,9 +90,21 @@ def is_copy(body: Node) -> bool:
     return isinstance(body.value if isinstance(body, Convert) else body, Input)
 
 
+def below(node: Node) -> Iterator[Node]:
+    """A node and all that it is computed from."""
+    yield node
+    for child in children(node):
+        yield from below(child)
+
+
 def inputs_of(node: Node) -> set[int]:
-    """The places of the inputs that an expression reads."""
-    return {node.index} if isinstance(node, Input) else set().union(*map(inputs_of, children(node)))
+    """The numbers of the inputs that an expression reads."""
+    return {one.index for one in below(node) if isinstance(one, Input)}
+
+
+def forms_of(node: Node) -> list[Linear]:
+    """The forms whose values an expression has."""
+    return [one.form for one in below(node) if isinstance(one, Position)]
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:

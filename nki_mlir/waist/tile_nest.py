@@ -13,7 +13,7 @@ from typing import Any
 from nki_mlir.dialects.access import HBM, Access, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.axes import joined, renamed
-from nki_mlir.waist.expressions import Node, Position, children, rebuilt
+from nki_mlir.waist.expressions import Node, Position, forms_of, rebuilt
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,7 @@ class TileNest:
         return replace(self, body=rebuilt(self.body, position), mask=mask, limits=limits)
 
     def forms(self) -> list[Linear]:
-        def below(node: Node) -> list[Linear]:
-            own = [node.form] if isinstance(node, Position) else []
-            return own + [form for child in children(node) for form in below(child)]
-        return [c.form for c in (*self.mask, *self.limits)] + below(self.body)
+        return [c.form for c in (*self.mask, *self.limits)] + forms_of(self.body)
 
     # -- normal form ---------------------------------------------------------------------------------------------------
     def arranged(self, partition: int | None, keep: int | None = None) -> "TileNest":

@@ -13,11 +13,11 @@ from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.facts import Numbering
+from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
-from nki_mlir.waist.body_reader import BodyReader, applied
+from nki_mlir.waist.body_reader import BodyReader
 from nki_mlir.waist.expressions import Input, Node, inputs_of, rebuilt
 from nki_mlir.waist.reader import DYNAMIC, extents_of, layout_of, loops_of, mask_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
@@ -83,16 +83,7 @@ class NestReader:
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Any) -> Linear:
         """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
-        if not isinstance(value.owner, ir.Block):
-            op = value.owner.operation
-            if op.name == "arith.constant":
-                return Linear(op.attributes["value"].value)
-            if op.name == "affine.apply":
-                try:
-                    return applied(op.attributes["map"].value, [self.form(v) for v in op.operands])
-                except Unsupported:
-                    pass                        # a quotient or a remainder is a symbol of its own
-        return Linear(0, ((self.numbering.position(value), 1),))
+        return linear_of(value, self.numbering)
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def view(self, value: Any) -> BufferView:

@@ -11,6 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from nki_mlir.analysis.buffer_effects import RESHAPES
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
@@ -39,7 +40,7 @@ from nki_mlir.targets.cpu.program import (
     slot_value,
 )
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
-from nki_mlir.targets.cpu.values import ARITHMETIC, SAME_MEMORY, MemrefView, Values
+from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
@@ -230,7 +231,7 @@ class Assembler:
                 values.constant(op)
             case "memref.reinterpret_cast" | "memref.subview":
                 values.views[op.results[0]] = values.part(op)
-            case name if name in SAME_MEMORY:
+            case name if name in RESHAPES:
                 values.views[op.results[0]] = values.views[op.operands[0]]
             case name if name in CASTS and op.operands[0] in values.forms:
                 values.forms[op.results[0]] = values.cast(op)

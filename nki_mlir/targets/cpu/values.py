@@ -22,8 +22,6 @@ from nki_mlir.waist.reader import DYNAMIC, layout_of
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
               "arith.maxsi", "arith.cmpi"}
-SAME_MEMORY = {"nki.reinterpret", "memref.cast", "memref.transpose", "memref.collapse_shape", "memref.expand_shape",
-               "memref.memory_space_cast"}          # the result's type has the layout
 UNKNOWN = (-(1 << 62), 1 << 62)
 
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which buffers the operations of a function read and write."""
+"""Buffers behind views, and which of them the operations of a function read and write."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Value, ir
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.graph.views import STEPS, defining
 
-SAME_MEMORY = (*STEPS, "nki.reinterpret", "nki.view", "memref.memory_space_cast")
-NO_EFFECT = (*SAME_MEMORY, "memref.alloc", "memref.get_global", "affine.apply")
+# Views that begin where their source does: the type has the layout.
+RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose",
+            "memref.memory_space_cast", "nki.reinterpret")
+VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
+NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 
 
 @dataclass
@@ -23,10 +25,15 @@ class Effects:
         return buffer in self.reads or buffer in self.writes
 
 
+def defining(value: Value) -> Any:
+    """The operation that makes a value; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def memory_of(value: Any) -> Any:
     """The buffer behind a chain of views, of whatever element types."""
     op = defining(value)
-    while op is not None and op.name in SAME_MEMORY:
+    while op is not None and op.name in VIEWS:
         value = op.operands[0]
         op = defining(value)
     return value
@@ -92,7 +99,7 @@ def users_through_views(value: Any) -> list[Any]:
     found: list[Any] = []
     for use in value.uses:
         op = use.owner.operation
-        if op.name in SAME_MEMORY:
+        if op.name in VIEWS:
             found += users_through_views(op.results[0])
         elif op not in found:
             found.append(op)
