@@ -173,7 +173,7 @@ class _Block:
             return False
         after = NestReader(following).read()
         fold = own_fold(after)
-        if fold is None or fold.identity is None or (nest.mask and nest.mask != after.mask):
+        if fold is None or fold.identity is None or not after.reduced or (nest.mask and nest.mask != after.mask):
             return False
         return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 

@@ -42,7 +42,7 @@ def select(selector: "Selector", nest: TileNest, fresh: bool) -> None:
 
 def own_fold(nest: TileNest) -> Fold | None:
     """What a nest folds into its output, step by step in the dtype of that."""
-    fold = fold_of(nest.body) if nest.reduced else None
+    fold = fold_of(nest.body)
     return fold if fold is not None and fold.dtype is nest.body.dtype else None
 
 

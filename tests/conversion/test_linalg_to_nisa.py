@@ -265,3 +265,10 @@ def test_every_choice_names_its_engine():
         module = lower(captured.module())
         for op in instructions(module):
             assert op.attributes["engine"].value != "unknown" or op.name in captured.text
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 1), (1, 5)])
+def test_fold_of_one_element(shape):
+    x = floats(*shape)
+    _, result = check(make(lambda t: nl.sum(t, axis=1, keepdims=True)), x)
+    np.testing.assert_allclose(result, x.sum(axis=1, keepdims=True), rtol=1e-6)
