@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.passes import PassSummary, pass_summaries
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
     for part in parts:
         try:
             made.append(process(source.read_module(part, name), options))
-        except source.NkiMlirError as error:
+        except NkiMlirError as error:
             if len(parts) == 1:
                 raise
             status = fail(source.renamed(error, name))

@@ -91,7 +91,7 @@ def next_operation(op: Operation) -> Any:
 
 def same_output(fill: TileNest, fold: TileNest) -> bool:
     """Whether a fill writes what a fold adds to."""
-    def walked(nest: TileNest) -> Any:
+    def walked(nest: TileNest) -> tuple[object, ...]:
         o = nest.output
         return o.handle, o.free, sorted((step, n) for step, n in zip(o.steps, nest.extents) if step and n > 1)
     return walked(fill) == walked(fold)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nki_mlir.frontend.overlaps import Apart, SearchTooLong, element, meeting
+from nki_mlir.dialects.integer_systems import SearchTooLong
+from nki_mlir.frontend.overlaps import Apart, element, meeting
 from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol

@@ -336,7 +336,7 @@ class NotAnIndex:
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
     __getitem__ = _same
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _mask     # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _mask
 
 
 def _by_value(name: str) -> Any:

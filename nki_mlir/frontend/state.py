@@ -2,7 +2,7 @@
 """Snapshots of Python state: what a kernel's variables hold, so that the side effects of a rolled body show."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -63,7 +63,9 @@ def _content(value: object, seen: set[int]) -> Any:
 
 
 def _inside(value: object, seen: set[int]) -> Any:
-    look = lambda items: [_content(v, seen) for v in itertools.islice(items, ITEMS)]
+    def look(items: Iterable[object]) -> list[object]:
+        return [_content(v, seen) for v in itertools.islice(items, ITEMS)]
+
     match value:
         case np.ndarray():
             return value.tobytes() if value.nbytes <= 4096 else None

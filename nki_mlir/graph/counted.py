@@ -78,7 +78,7 @@ def _iterations(op: Any, counters: dict[int, Counter]) -> int | None:
     return number if number and _holds(counter, number, ir.RankedTensorType(counted.type).element_type) else None
 
 
-def _holds(counter: Counter, iterations: int, kind: Any) -> bool:
+def _holds(counter: Counter, iterations: int, kind: ir.IntegerType) -> bool:
     """Whether a counter never leaves its type."""
     limit = 1 << kind.width - 1
     return -limit <= counter.first + iterations * counter.step < limit

@@ -99,8 +99,8 @@ def _inside(op: Any) -> list[Any]:
 def _is_inside(value: Any, op: Any) -> bool:
     """Whether a value is made in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
-        return value.owner == op.regions[0].blocks[0]
-    return value.owner.operation.block == op.regions[0].blocks[0] or value.owner.name == "arith.constant"
+        return bool(value.owner == op.regions[0].blocks[0])
+    return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])
 
 
 def fused(first: GenericOperation, second: GenericOperation, place: int, first_inputs: Sequence[tuple[Any, Any]],

@@ -172,8 +172,8 @@ class Uses:
         if read:
             sources = [arrays[k] for k in open_ if k in self.reads]
             for array in (a for a in sources if not a.reported):        # type: ignore[attr-defined]
-                missing = np.flatnonzero(~array.written_units)          # type: ignore[attr-defined]
-                report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)      # type: ignore[attr-defined]
+                missing = np.flatnonzero(~array.written_units)
+                report(array, int(missing[0]) // array.itemsize if len(missing) else 0, at)
 
     def trial(self, arrays: Arrays, values: Values, source: int, target: int) -> list[np.ndarray] | None:
         """The arrays after a run with these bytes where nothing was written; None where it fails."""

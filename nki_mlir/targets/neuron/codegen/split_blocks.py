@@ -144,7 +144,7 @@ def rewritten(step: InstructionStep, parts: dict[DeviceBuffer, list[DeviceBuffer
         yield step
         return
     if type(step.op) is MemsetOp:
-        for tile in cut(step.op.dst, parts):                            # type: ignore[attr-defined]
+        for tile in cut(step.op.dst, parts):
             yield InstructionStep(changed(step.op, lambda old, new=tile: new), step.location)       # type: ignore[misc]
         return
     yield InstructionStep(changed(step.op, lambda t: next(cut(t, parts)) if t.handle in parts else t), step.location)
