@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.bindings import Value, ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
 # Views that begin where their source does: the type has the layout.
@@ -18,10 +18,10 @@ NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 class Effects:
     """The buffers that an operation, with all inside it, reads and writes."""
 
-    reads: set[Any] = field(default_factory=set)
-    writes: set[Any] = field(default_factory=set)
+    reads: set[object] = field(default_factory=set)
+    writes: set[object] = field(default_factory=set)
 
-    def touches(self, buffer: Any) -> bool:
+    def touches(self, buffer: Value) -> bool:
         return buffer in self.reads or buffer in self.writes
 
 
@@ -39,24 +39,24 @@ def memory_of(value: Any) -> Any:
     return value
 
 
-def own_effects(op: Any) -> Effects:
+def own_effects(op: Operation) -> Effects:
     """Those of an operation alone, without what is inside it."""
     found = Effects()
     _add(op, found)
     return found
 
 
-def effects_of(op: Any) -> Effects:
+def effects_of(op: Operation) -> Effects:
     found = Effects()
 
-    def visit(inner: Any) -> Any:
+    def visit(inner: Any) -> object:
         _add(inner.operation, found)
         return ir.WalkResult.ADVANCE
     op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
 
 
-def _add(op: Any, found: Effects) -> None:
+def _add(op: Operation, found: Effects) -> None:
     if op.name in NO_EFFECT:
         return
     if op.name in ("linalg.generic", "linalg.fill"):
@@ -84,7 +84,7 @@ def _add(op: Any, found: Effects) -> None:
                 found.writes.add(memory_of(value))
 
 
-def function_of(op: Any) -> Any:
+def function_of(op: Operation) -> Any:
     while op.name != "func.func":
         op = op.parent.operation
     return op
@@ -94,7 +94,7 @@ def has_uses(value: Any) -> bool:
     return next(iter(value.uses), None) is not None
 
 
-def users_through_views(value: Any) -> list[Any]:
+def users_through_views(value: Value) -> list[Operation]:
     """The operations that use a buffer, or a view of it, as anything but a view."""
     found: list[Any] = []
     for use in value.uses:

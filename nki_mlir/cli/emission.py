@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nki_mlir.bindings import Module
 
 
-def lower_to_isa(module: Any, form: str, observer: Any) -> str | bytes:
+def lower_to_isa(module: "Module", form: str, observer: Any) -> str | bytes:
     """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
     from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if any(op.operation.name == "isa.program" for op in module.body.operations):

@@ -171,7 +171,7 @@ class Observer:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.last = options, time.perf_counter()
 
-    def __call__(self, one: Any, module: Any) -> None:
+    def __call__(self, one: Any, module: "Module") -> None:
         now = time.perf_counter()
         if self.options.mlir_timing:
             print(f"{one.name:32s} {(now - self.last) * 1e3:9.2f} ms", file=sys.stderr)

@@ -98,7 +98,7 @@ def executors_to_compare(one: Any, options: argparse.Namespace) -> list[str]:
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, Any]]:
+def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, object]]:
     """Its results, printed with the time they took."""
     started = time.perf_counter()
     results = one.run(options.on)
@@ -132,7 +132,7 @@ def error_of(first: object, second: object) -> float:
     return float(np.where(np.isnan(off), np.inf, off).max())
 
 
-def compare(one: Any, results: list[tuple[str, Any]], others: list[str], options: argparse.Namespace) -> int:
+def compare(one: Any, results: list[tuple[str, object]], others: list[str], options: argparse.Namespace) -> int:
     """Run elsewhere, too, and print the largest error of each; 1 when one is over the tolerance."""
     status = 0
     for on in others:
@@ -146,7 +146,7 @@ def compare(one: Any, results: list[tuple[str, Any]], others: list[str], options
     return int(status)
 
 
-def largest_error(first: list[tuple[str, Any]], second: list[tuple[str, Any]]) -> float:
+def largest_error(first: list[tuple[str, object]], second: list[tuple[str, object]]) -> float:
     """The largest error among results."""
     return max((error_of(a, b) for (_, a), (_, b) in zip(first, second, strict=True)), default=0.0)
 

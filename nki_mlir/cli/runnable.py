@@ -7,7 +7,7 @@ Each has ``executors``, the names of those that take it; ``run(on)``, its result
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from nki_mlir.cli.source import (
     read_module,
 )
 from nki_mlir.diagnostics import NkiMlirError
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
+    from nki_mlir.language.kernel import Kernel
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, Any]]
@@ -62,7 +66,7 @@ class TooManyArguments(NkiMlirError):
     fix = "the inputs are {names}"
 
 
-def runnable(source: str, positional: list[Any], keywords: dict[str, Any], target: str | None,
+def runnable(source: str, positional: list[object], keywords: dict[str, object], target: str | None,
              grid: tuple[int, ...]) -> Runnable:
     """What a file holds, told by its name and content, with values for its inputs."""
     if is_kernel(source):
@@ -107,7 +111,7 @@ class KernelSource(Runnable):
 
     executors = EXECUTORS
 
-    def __init__(self, kernel: Any, positional: list[Any], keywords: dict[str, Any]) -> None:
+    def __init__(self, kernel: Any, positional: list[object], keywords: dict[str, object]) -> None:
         self.kernel, self.positional, self.keywords = kernel, positional, keywords
 
     def run(self, on: str) -> Results:
@@ -133,7 +137,8 @@ class ModuleSource(Runnable):
 
     executors = ("interpreter", "jit", "isa")
 
-    def __init__(self, module: Any, positional: list[Any], keywords: dict[str, Any], target: str | None = None) -> None:
+    def __init__(self, module: Any, positional: list[object], keywords: dict[str, object], target: str | None = None
+                 ) -> None:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         if target:
             set_target(module, target)
@@ -156,7 +161,7 @@ class GraphSource(Runnable):
 
     executors = ("jit", "isa")
 
-    def __init__(self, text: str, positional: list[Any]) -> None:
+    def __init__(self, text: str, positional: list[object]) -> None:
         self.text, self.positional = text, positional
 
     def run(self, on: str) -> Results:
@@ -177,7 +182,7 @@ class StreamsSource(Runnable):
 
     executors = ("isa",)
 
-    def __init__(self, programs: list[Any], positional: list[Any], keywords: dict[str, Any]) -> None:
+    def __init__(self, programs: list[Any], positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs
         self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
                                  positional, keywords)
@@ -198,8 +203,8 @@ class StreamsSource(Runnable):
         raise NotVerified(what="instruction streams")
 
 
-def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[Any],
-               keywords: dict[str, Any]) -> list[Any]:
+def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object], keywords: dict[str, object]
+               ) -> list[np.ndarray]:
     """The value of each input (name, shape, dtype): as given by place or name, else random."""
     from nki_mlir.cli.arguments import fill  # start-up: needed where it is asked for
     names = [name for name, _, _ in wanted]
@@ -214,7 +219,7 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
             for k, (name, shape, dtype) in enumerate(wanted)]
 
 
-def checked_input(array: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
+def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> Any:
     """The array; raises ``SourceError`` where it has not the shape and dtype."""
     from nki_mlir.scalar.dtypes import dtype_of  # start-up: needed where it is asked for
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
@@ -228,14 +233,14 @@ def copied(values: list[Any]) -> list[Any]:
     return [v.copy() if isinstance(v, np.ndarray) else v for v in values]
 
 
-def captured(kernel: Any, positional: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def captured(kernel: "Kernel", positional: list[object], keywords: dict[str, Any]) -> tuple[list[object], list[Any]]:
     """The distinct modules of a kernel for these arguments, and the tensors among them."""
     from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
     return kernel.specialize(bound).modules, bound.tensors
 
 
-def set_target(module: Any, target: str) -> None:
+def set_target(module: "Module", target: str) -> None:
     """Make a module one for that target; raises ``UnknownTarget``."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.machine import machine_named

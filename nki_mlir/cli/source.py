@@ -12,7 +12,7 @@ from nki_mlir.cli.status import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
 
 if TYPE_CHECKING:
-    from nki_mlir.bindings import Context
+    from nki_mlir.bindings import Context, Module
 
 
 class SourceError(NkiMlirError):
@@ -96,7 +96,7 @@ def is_graph_text(text: str) -> bool:
     return "stablehlo." in text or "vhlo." in text
 
 
-def read_module(text: str, name: str) -> Any:
+def read_module(text: str, name: str) -> "Module":
     """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
     from nki_mlir.dialects.isa.ops import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
@@ -169,7 +169,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = 
     return kernel[grid] if grid else kernel
 
 
-def run_file(file: Path) -> dict[str, Any]:
+def run_file(file: Path) -> dict[str, object]:
     """The names that a Python file defines, run as a module of its name."""
     from nki_mlir.compat import install  # start-up: needed where it is asked for
     if not file.is_file():

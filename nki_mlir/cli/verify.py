@@ -35,7 +35,7 @@ def errors_of(error: NkiMlirError) -> list[tuple[int | None, str]]:
     return [(error.at.line if error.at else None, error.headline)]
 
 
-def check_expected(parts: Sequence[str], name: str, process: Callable[[str], Any]) -> int:
+def check_expected(parts: Sequence[str], name: str, process: Callable[[str], object]) -> int:
     """Process every part; 0 when announced and actual errors agree."""
     status = 0
     for part in parts:

@@ -11,7 +11,6 @@ import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
 
 from nki_mlir.compat import vendor_only
 
@@ -97,9 +96,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 setattr(module, child, importlib.import_module(name))
 
 
-def lazy_names(module: str) -> Callable[[str], Any]:
+def lazy_names(module: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a module with lazy names."""
-    def find(name: str) -> Any:
+    def find(name: str) -> str:
         if name not in LAZY[module]:
             return getattr(importlib.import_module(str(NAMES[module])), name)
         return getattr(importlib.import_module(LAZY[module][name]), name)

@@ -19,18 +19,18 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
     return torch.device("cpu")
 
 
-def device(index: int | None = None) -> Any:
+def device(index: int | None = None) -> object:
     return xla_device(index)
 
 
-def mark_step(*arguments: object, **keywords: Any) -> None:
+def mark_step(*arguments: object, **keywords: object) -> None:
     """The end of a step: nothing waits to be run, but what was recorded of it is written."""
     from nki_mlir.frameworks.debug_output import recorders  # start-up: loads MLIR
     for recorder in recorders:
         recorder.step()
 
 
-def sync(wait: bool = True, **keywords: Any) -> None:
+def sync(wait: bool = True, **keywords: object) -> None:
     """``mark_step`` of newer versions."""
     mark_step()
 
@@ -39,8 +39,8 @@ def wait_device_ops(devices: object = ()) -> None:
     """All operations are done when their call returns."""
 
 
-def optimizer_step(optimizer: Any, barrier: bool = False, optimizer_args: dict[str, Any] | None = None,
-                   **keywords: Any) -> Any:
+def optimizer_step(optimizer: Any, barrier: bool = False, optimizer_args: dict[str, object] | None = None,
+                   **keywords: object) -> object:
     """One step; with one process there are no gradients to reduce."""
     loss = optimizer.step(**(optimizer_args or {}))
     if barrier:
@@ -68,7 +68,7 @@ def master_print(*arguments: object, **keywords: Any) -> None:
     print(*arguments, **keywords)
 
 
-def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
+def save(data: object, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
     import torch  # an optional package
     torch.save(data, file_or_path)
 

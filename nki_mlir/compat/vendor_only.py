@@ -45,7 +45,7 @@ class Stub:
     def __call__(self, *arguments: object, **keywords: Any) -> NoReturn:
         raise VendorOnly(name=self._name).located(user_location())
 
-    def __mro_entries__(self, bases: tuple) -> tuple:
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:
         return ()                               # a class may name it as a base
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ type holds, NaN 0. Named operations become ``linalg.generic`` first. Arithmetic 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Operation, Value, ir, load
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
@@ -57,11 +57,11 @@ class ArithToScalar(Pass, name="arith-to-scalar"):
                 bodies.setdefault(op.block, _BodyRewriter()).rewrite(op)
 
 
-def upstream_operations(root: Any) -> list[Any]:
+def upstream_operations(root: Operation) -> list[Operation]:
     """The named structured operations, and the arithmetic on elements, that are not the waist's."""
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> object:
         if op.name.startswith(("arith.", "math.")):
             if op.name not in OF_THE_WAIST and is_of_elements(op):
                 found.append(op)
@@ -73,7 +73,7 @@ def upstream_operations(root: Any) -> list[Any]:
     return found
 
 
-def is_of_elements(op: Any) -> bool:
+def is_of_elements(op: Operation) -> bool:
     """Whether an operation of ``arith`` or ``math`` computes elements, not index values."""
     kinds = [v.type for v in (*op.operands, *op.results)]
     if op.parent.name == "linalg.generic":
@@ -97,23 +97,23 @@ class _BodyRewriter:
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: Any = None) -> Any:
         return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes)
 
-    def rewrite(self, op: Any) -> None:
+    def rewrite(self, op: Operation) -> None:
         with ir.InsertionPoint(op), op.location:
             made = self.scalar(op)
         op.results[0].replace_all_uses_with(made)
         op.erase()
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def alu(self, fn: str, *values: Any) -> Any:
+    def alu(self, fn: str, *values: object) -> Value:
         return self.scalars.alu(fn, *values)
 
-    def convert(self, value: Any, to: DType) -> Any:
+    def convert(self, value: Any, to: DType) -> Value:
         return self.changed("scalar.convert", value, to)
 
-    def wrap(self, value: Any, to: DType) -> Any:
+    def wrap(self, value: object, to: DType) -> Value:
         return self.changed("scalar.wrap", value, to)
 
-    def changed(self, name: str, value: Any, to: DType) -> Any:
+    def changed(self, name: str, value: Any, to: DType) -> Value:
         kind = self.make.type(to)
         if value.type == kind:
             return value
@@ -174,7 +174,7 @@ class _BodyRewriter:
             raise refused(op, f"'{name}'")
         return change(made, to)
 
-    def floats(self, op: Any, frm: DType, a: Any, b: Any) -> Any:
+    def floats(self, op: Operation, frm: DType, a: object, b: Value) -> Value:
         """A comparison of floats, 1 or 0 in float32."""
         predicate = op.attributes["predicate"].value
         a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
@@ -192,7 +192,7 @@ class _BodyRewriter:
             return apart if predicate == 6 else self.alu("logical_not", apart)
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 
-    def integers(self, op: Any, frm: DType, a: Any, b: Any) -> Any:
+    def integers(self, op: Operation, frm: DType, a: object, b: Value) -> Value:
         """A comparison of integers, 1 or 0 in their type."""
         predicate = op.attributes["predicate"].value
         if predicate > 5:

@@ -177,7 +177,7 @@ class _Block:
             return False
         return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 
-    def finish(self, reader: NestReader, nest: TileNest, op: Operation, following: int | None, start: Any
+    def finish(self, reader: NestReader, nest: TileNest, op: Operation, following: int | None, start: Operation
                ) -> TileNest | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 

@@ -13,7 +13,6 @@ Which engine runs an instruction, and its order among others, is not part of the
 stream this pass does not run.
 """
 
-from typing import Any
 
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -23,5 +22,5 @@ from nki_mlir.waist.builder import lower_operations
 class NisaToLinalg(Pass, name="nisa-to-linalg", reads=Level.WAIST, writes=Level.WAIST):
     """Instructions to linalg."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: object) -> None:
         lower_operations(module, "nisa")

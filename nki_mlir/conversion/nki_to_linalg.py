@@ -13,7 +13,6 @@ after:   %to = "nki.view"(%c, %i) {access = #nki.access<bf16, ()[s0] -> (0, s0 *
 ``nisa.*`` stays, and so does ``nki.device_print``. Loops stay as they are.
 """
 
-from typing import Any
 
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -23,5 +22,5 @@ from nki_mlir.waist.builder import lower_operations
 class NkiToLinalg(Pass, name="nki-to-linalg", reads=Level.NKI, writes=Level.WAIST):
     """Tile operations to linalg."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: object) -> None:
         lower_operations(module, "nki")

@@ -85,7 +85,7 @@ class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
             finish(module)
 
 
-def set_aside(module: Module) -> Any:
+def set_aside(module: Module) -> Module:
     """A module with the kernels' own functions; the graph keeps declarations, which the upstream passes leave alone."""
     kernels = ir.Module.create()
     for op in [one.operation for one in module.body.operations]:

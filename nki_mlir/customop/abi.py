@@ -56,7 +56,7 @@ class EngineOptions(ctypes.Structure):
 
 
 # Entry point -> (result, parameters).
-ENTRIES: dict[str, tuple] = {
+ENTRIES: dict[str, tuple[object, ...]] = {
     "gpsimd_libraries": (c_char_p, ()), "gpsimd_multicore": (c_int64, ()), "gpsimd_checked": (c_int64, ()),
     "gpsimd_count": (c_int64, ()), "gpsimd_base": (c_void_p, ()), "gpsimd_name": (c_char_p, (c_int64,)),
     "gpsimd_kernel": (c_char_p, (c_int64,)), "gpsimd_parameters": (c_char_p, (c_int64,)),

@@ -7,7 +7,7 @@ an error. ``faults`` has a class for each kind.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nki_mlir.customop.abi import CORES, DTYPES
 from nki_mlir.customop.errors import line_of
@@ -60,7 +60,7 @@ class FoundError(NkiMlirError):
         return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
 
     @classmethod
-    def shown(cls, name: str, value: int) -> Any:
+    def shown(cls, name: str, value: int) -> object:
         match name.partition("_")[0]:
             case "dtype":
                 return DTYPES[value].name

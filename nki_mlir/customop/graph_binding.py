@@ -61,7 +61,7 @@ class OperatorRecord(KernelRecord):
     result: Kind
 
     @cached_property
-    def declaration(self) -> dict[str, Any]:
+    def declaration(self) -> dict[str, object]:
         """What the graph says of the call."""
         library = self.operator.library
         return {"library": library.name, "operator": self.name, "parameters": self.operator.parameters,
@@ -120,7 +120,7 @@ class OperatorRecord(KernelRecord):
         operator, numbers = self.operator, self.numbers
         kernel_binding.check_instruction(operator, [shape for _, shape in (*self.kinds, self.result)])
 
-        def call(*tensors: object) -> Any:
+        def call(*tensors: object) -> object:
             return operator(*kernel_binding.merged(operator, tensors, numbers))
         call.__name__ = operator.name
         kernel = Kernel(call)

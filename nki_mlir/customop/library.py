@@ -181,7 +181,7 @@ class Named:
         from nki_mlir.customop.kernel_binding import program  # which imports this module
         return program(library, function)
 
-    def record(self, said: dict[str, Any]) -> Any:
+    def record(self, said: dict[str, object]) -> object:
         from nki_mlir.customop.graph_binding import record_from  # which imports this module
         return record_from(said)
 

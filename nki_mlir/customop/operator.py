@@ -63,7 +63,7 @@ class Operator:
     def __repr__(self) -> str:
         return f"<custom operator {self.signature}>"
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object) -> object:
         self.check_arity(arguments)
         for module, kind, binding in TENSORS:
             loaded = getattr(sys.modules.get(module), kind, None)
@@ -128,7 +128,7 @@ class Operator:
         """The error of an argument that is not what its parameter takes."""
         raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
 
-    def refuse_dtype(self, place: int, dtype: Any) -> None:
+    def refuse_dtype(self, place: int, dtype: object) -> None:
         """The error of a dtype that the engine does not have."""
         raise WrongArgumentDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
                                  known=DTYPE_NAMES)

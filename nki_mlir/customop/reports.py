@@ -11,7 +11,7 @@ from nki_mlir.customop import abi
 from nki_mlir.customop.findings import Fault, Found, FoundError, KernelWarning
 from nki_mlir.customop.toolchain import HERE
 
-_shown: dict[Any, Any] = {}                 # which warnings were shown, as Python keeps it for a module
+_shown: dict[Any, object] = {}                 # which warnings were shown, as Python keeps it for a module
 
 
 def findings(report: abi.Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:

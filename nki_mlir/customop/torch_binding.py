@@ -59,7 +59,7 @@ def registered() -> dict[str, Operator]:
     return {name: operator for name, (operator, _) in _REGISTERED.items() if operator is not None}
 
 
-def define(operator: Operator, name: str) -> Any:
+def define(operator: Operator, name: str) -> object:
     """Define the operator in PyTorch; the definition lasts as long as the library object that is returned."""
     import torch  # an optional package
     record = torch.library.Library(operator.library.name, "FRAGMENT")
@@ -69,23 +69,23 @@ def define(operator: Operator, name: str) -> Any:
     torch.library.register_fake(name, lambda *arguments: abstractly(operator, arguments), lib=record)
     backward = refuse_gradient()
 
-    def remember(ctx: Any, inputs: tuple, output: object) -> None:
+    def remember(ctx: Any, inputs: tuple[object, ...], output: object) -> None:
         ctx.shapes = [x.shape if isinstance(x, torch.Tensor) else None for x in inputs]
 
-    def differentiate(ctx: Any, gradient: Any) -> tuple:
+    def differentiate(ctx: Any, gradient: object) -> tuple[Any, ...]:
         return tuple(None if s is None else backward(gradient, list(s), operator.signature) for s in ctx.shapes)
     torch.library.register_autograd(name, differentiate, setup_context=remember, lib=record)
     return record
 
 
 @cache
-def refuse_gradient() -> Callable:
+def refuse_gradient() -> Callable[..., object]:
     """An operator that raises when it runs: compiled programs have a backward pass that may never be used."""
     import torch  # an optional package
     record = torch.library.Library("nki_mlir_customop", "DEF")
     record.define("no_derivative(Tensor gradient, SymInt[] shape, str name) -> Tensor")
 
-    def refuse(gradient: object, shape: object, name: str) -> Any:
+    def refuse(gradient: object, shape: object, name: str) -> object:
         raise NotDifferentiable(name=name)
     record.impl("no_derivative", refuse, "CPU")
     torch.library.register_fake("nki_mlir_customop::no_derivative",
@@ -120,7 +120,7 @@ def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any
     return values
 
 
-def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
+def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
     """The operator on CPU tensors."""
     dense = [a.contiguous() if p == "T" else a for p, a in zip(operator.parameters, arguments)]
     values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
@@ -130,7 +130,7 @@ def on_cpu(operator: Operator, arguments: Sequence[Any]) -> Any:
     return result
 
 
-def abstractly(operator: Operator, arguments: Sequence[Any]) -> Any:
+def abstractly(operator: Operator, arguments: Sequence[Any]) -> object:
     tensors = [a for p, a in zip(operator.parameters, arguments) if p == "T"]
     device = tensors[0].device if tensors else "cpu"
     return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)), device)

@@ -215,7 +215,7 @@ class Tile:
             self._layout = _layout(self.space, self.base_shape, self.base_dtype, self.access)
         return self._layout
 
-    def on(self, handle: Any) -> "Tile":
+    def on(self, handle: object) -> "Tile":
         """The same place of another buffer."""
         made = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
         made._layout = self.layout

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute, Context, Type
 
-_latest: tuple[object, dict[object, Any]] = (None, {})
+_latest: tuple[object, dict[object, object]] = (None, {})
 
 T = TypeVar("T")
 K = TypeVar("K", "Type", "Attribute")

@@ -177,7 +177,7 @@ def meetings_of(function: Operation) -> list[Operation]:
     """The operations at which a function's programs, or ranks, meet others."""
     found: list[Operation] = []
 
-    def visit(op: Operation) -> Any:
+    def visit(op: Operation) -> object:
         if is_tile_op(op) and issubclass(REGISTRY[op.name], Meeting):
             found.append(op)
         return ir.WalkResult.ADVANCE

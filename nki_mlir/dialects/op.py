@@ -153,8 +153,8 @@ class Op:
         @property
         def runs_on(self) -> Engine: ...
 
-    def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "",
-                          opcode: int = 0, since: int = 2, **kw: Any) -> None:
+    def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "", opcode: int = 0,
+                          since: int = 2, **kw: object) -> None:
         super().__init_subclass__(**kw)
         if not name:
             return                              # a family's base class

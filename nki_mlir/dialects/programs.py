@@ -25,7 +25,7 @@ class NotLoaded(NkiMlirError, LookupError):
     fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
 
 
-_libraries: list[Any] = []
+_libraries: list[object] = []
 
 
 def register(libraries: Any) -> None:
@@ -41,7 +41,7 @@ def program(library: str, function: str) -> Program:
     return PROGRAMS[library, function]
 
 
-def operator_record(said: dict[str, Any]) -> Any:
+def operator_record(said: dict[str, object]) -> Any:
     """The record of a graph's call of an operator, by what the graph says of it."""
     return _registered(str(said["operator"]), str(said["library"]), str(said["file"])).record(said)
 

@@ -57,7 +57,7 @@ class Lowering(threading.local):
 
 _lowering = Lowering()
 _listener = threading.Lock()
-_registered: list[Any] = []
+_registered: list[object] = []
 
 
 def write_when_lowered(module: "Module") -> None:
@@ -72,7 +72,7 @@ def write_when_lowered(module: "Module") -> None:
             _registered.append(_on_event)
 
 
-def _on_event(event: str, duration_secs: float, **details: Any) -> None:
+def _on_event(event: str, duration_secs: float, **details: object) -> None:
     module = _lowering.module
     if event == LOWERED and module is not None:
         _lowering.module = None

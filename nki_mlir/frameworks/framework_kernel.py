@@ -44,7 +44,7 @@ class DumpedConfig(tuple):
     """
 
     record: KernelRecord
-    constant_values: tuple = ()
+    constant_values: tuple[object, ...] = ()
 
     def __new__(cls, record: KernelRecord) -> "DumpedConfig":
         names = [a.name for a in record.operands]
@@ -106,9 +106,9 @@ class FrameworkKernel:
         assert [shape for _, shape in dumped.return_types] == [(4, 8)]
     """
 
-    def __init__(self, func: Any = None, func_name: str = "", grid: Any = (), kernel_return: bool | None = None,
+    def __init__(self, func: object = None, func_name: str = "", grid: object = (), kernel_return: bool | None = None,
                  enable_cache: bool = True, experimental_flags: str = "", platform_target: str | None = None,
-                 show_compiler_tb: bool = False, **options: Any) -> None:
+                 show_compiler_tb: bool = False, **options: object) -> None:
         self.func, self.grid = func, flat_grid(grid)
         self.func_name = func_name or getattr(func, "__name__", "kernel")
         self.kernel_return, self.enable_cache, self.platform_target = kernel_return, enable_cache, platform_target
@@ -138,7 +138,7 @@ class FrameworkKernel:
         return _dtype
 
     # -- what it gets --------------------------------------------------------------------------------------------------
-    def dump_config(self, *args: object, **kwargs: Any) -> DumpedConfig:
+    def dump_config(self, *args: object, **kwargs: object) -> DumpedConfig:
         """``(backend_config, input_names, output_names)`` of a call with these arguments, for their shapes.
 
         Parameters that the kernel writes and does not read are its outputs: results of the call, and no operands.
@@ -151,7 +151,7 @@ class FrameworkKernel:
         return DumpedConfig(replace(record, name=self.func_name) if self.func_name != record.name else record)
 
     @contextmanager
-    def bind_arguments(self, *args: object, **kwargs: Any) -> Iterator[inspect.BoundArguments]:
+    def bind_arguments(self, *args: object, **kwargs: object) -> Iterator[inspect.BoundArguments]:
         """The arguments bound to the kernel's signature, defaults applied."""
         bound = signature_of(self.kernel.func).bind(*args, **kwargs)
         bound.apply_defaults()

@@ -25,7 +25,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
-def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
+def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, Any]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
@@ -62,7 +62,7 @@ class JaxKernel(FrameworkKernel):
         assert [shape for _, shape in dumped.return_types] == [(4, 8)]
     """
 
-    def is_framework_tensor(self, t: Any) -> bool:
+    def is_framework_tensor(self, t: object) -> bool:
         return is_tensor(t) or isinstance(t, jax.ShapeDtypeStruct)
 
 

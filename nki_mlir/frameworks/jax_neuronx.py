@@ -23,12 +23,12 @@ class NoOutShape(NkiMlirError, TypeError):
 
 
 @lru_cache(maxsize=512)
-def _kernel_of(function: Any) -> Kernel:
+def _kernel_of(function: object) -> Kernel:
     return replace(unwrap(function), by_reference=True)
 
 
-def nki_call(func: Any, *args: Any, grid: Any = None, out_shape: Any = None, platform_target: str | None = None,
-             **kwargs: Any) -> Any:
+def nki_call(func: Any, *args: object, grid: object = None, out_shape: Any = None, platform_target: str | None = None,
+             **kwargs: object) -> Any:
     """Call a kernel that takes ``args`` and then one parameter for each output, which it writes.
 
     Arguments:

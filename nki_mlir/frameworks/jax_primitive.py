@@ -36,12 +36,12 @@ nki_call = core.Primitive("nki_call")
 nki_call.multiple_results = True
 
 
-def bind(callee: Callee, operands: Sequence[Any]) -> list[Any]:
+def bind(callee: Callee, operands: Sequence[object]) -> list[Any]:
     """All results of the custom call."""
     return nki_call.bind(*varying_alike(operands), callee=callee, func=callee.record.name, grid=callee.record.grid)
 
 
-def varying_alike(operands: Sequence[Any]) -> Sequence[Any]:
+def varying_alike(operands: Sequence[object]) -> Sequence[Any]:
     """Under ``shard_map``, operands that all vary over the axes of the mesh that any of them varies over."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
     every = frozenset().union(*axes)
@@ -50,13 +50,13 @@ def varying_alike(operands: Sequence[Any]) -> Sequence[Any]:
     return [o if own == every else vary(o, tuple(sorted(every - own))) for o, own in zip(operands, axes)]
 
 
-def varying(kind: Any) -> frozenset:
+def varying(kind: object) -> frozenset:
     """The axes of a mesh that an array inside of ``shard_map`` varies over."""
     return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else getattr(kind, "vma", frozenset())
 
 
 @nki_call.def_abstract_eval
-def _abstract(*operands: Any, callee: Callee, **shown: Any) -> list[Any]:
+def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[Any]:
     made = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
     if not operands or not varying(operands[0]):
         return made
@@ -71,12 +71,12 @@ def _jitted(callee: Callee) -> Any:
 
 
 @nki_call.def_impl
-def _run(*operands: object, callee: Callee, **shown: Any) -> list[Any]:
+def _run(*operands: object, callee: Callee, **shown: object) -> list[Any]:
     with jax.disable_jit(False):                # it is how a kernel runs
         return _jitted(callee)(*operands)
 
 
-def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: Any) -> Any:
+def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: object) -> object:
     """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
@@ -84,12 +84,12 @@ def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: A
     return results, [ad.Zero.from_primal_value(r) for r in results]      # type: ignore[attr-defined]
 
 
-def _transpose(*arguments: object, callee: Callee, **shown: Any) -> Any:
+def _transpose(*arguments: object, callee: Callee, **shown: object) -> Any:
     """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
     raise KernelNotDifferentiable(name=callee.record.name)
 
 
-def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: Any) -> Any:
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: object) -> Any:
     """One call after the other: a kernel is compiled for its shapes."""
     mapped = [k for k, axis in enumerate(axes) if axis is not None]
     stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
@@ -107,7 +107,7 @@ batching.primitive_batchers[nki_call] = _batch
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
-def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: Any) -> Any:
+def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: object) -> Any:
     """The documented form: ``api_version`` 2 (status returning) with a string for ``backend_config``."""
     write_when_lowered(context.module_context.module)
     rule = jax.ffi.ffi_lowering(callee.record.target, api_version=2, backend_config=callee.record.config,
@@ -119,7 +119,7 @@ def _lower_neuron(context: Any, *operands: object, callee: Callee, **shown: Any)
     return results
 
 
-def _lower_cpu(context: Any, *operands: object, callee: Callee, **shown: Any) -> Any:
+def _lower_cpu(context: Any, *operands: object, callee: Callee, **shown: object) -> Any:
     registered = registered_handler()
     if registered is None:
         return mlir.lower_fun(lambda *arrays: _call_back(callee, arrays), multiple_results=True)(context, *operands)
@@ -165,7 +165,7 @@ def _finish(made: Handler) -> None:
     made.close()
 
 
-def _call_back(callee: Callee, arrays: Sequence[object]) -> list[Any]:
+def _call_back(callee: Callee, arrays: Sequence[object]) -> list[object]:
     """The kernel through ``jax.pure_callback``."""
     shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.record.results]
     return jax.pure_callback(lambda *values: run_on_arrays(callee, values), shapes, *arrays)

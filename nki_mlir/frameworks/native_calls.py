@@ -42,7 +42,7 @@ TO_LLVM = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
 
 
-_engines: list[Any] = []            # code is never unloaded
+_engines: list[object] = []            # code is never unloaded
 
 
 class NativeCalls:

@@ -60,7 +60,7 @@ class LinkedProgram:
         """Whether graph and kernels are one program; else the graph calls the kernels' own programs."""
         return not isinstance(self.run, NativeCalls)
 
-    def __call__(self, *arguments: Any) -> list[np.ndarray]:
+    def __call__(self, *arguments: object) -> list[np.ndarray]:
         if len(arguments) != len(self.inputs):
             raise BadArguments(number=len(arguments), found="missing" if len(arguments) < len(self.inputs) else "extra",
                                function=self.name, expected=f"{len(self.inputs)} arrays")
@@ -159,7 +159,7 @@ def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def read_graph(source: str | bytes) -> Any:
+def read_graph(source: str | bytes) -> Module:
     """The module of a text or a portable artifact; raises ``BadModule`` or ``UnsafeInput``."""
     try:
         if isinstance(source, bytes):

@@ -45,7 +45,7 @@ class _TensorMark:
     """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
 
 
-def call(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> Any:
+def call(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object]) -> Any:
     """The kernel's results as tensors, in the structure in which it returns them."""
     if not torch.compiler.is_dynamo_compiling():
         known = launched(kernel, arguments, keywords)
@@ -94,10 +94,11 @@ def is_tensor(value: object) -> bool:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-_PLANS: dict[Any, Plan] = {}
+_PLANS: dict[object, Plan] = {}
 
 
-def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple) -> Plan:
+def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...]
+            ) -> Plan:
     """The plan of a call, made once for its shapes and constants."""
     on = kernel.executor or default_executor()
     exporting = torch.compiler.is_exporting()
@@ -110,8 +111,9 @@ def plan_of(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tup
 
 
 def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, target: str | None,
-                executor: str | None, by_reference: bool | None, options: dict[str, Any], positional: tuple,
-                named: dict[str, Any], kinds: tuple, recorded: bool) -> Plan:
+                executor: str | None, by_reference: bool | None, options: dict[str, object],
+                positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...], recorded: bool
+                ) -> Plan:
     """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code.
 
     ``recorded``: some tensor requires grad. An exported program is not differentiated here.
@@ -132,11 +134,12 @@ plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
 
 
 @cache
-def _specializations(function: Any) -> dict[Any, Any]:
+def _specializations(function: object) -> dict[Any, Any]:
     return {}
 
 
-def _make_plan(kernel: Kernel, positional: tuple, named: dict[str, Any], kinds: tuple, exporting: bool) -> Plan:
+def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[Any, ...],
+               exporting: bool) -> Plan:
     for _, _, device in kinds:
         if device not in DEVICES:
             raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
@@ -174,7 +177,7 @@ def _is_slot(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and value[0] is _TensorMark
 
 
-def _describe(kind: tuple) -> tuple[tuple[int, ...], DType]:
+def _describe(kind: tuple[Any, ...]) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
     if dtype not in NKI_DTYPE:
         known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)
@@ -191,7 +194,7 @@ class TorchKernel(FrameworkKernel):
         assert [shape for _, shape in dumped.return_types] == [(4, 8)]
     """
 
-    def is_framework_tensor(self, t: Any) -> bool:
+    def is_framework_tensor(self, t: object) -> bool:
         return is_tensor(t)
 
     def translate_to_neuron_dtype(self, _dtype: Any) -> Any:

@@ -76,7 +76,7 @@ def shift(op: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]:
 BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default, aten.max.dim, aten.min.dim,
          aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
 TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
-OWN: dict[Any, Callable[..., Any]] = {
+OWN: dict[object, Callable[..., object]] = {
     torch.ops.nki.map.default: map_by_calls,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,

@@ -71,14 +71,14 @@ class NeuronTensor(torch.Tensor):
     def tolist(self) -> Any:
         return self.raw.tolist()
 
-    def __repr__(self, **options: Any) -> str:          # type: ignore[override]
+    def __repr__(self, **options: object) -> str:          # type: ignore[override]
         return f"{repr(self.raw)[:-1]}, device='{NAME}:0')"
 
-    def numpy(self, **options: Any) -> Any:
+    def numpy(self, **options: object) -> Any:
         raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy; use Tensor.cpu() first")
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (),        # type: ignore[override]
+    def __torch_dispatch__(cls, func: Any, types: object, args: tuple[object, ...] = (),        # type: ignore[override]
                            kwargs: dict[str, Any] | None = None) -> Any:
         # A backward pass stays in the thread that asks for it. The thread that PyTorch would give the device may still
         # hold tensors of Python when the interpreter ends, and freeing them then aborts the process.
@@ -106,7 +106,7 @@ class NeuronTensor(torch.Tensor):
         return result if leaves else tree_map(outside, result)
 
 
-def refuse_mixed(operation: Any, arguments: Any) -> None:
+def refuse_mixed(operation: Any, arguments: object) -> None:
     """The error of PyTorch on tensors of two devices; a number may be on the CPU."""
     tensors = [t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor)]
     inside = any(isinstance(t, NeuronTensor) for t in tensors)
@@ -201,7 +201,7 @@ def _install() -> torch.library.Library:
     return library
 
 
-def _factory(operation: Any) -> Callable:
+def _factory(operation: object) -> Callable[..., object]:
     """A maker of tensors on the device."""
     return lambda *arguments, **keywords: NeuronTensor.__torch_dispatch__(operation, (), arguments, keywords)
 

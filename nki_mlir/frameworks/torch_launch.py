@@ -86,10 +86,10 @@ class PlannedCall:
         return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
 
 
-_LAUNCHES: dict[Any, PlannedCall] = {}
+_LAUNCHES: dict[object, PlannedCall] = {}
 
 
-def launched(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> tuple[Any] | None:
+def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[Any] | None:
     """The results of a call, in a tuple; None where it has to go through the operator."""
     tensors: list[torch.Tensor] = []
     launch = _LAUNCHES.get(key_of(kernel, arguments, keywords, tensors))
@@ -98,7 +98,7 @@ def launched(kernel: Kernel, arguments: tuple, keywords: dict[str, Any]) -> tupl
     return (launch(tensors),)
 
 
-def remember(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], plan: Plan,
+def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan,
              tensors: list[torch.Tensor]) -> None:
     """Make later calls like this one short, where calls like it can be."""
     key = key_of(kernel, arguments, keywords, [])
@@ -106,7 +106,7 @@ def remember(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], plan: P
         _LAUNCHES[key] = PlannedCall(kernel, plan, tensors)
 
 
-def key_of(kernel: Kernel, arguments: tuple, keywords: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+def key_of(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object], tensors: list[torch.Tensor]) -> Any:
     """What a call is planned for, with its tensors added; None where an argument is no plain tensor or constant."""
     key = [kernel.func, kernel.grid, kernel.executor or default_executor(), kernel.platform, kernel.by_reference]
     if keywords:

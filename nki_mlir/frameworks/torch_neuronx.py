@@ -3,12 +3,15 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.language.kernel import Kernel, unwrap
 
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
 
-def nki_jit(func: Callable | None = None, **options: Any) -> Any:
+
+def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any:
     """A kernel that writes output tensors given to it, and returns them. Usable bare, with keywords, on a kernel.
 
     Arguments:
@@ -33,7 +36,7 @@ def nki_jit(func: Callable | None = None, **options: Any) -> Any:
     return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations={})
 
 
-def wrap_nki(kernel: Any = None, **options: Any) -> Any:
+def wrap_nki(kernel: object = None, **options: Any) -> Any:
     """A kernel for use in a model; a decorator too, above ``nki.jit``. Calls are traced without it as well.
 
     Arguments:
@@ -57,7 +60,7 @@ def wrap_nki(kernel: Any = None, **options: Any) -> Any:
     return replace(wrapped, target=target) if target is not None else wrapped
 
 
-def nki_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
+def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:
     """A PyTorch operator whose body, plain PyTorch, calls kernels.
 
     Its schema comes from the annotations, and the body on fake tensors says what it returns. Compiled and exported
@@ -88,7 +91,7 @@ def nki_op(name: str, fn: Callable | None = None, /, *, mutates_args: str | Iter
     made = torch.library.custom_op(name, fn, mutates_args=mutated)
     made.register_fake(fn)
 
-    def inside(mode: Any, op: Any, types: Any, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    def inside(mode: Any, op: "Operation", types: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         with mode:
             return fn(*arguments, **keywords)
     made.register_torch_dispatch(FunctionalTensorMode, inside)

@@ -63,7 +63,8 @@ class Recorder(TorchDispatchMode):
         self.parameters: list[tuple[torch.Size, torch.dtype]] = []
         self.saved = False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: tuple[object, ...] = (),
+                           kwargs: dict[str, object] | None = None) -> Any:
         kwargs = kwargs or {}
         tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
         if func is torch.ops.aten._local_scalar_dense.default:
@@ -158,7 +159,7 @@ def start() -> None:
     debug_output.recorders.append(recorder)
     formatted = torch._tensor_str._str
 
-    def looked_at(tensor: torch.Tensor, **keywords: Any) -> str:
+    def looked_at(tensor: torch.Tensor, **keywords: object) -> str:
         recorder.write([tensor])
         return formatted(tensor, **keywords)
     torch._tensor_str._str = looked_at                      # type: ignore[assignment]

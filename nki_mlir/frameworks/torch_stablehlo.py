@@ -187,7 +187,7 @@ def custom_operators() -> dict[str, Any]:
     return {} if binding is None else {name.replace("::", "."): op for name, op in binding.registered().items()}
 
 
-def replace_operator(op: Any, custom: Any) -> None:
+def replace_operator(op: Operation, custom: Any) -> None:
     """One call of a custom C++ operator. Its numbers are constants of the program."""
     from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
     arguments = [described(value) if kind == "T" else number(value, custom)

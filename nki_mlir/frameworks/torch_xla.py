@@ -104,7 +104,7 @@ def _live() -> list[torch.Tensor]:
     return list({id(t): t for t in held + gradients}.values())
 
 
-def _settle_on_demand() -> Any:
+def _settle_on_demand() -> object:
     """Settle where ``torch_xla``'s client for the CPU would be given the graph: at reads of a tensor, and at steps."""
     import torch_xla  # optional packages
     import torch_xla.runtime
@@ -120,7 +120,7 @@ def _settle_on_demand() -> Any:
                      allow_override=True)
     step = torch_xla.sync
 
-    def sync(*arguments: object, **keywords: Any) -> None:
+    def sync(*arguments: object, **keywords: object) -> None:
         settle(_live())
         step(*arguments, **keywords)
     torch_xla.sync = sync
@@ -133,7 +133,7 @@ READS: dict[str, Callable[..., bool]] = {       # whether the operation takes it
     "_local_scalar_dense": lambda tensor: True}
 
 
-def _settled(operation: Any, reads: Callable[..., bool]) -> Callable:
+def _settled(operation: Any, reads: Callable[..., bool]) -> Callable[..., object]:
     def read(keys: Any, *arguments: Any, **keywords: Any) -> Any:
         if arguments[0].device.type == "xla" and reads(*arguments, **keywords):
             settle(arguments[:1])

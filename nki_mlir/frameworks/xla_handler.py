@@ -56,10 +56,10 @@ class Handler:
         self.table = np.zeros((BUCKETS, 2), np.int64)
         self.state = np.zeros(2, np.int64)      # handlers that are running, whether the process is exiting
         self.callees: dict[int, Callee] = {}
-        self.keep_alive: list[Any] = []         # everything that addresses were taken of
+        self.keep_alive: list[object] = []         # everything that addresses were taken of
         self.lock = threading.RLock()
         # Texts until XLA has copied them. Not per thread: what a foreign thread holds in Python ends with the callback.
-        self.messages: deque[Any] = deque(maxlen=MESSAGES_KEPT)
+        self.messages: deque[object] = deque(maxlen=MESSAGES_KEPT)
         self.help = HELP(self.answer)
         self.address = self.compile(minor)
 

@@ -69,11 +69,12 @@ class Builder:
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
-        self.known: dict[tuple, dict[Any, Any]] = {}        # by the outline of an operation: what was worked out for it
-        self.forms: dict[tuple, dict[Any, Any]] = {}        # by its form; each outline keeps its own as "form"
+        # By the outline of an operation: what was worked out for it.
+        self.known: dict[tuple[Any, ...], dict[Any, Any]] = {}
+        self.forms: dict[tuple, dict[Any, object]] = {}        # by its form; each outline keeps its own as "form"
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
-        self.private: dict[Buffer, tuple] = {}      # tensors in private HBM: what tells each from the others
-        self.private_at: dict[tuple, int] = {}      # how many each place in the kernel has made
+        self.private: dict[Buffer, tuple[Any, ...]] = {}      # tensors in private HBM: what tells each from the others
+        self.private_at: dict[tuple[Any, ...], int] = {}      # how many each place in the kernel has made
         self.touches = Touches(math.prod(grid) > 1, user_location)
 
     # -- what builders do ----------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class Builder:
     def promote(self, buffer: Buffer) -> None:
         """A private HBM tensor is returned: it becomes an output, which all programs share."""
 
-    def new_private(self) -> tuple:
+    def new_private(self) -> tuple[object, ...]:
         """What a tensor in private HBM is known by when the kernel runs again: its place, and its number there."""
         at = tuple(user_location()[:3])
         self.private_at[at] = number = self.private_at.get(at, -1) + 1
@@ -162,7 +163,7 @@ class Builder:
         if not self.at_top_level():
             raise SharedHbmInside().located(user_location())
 
-    def emit(self, cls: type[Op], views: dict[str, View | None], mask: Any = None, **attributes: Any) -> Op | None:
+    def emit(self, cls: type[Op], views: dict[str, View | None], mask: object = None, **attributes: Any) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
 
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
@@ -243,7 +244,7 @@ class Builder:
         """The value of an attribute that an operation has or has not."""
         return True
 
-    def check_device(self, op: Op, known: dict[Any, Any]) -> bool:
+    def check_device(self, op: Op, known: dict[str | tuple[bool | tuple[object, ...], ...], Any]) -> bool:
         """Report the rules of the target that an operation breaks; ``known`` keeps which they are.
 
         False: the operation is not to be performed.
@@ -259,7 +260,7 @@ class Builder:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
-    def track(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location) -> None:
+    def track(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location) -> None:
         """The kernel makes a tensor."""
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
             finding = self.memory.allocate(buffer, attributes, place)
@@ -273,7 +274,7 @@ class Builder:
         for finding, place in self.memory.findings():
             report(finding.error, self.rules, place, finding.contested)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: Any) -> None:
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: object) -> None:
         """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
@@ -317,7 +318,8 @@ class Builder:
         op.limits = Mask(tuple((i, False) for i in open_ends)).spread(iteration.extents).constraints(place)
         return True
 
-    def _emit_pieces(self, cls: type[Op], views: dict[str, View], mask: Mask, attributes: dict[str, Any]) -> Op | None:
+    def _emit_pieces(self, cls: type[Op], views: dict[str, View], mask: Mask, attributes: dict[str, object]
+                     ) -> Op | None:
         """A mask that is a negation (``!=``, ``|``): one operation for each of the conjunctions it consists of.
 
         The last of them has all conditions: it comes first, so that a mask is refused before anything is done.

@@ -57,7 +57,7 @@ class Captured:
 
     variants: dict[tuple[tuple[int, int], ...], Variant]
     attempts: int
-    reasons: dict[tuple, str]
+    reasons: dict[tuple[object, ...], str]
     verdict: Verdict = field(default_factory=Verdict)       # on its iterations and programs
 
     @property
@@ -86,7 +86,7 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
     failure: Exception | None = None
     while True:
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
-        variants: dict[tuple, Variant] = {}
+        variants: dict[tuple[Any, ...], Variant] = {}
         texts: dict[str, Variant] = {}
         programs: list[ProgramTouches] = []
         verdict = Verdict()
@@ -117,7 +117,7 @@ def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, targe
 class Again:
     """An attempt that ended with requests for numbers; ``error`` is what it would have failed with."""
 
-    requests: dict[tuple, str]
+    requests: dict[tuple[object, ...], str]
     error: Exception | None = None
 
 

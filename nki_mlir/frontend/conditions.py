@@ -55,7 +55,7 @@ class ConditionPoints:
             holds = holds & self.truth(condition)
         return bool(np.any(holds))
 
-    def truth(self, mask: Mask) -> Any:
+    def truth(self, mask: Mask) -> np.ndarray:
         values = [(self.of(e), equal) for e, equal in mask.terms]
         holds: Any = True
         for value, equal in values:

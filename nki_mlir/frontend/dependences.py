@@ -6,13 +6,16 @@ it is accumulated, or a condition on the loop variable picks the iteration that 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import View
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.attempt import Scope
 
 
 class CaptureDependences:
@@ -22,7 +25,7 @@ class CaptureDependences:
         self.of_loops: UnexpectedOutputDependencies | None = None
         self.of_programs: list[UnexpectedOutputDependencies] = []
 
-    def check(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: Sequence[Any],
+    def check(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: "Sequence[Scope]",
               programs: Sequence[tuple[int, Symbol | None]]) -> None:
         found = dependence(op, views, symbols, scopes, programs) if self.of_loops is None else None
         if found is not None and found.located(user_location()):

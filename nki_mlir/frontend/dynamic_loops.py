@@ -3,9 +3,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Value, ir
 from nki_mlir.frontend.attempt import Scope
 from nki_mlir.frontend.mlir_builder import MlirBuilder
 from nki_mlir.frontend.tensor import View
@@ -35,13 +34,13 @@ def open_while(builder: MlirBuilder, register: View, comparison: str, limit: Vie
     builder._terminate()
 
 
-def _loaded(builder: MlirBuilder, register: View) -> Any:
+def _loaded(builder: MlirBuilder, register: View) -> Value:
     zero = builder._constant(0)
     return builder._op("memref.load", [register.buffer.handle, zero, zero],
                        results=[ir.IntegerType.get_signless(32)]).results[0]
 
 
-def _number(builder: MlirBuilder, value: int) -> Any:
+def _number(builder: MlirBuilder, value: int) -> object:
     kind = ir.IntegerType.get_signless(32)
     return builder._op("arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind,
                                                                                                  value)}).results[0]

@@ -34,7 +34,7 @@ from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 class PrivateResult(Exception):
     """A program of several returns a tensor in private HBM: they run again, and share it. ``key`` tells which."""
 
-    def __init__(self, key: tuple) -> None:
+    def __init__(self, key: tuple[Any, ...]) -> None:
         super().__init__(key)
         self.key = key
 
@@ -61,7 +61,7 @@ class Launch:
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     checks: EagerChecks = field(default_factory=EagerChecks)          # of what capture might refuse
     known: dict[tuple, dict[Any, Any]] = field(default_factory=dict)
-    forms: dict[tuple, dict[Any, Any]] = field(default_factory=dict)
+    forms: dict[tuple, dict[object, Any]] = field(default_factory=dict)
 
 
 class EagerBuilder(Builder):
@@ -90,7 +90,7 @@ class EagerBuilder(Builder):
         return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, object] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
         self.track(made, attributes, user_location(2))
@@ -139,7 +139,7 @@ class EagerBuilder(Builder):
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: Any) -> None:
+    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: object) -> None:
         """Whether it would break a rule is asked of capture, which knows what else reads the result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True

@@ -7,7 +7,6 @@ whether it has to be asked, so that everything it would refuse raises a doubt, a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import TargetRule
@@ -25,7 +24,7 @@ class WatchedLoop:
     """One run of a loop. ``writers`` are what its iterations have written, by the first one that has."""
 
     parallel: bool
-    writers: dict[tuple, Any] = field(default_factory=dict)
+    writers: dict[tuple[object, ...], object] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -83,6 +82,6 @@ class Scopes:
             if independent and view.buffer.role in ("input", "output"):
                 self.wrote(self.checks.programs, place, self.program)
 
-    def wrote(self, loop: WatchedLoop, place: tuple, by: object) -> None:
+    def wrote(self, loop: WatchedLoop, place: tuple[object, ...], by: object) -> None:
         if loop.writers.setdefault(place, by) is not by:
             self.checks.found = True

@@ -7,7 +7,7 @@ because data choose the elements, or because it takes too long: that is checked 
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.frontend.overlaps import Apart, element, meeting
@@ -17,6 +17,10 @@ from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import LoopRun, Touch, Touches
 from nki_mlir.frontend.value_numbers import written_at
+
+if TYPE_CHECKING:
+    from nki_mlir.diagnostics.errors import Location
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
 FEW_PAIRS = 1 << 16                     # take less time than going through the elements
@@ -31,7 +35,7 @@ class Clash(NamedTuple):
     first: Any
     second: Any
 
-    def texts(self, buffer: Buffer) -> dict[str, Any]:
+    def texts(self, buffer: Buffer) -> "dict[str, Location | list[int] | str]":
         """Values of the templates of ``races``."""
         return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
                 "place": self.other.at}
@@ -102,13 +106,13 @@ class ProgramTouches:
     axes: dict[int, tuple[int, Symbol | None]]
 
 
-def ignored_axes(builder: Any) -> list[int]:
+def ignored_axes(builder: "MlirBuilder") -> list[int]:
     """The axes of the grid that nothing of a captured program depends on."""
     return [axis for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point
             and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
 
 
-def program_of(builder: Any) -> ProgramTouches:
+def program_of(builder: "MlirBuilder") -> ProgramTouches:
     """What a captured program does to the memory of all."""
     ignored = ignored_axes(builder)
     axes = {axis: (extent, None if axis in ignored else builder.programs[axis])
@@ -173,7 +177,7 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
         inputs = exposed(listed)
         pairs = {id(t) for t in writes}, {id(t) for t in inputs}
 
-        def compared(a: Touch, b: Touch, pairs: Any = pairs) -> bool:
+        def compared(a: Touch, b: Touch, pairs: tuple[set[int], ...] = pairs) -> bool:
             return id(a) in pairs[0] and id(b) in pairs[1] and unordered(a, b)
         found = first_pair(buffer, [*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
         if found is not None:
@@ -257,7 +261,7 @@ def meets(touch: Touch) -> bool:
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
 def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool],
-               verdict: Verdict, numbers: dict[int, Any] | None = None) -> Clash | None:
+               verdict: Verdict, numbers: dict[int, object] | None = None) -> Clash | None:
     """The first two touches that meet, by comparing each that writes with all.
 
     ``numbers`` are those of who makes them, by their identity, where they are not all of the same.
@@ -293,7 +297,7 @@ def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: 
     return None
 
 
-def distinct(listed: Sequence[Touch], numbers: dict[int, Any]) -> list[Touch]:
+def distinct(listed: Sequence[Touch], numbers: dict[int, object]) -> list[Touch]:
     """Touches of which no two are the same in all that decides whether they meet others."""
     found: dict[Hashable, Touch] = {}
     for touch in listed:

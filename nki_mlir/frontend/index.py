@@ -7,7 +7,7 @@ program ids, ``arange``, ``mgrid`` and slices all become this one form; subscrip
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Index:
             raise NotAffine(what=f"{value!r} is no index") from None
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[object, ...]:
         """Equal keys mean equal expressions (``==`` makes a mask)."""
         symbols = tuple([(id(s), c) for s, c in self.symbols.items()]) if self.symbols else ()
         return self.const, symbols, self.axes, self.shape
@@ -58,7 +58,7 @@ class Index:
         return Index(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
-    def plus(self, other: Any, sign: int = 1) -> Any:
+    def plus(self, other: Any, sign: int = 1) -> "Index":
         if type(other) is int:
             return Index(self.const + sign * other, self.symbols, self.axes, self.shape) if other else self
         if isinstance(other, (int, np.integer, np.bool_)):
@@ -79,7 +79,7 @@ class Index:
         axes = tuple([a + sign * b for a, b in zip(left, right)]) if shape else ()
         return Index(self.const + sign * other.const, symbols, axes, shape)
 
-    def times(self, factor: Any) -> Any:
+    def times(self, factor: int) -> Any:
         if type(factor) is int:
             if factor == 1:
                 return self
@@ -102,10 +102,10 @@ class Index:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
 
-    def __sub__(self, other: object) -> Any:
+    def __sub__(self, other: object) -> "Index":
         return self.plus(other, -1)
 
-    def __rsub__(self, other: object) -> Any:
+    def __rsub__(self, other: object) -> "Index":
         return self.times(-1).plus(other)
 
     def __neg__(self) -> "Index":
@@ -120,24 +120,24 @@ class Index:
     def __floordiv__(self, by: object) -> Any:
         return self._divided(by, "floordiv")
 
-    def __mod__(self, by: object) -> Any:
+    def __mod__(self, by: object) -> "Index | NotAnIndex":
         return self._divided(by, "mod")
 
-    def __divmod__(self, by: object) -> tuple[Any, Any]:
+    def __divmod__(self, by: object) -> tuple[Any, object]:
         return self // by, self % by
 
-    def __lshift__(self, bits: Any) -> Any:
+    def __lshift__(self, bits: Any) -> object:
         return self * 2 ** operator.index(bits)
 
-    def __rshift__(self, bits: Any) -> Any:
+    def __rshift__(self, bits: Any) -> object:
         return self // 2 ** operator.index(bits)
 
-    def __and__(self, other: Any) -> Any:
+    def __and__(self, other: Any) -> object:
         if isinstance(other, (int, np.integer)) and other >= 0 and other & (other + 1) == 0:
             return self % (int(other) + 1)
         return self.as_int("it is an operand of &") & other
 
-    def _divided(self, by: Any, kind: str) -> Any:
+    def _divided(self, by: object, kind: str) -> "Index | NotAnIndex":
         """Exact when every coefficient is a multiple of ``by``; a loop variable gives a derived symbol."""
         if is_float(by):
             return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
@@ -205,20 +205,20 @@ class Index:
     def __format__(self, spec: str) -> str:
         return format(str(self), "" if spec.endswith(tuple("bcdeEfFgGnoxX%")) else spec)
 
-    def __setitem__(self, subscript: Any, value: object) -> None:
+    def __setitem__(self, subscript: object, value: object) -> None:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Any) -> Mask:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Any) -> Mask:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Any) -> Mask:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> Mask:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
     def __eq__(self, other: Any) -> Any:
@@ -339,7 +339,7 @@ class NotAnIndex:
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _mask
 
 
-def _by_value(name: str) -> Any:
+def _by_value(name: str) -> Callable[..., object]:
     """An operator that Python applies to the number, with the number on either side."""
     def operate(self: Index, *others: object) -> Any:
         return getattr(self.as_int("it is an operand of " + name.strip("_")), name)(*others)
@@ -359,7 +359,7 @@ def is_integer(value: object) -> bool:
     return isinstance(value, (int, np.integer, np.bool_, Index))
 
 
-def rounded(value: float, how: Any) -> Any:
+def rounded(value: float, how: Any) -> object:
     """A float bound of an integer as an integer; infinities and NaN stay what they are."""
     return how(value) if math.isfinite(value) else value
 

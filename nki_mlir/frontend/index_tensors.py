@@ -9,7 +9,7 @@ from nki_mlir.frontend.errors import NotAffine
 from nki_mlir.frontend.index import Index
 
 
-def arange(*bounds: Any) -> Index:
+def arange(*bounds: object) -> Index:
     """``arange(n)`` or ``arange(start, stop)``: one axis; place it with ``[:, None]``."""
     if not bounds:
         raise NotAffine(what="nl.arange is called without bounds; give it stop, or start and stop")
@@ -27,7 +27,7 @@ class MGridResult(tuple):
 
 
 class _MGrid:
-    def __getitem__(self, slices: Any) -> MGridResult:
+    def __getitem__(self, slices: tuple[slice, ...]) -> MGridResult:
         slices = slices if isinstance(slices, tuple) else (slices,)
         rank, made = len(slices), []
         for k, s in enumerate(slices):
@@ -50,6 +50,6 @@ class DynamicSlice:
     size: int
 
 
-def ds(start: Any, size: Any) -> DynamicSlice:
+def ds(start: Index | int, size: int) -> DynamicSlice:
     """The slice ``start : start + size``, whose start may be symbolic."""
     return DynamicSlice(start, operator.index(size))

@@ -23,7 +23,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 class Covering:
     """A buffer that a loop's iterations write piece by piece: all of it has been written when ``scope`` has closed."""
 
-    scope: Any
+    scope: object
     access: Access
     symbols: tuple              # that the access is over
 
@@ -101,7 +101,7 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool |
     return Covering(inner[0], tile.access, op.symbols) if covered == tile.row else False
 
 
-def _memset(buffer: Buffer, allocation: Any, make: Attributes) -> None:
+def _memset(buffer: Buffer, allocation: Operation, make: Attributes) -> None:
     shape, free = buffer.physical_shape, 1
     for extent in shape[1:]:
         free *= extent

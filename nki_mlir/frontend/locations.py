@@ -5,7 +5,6 @@ import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def is_own(file: str) -> bool:
     return _own[file]
 
 
-def is_users(file: str, scope: dict[str, Any]) -> bool:
+def is_users(file: str, scope: dict[str, object]) -> bool:
     """Whether code of a file is a user's, given its globals: not the toolchain's, not Python's, and not that of an
     installed package, unless the module uses NKI: kernels come in packages, too."""
     if file not in _users:
@@ -113,7 +112,7 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
     return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None
 
 
-def variables(names: tuple[str, ...]) -> dict[str, Any]:
+def variables(names: tuple[str, ...]) -> dict[str, object]:
     """The values of those names in the kernel now: locals, closure cells, then globals. Unbound names are left out."""
     frame = user_frame()
     if frame is None:

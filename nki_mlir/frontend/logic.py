@@ -100,7 +100,7 @@ class UndecidedOperand:
 
     condition: Mask
     goes_on: bool
-    mark: Any                   # where the program stood: what the right operand emits would run in any case
+    mark: object                   # where the program stood: what the right operand emits would run in any case
 
     def __bool__(self) -> bool:
         return self.goes_on
@@ -119,11 +119,11 @@ def is_undecided(value: object) -> bool:
     return isinstance(value, Mask) and (math.prod(value.shape) != 1 or value.known() is None)
 
 
-def operand(value: Any, is_and: bool) -> Any:
+def operand(value: Any, is_and: bool) -> object:
     return UndecidedOperand(value, is_and, position()) if is_undecided(value) else value
 
 
-def both(first: object, second: object) -> Any:
+def both(first: object, second: object) -> object:
     """``first and second``, where the first one does not decide it."""
     if not isinstance(first, UndecidedOperand):
         return second
@@ -132,7 +132,7 @@ def both(first: object, second: object) -> Any:
     return first.condition and second
 
 
-def either(first: object, second: object) -> Any:
+def either(first: object, second: object) -> object:
     """``first or second``, where the first one does not decide it."""
     if not isinstance(first, UndecidedOperand):
         return second
@@ -141,10 +141,10 @@ def either(first: object, second: object) -> Any:
     return first.condition or second
 
 
-def negation(value: Any) -> Any:
+def negation(value: Any) -> bool:
     return ~value if is_undecided(value) else not value
 
 
-def invert(value: Any) -> Any:
+def invert(value: Any) -> object:
     """``~`` of a comparison is its negation, whether its operands are symbols or numbers."""
     return not value if isinstance(value, bool) else ~value

@@ -47,7 +47,7 @@ class Mask:
 
     __ror__ = __or__
 
-    def __xor__(self, other: object) -> Any:
+    def __xor__(self, other: object) -> object:
         return self._of_numbers(other, "^ joins no conditions on index tensors") ^ bool(other)
 
     __rxor__ = __xor__
@@ -69,7 +69,7 @@ class Mask:
             return Mask(((-self.terms[0][0] - 1, False),), self.negated)
         return Mask(self.terms, not self.negated)
 
-    def __setitem__(self, subscript: Any, value: object) -> None:
+    def __setitem__(self, subscript: object, value: object) -> None:
         raise AssignToIndex
 
     def pieces(self) -> list["Mask"]:

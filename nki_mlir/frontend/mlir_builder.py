@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
@@ -37,8 +37,8 @@ class MlirBuilder(Builder):
         super().__init__(grid, target)
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple, str] = {}
-        self.hints: dict[tuple, str] = {}   # requests to make should the attempt fail
-        self.abandoned: dict[tuple, str] = {}       # requests to make should it succeed
+        self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
+        self.abandoned: dict[tuple[Any, ...], str] = {}       # requests to make should it succeed
         self.unrolled, self.counted, self.replaying = 0, 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
         self.dependences = CaptureDependences()
@@ -48,7 +48,7 @@ class MlirBuilder(Builder):
         self.outputs: list[Buffer] = []
         self.arguments: list[Argument] = []
         self.branches: list[tuple[Scope, Scope]] = []
-        self.taken_back: dict[Buffer, tuple] = {}
+        self.taken_back: dict[Buffer, tuple[Any, ...]] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
@@ -68,7 +68,7 @@ class MlirBuilder(Builder):
     def hint(self, symbol: Symbol, why: str) -> None:
         self.hints.setdefault(symbol.key, why)
 
-    def left_open(self) -> dict[tuple, str]:
+    def left_open(self) -> dict[tuple[object, ...], str]:
         """Requests for what Python left before its end and went on: loops by a jump, branches by an exception."""
         found = dict(self.abandoned)
         for scope in self.scopes[1:]:
@@ -76,7 +76,7 @@ class MlirBuilder(Builder):
                 found |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
         return found
 
-    def requests_after(self, error: Exception) -> dict[tuple, str]:
+    def requests_after(self, error: Exception) -> dict[tuple[Any, ...], str]:
         """Requests that may make the kernel pass after all.
 
         Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is
@@ -174,7 +174,7 @@ class MlirBuilder(Builder):
         self.touches.constant(made, flat)
         return made
 
-    def program_id(self, axis: int) -> Any:
+    def program_id(self, axis: int) -> Index | int:
         if axis in self.point:
             return self.point[axis]
         if self.grid[axis] == 1:
@@ -300,7 +300,7 @@ class MlirBuilder(Builder):
             self.memory.close(began)
         self.last = None
 
-    def finish(self, results: Sequence[Buffer]) -> Any:
+    def finish(self, results: Sequence[Buffer]) -> Module:
         """Close the function. Results are named by the argument that holds them."""
         self.output_writes.check(results)
         self.check_memory()
@@ -319,7 +319,7 @@ class MlirBuilder(Builder):
         return self.module
 
     # -- the small parts of an operation -------------------------------------------------------------------------------
-    def flag(self) -> Any:
+    def flag(self) -> object:
         return ir.UnitAttr.get()
 
     def derive(self, kind: str, index: Index, by: int) -> Index:
@@ -340,8 +340,9 @@ class MlirBuilder(Builder):
                         formula=(index, kind, by))
         return Index(0, {symbol: 1})
 
-    def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Any] = (), attributes: Any = None,
-            regions: int = 0, ip: Any = None, skip: int = 2, at: Location | None = None) -> Any:
+    def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Type] = (),
+            attributes: dict[str, Attribute] | None = None, regions: int = 0, ip: ir.InsertionPoint | None = None,
+            skip: int = 2, at: Location | None = None) -> Operation:
         """``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its place, where known."""
         at = at or user_location(skip)
         if (location := self.cache.get(at)) is None:
@@ -352,7 +353,7 @@ class MlirBuilder(Builder):
             self.trace.record(op)
         return op
 
-    def _constant(self, value: int) -> Any:
+    def _constant(self, value: int) -> Value:
         if ("constant", value) not in self.cache:       # at the function's head, so that every block sees it
             ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
             op = self._op("arith.constant", results=[self.index_type], ip=ip,
@@ -360,12 +361,12 @@ class MlirBuilder(Builder):
             self.cache["constant", value] = op.results[0]
         return self.cache["constant", value]
 
-    def _comparison(self, expression: Index, equal: bool) -> Any:
+    def _comparison(self, expression: Index, equal: bool) -> Value:
         predicate = ir.IntegerAttr.get(self.make.i64, EQ if equal else SGE)
         return self._op("arith.cmpi", [self._value(expression), self._constant(0)], results=[self.make.i1],
                         attributes={"predicate": predicate}).results[0]
 
-    def _value(self, index: Index) -> Any:
+    def _value(self, index: Index) -> Value:
         """An index as an SSA value, for conditions."""
         total = self._constant(index.const)
         for symbol in self.symbols_of([index]):

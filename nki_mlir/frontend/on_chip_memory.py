@@ -95,7 +95,7 @@ class OnChipMemory:
         self.loops: list[tuple[int, int]] = []      # from which operation to which
         self.placed = False
 
-    def allocate(self, buffer: Buffer, attributes: dict[str, Any] | None, place: Location | None) -> Finding | None:
+    def allocate(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location | None) -> Finding | None:
         """One more tile; the rule that it breaks by itself."""
         key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)

@@ -8,7 +8,7 @@ writes it runs, capture is repeated with a flag: every write sets it, and the ke
 import json
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.meeting import PROGRAMS
@@ -23,11 +23,14 @@ from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.scalar.dtypes import INT32
 
+if TYPE_CHECKING:
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
+
 
 class OutputWrites:
     """The writes to the outputs of one attempt. ``flagged`` are the numbers of outputs that have a flag."""
 
-    def __init__(self, builder: Any, flagged: set[int]) -> None:
+    def __init__(self, builder: "MlirBuilder", flagged: set[int]) -> None:
         self.builder, self.flagged = builder, flagged
         self.certain: set[Buffer] = set()
         self.reasons: dict[Buffer, str] = {}        # why none of the writes may run, by the first of them

@@ -143,7 +143,7 @@ class Owners:
         return at // self.row, at % self.row * self.unit
 
 
-def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, Any]]) -> bool:
+def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> bool:
     """Whether boxes around what each touches show that no element is touched by two: cheaper than its elements.
 
     Rows are as long as all patterns step by multiples of; the boxes' columns must be the same or have none in common.
@@ -165,7 +165,7 @@ def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, Any]]) -> bool:
     return all([a[1] <= b[0] for a, b in pairwise(found)]) and all([rows_apart(rows) for rows in columns.values()])
 
 
-def rows_apart(boxes: Sequence[tuple[int, int, Any]]) -> bool:
+def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
     """Whether each row is in boxes of one only; a box is its first row, its last, and whose it is."""
     end, owner = -1 << 62, None
     for low, high, by in sorted(boxes, key=itemgetter(0)):
@@ -214,7 +214,7 @@ class Chosen:
     def read(self, array: np.ndarray) -> np.ndarray:
         return array[self.elements]
 
-    def write(self, array: np.ndarray, values: Any) -> None:
+    def write(self, array: np.ndarray, values: object) -> None:
         array[self.elements] = values
 
     def element(self, at: int) -> int:
@@ -238,7 +238,7 @@ class Strided:
         return np.ndarray([n for _, n in self.dims], array.dtype, array, self.start * size,
                           [step * size for step, _ in self.dims])
 
-    def write(self, array: np.ndarray, values: Any) -> None:
+    def write(self, array: np.ndarray, values: object) -> None:
         self.read(array)[...] = values
 
     def element(self, at: int) -> int:

@@ -60,7 +60,7 @@ class Trace:
         Whether elements were left out before may be known after the first iteration only; it changes no values.
         """
         local: dict[Any, tuple[int, int]] = {}
-        canonical: list[Any] = []
+        canonical: list[object] = []
         for at, entry in enumerate(self.entries[start:end]):
             values: Sequence[Any] = ()
             if isinstance(entry, BlockArguments):

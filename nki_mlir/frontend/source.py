@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterator
 from functools import cache
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.frontend.texts import text_of
 
@@ -30,7 +30,7 @@ class ParsedFile(NamedTuple):
 _files: dict[str, ParsedFile] = {}
 
 
-def definition(code: CodeType, scope: dict[str, Any]) -> Definition | None:
+def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     """The ``def`` that a function was compiled from; None without text, for lambdas, where the source has changed.
 
     ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.

@@ -31,12 +31,13 @@ class _Same:
         return isinstance(other, _Same) and self.value is other.value
 
 
-def snapshot(values: dict[str, Any]) -> dict[str, Any]:
+def snapshot(values: dict[str, object]) -> "dict[str, _Same | tuple[object, ...]]":
     seen: set[int] = set()
     return {name: _content(value, seen) for name, value in values.items()}
 
 
-def changes(before: dict[str, Any], after: dict[str, Any], new_counts: bool = False) -> set[str]:
+def changes(before: "dict[str, _Same | tuple[object, ...]]", after: "dict[str, _Same | tuple[object, ...]]",
+            new_counts: bool = False) -> set[str]:
     """Names whose content differs; names that were unbound before count only on request."""
     names = before.keys() | after.keys() if new_counts else before.keys()
     missing = object()

@@ -63,7 +63,7 @@ def condition_of(item: object) -> Mask | None:
     return item if isinstance(item, Mask) else None
 
 
-def expand_ellipsis(items: tuple, rank: int) -> tuple:
+def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
     """One subscript a dimension: ``...`` and missing trailing ones become full slices."""
     if len(items) == rank and not any([i is Ellipsis for i in items]):
         return items

@@ -7,7 +7,7 @@ Both builders note it while the kernel's Python runs; ``races`` decides afterwar
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from nki_mlir.frontend.mask import Mask
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.attempt import Scope
 
 
 @dataclass(eq=False)
@@ -129,7 +132,7 @@ class Touches:
             self.reducing = outside
 
     def performed(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], accumulating: bool,
-                  scopes: Sequence[Any]) -> None:
+                  scopes: "Sequence[Scope]") -> None:
         """An operation on these operands. Of the scopes it stands in, those of branches have a condition that holds."""
         if op.acts_outside and self.met(op) and isinstance(op, CoreBarrierOp):
             return                      # it moves nothing

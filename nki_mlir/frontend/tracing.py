@@ -51,7 +51,8 @@ class Runtime:
     negation, invert = staticmethod(logic.negation), staticmethod(logic.invert)
 
     @staticmethod
-    def iterate(iterable: object, names: tuple, rolls_range: bool, place: tuple[int, int], target: str) -> Any:
+    def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str
+                ) -> object:
         if isinstance(iterable, NkiRange):
             return _loop(iterable.span, names, place, iterable.parallel, target)
         if rolls_range and type(iterable) is range:
@@ -59,7 +60,7 @@ class Runtime:
         return iterable
 
     @staticmethod
-    def repeat(condition: Callable[[], Any], names: tuple) -> Iterator[None]:
+    def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:
         """A wrapped ``while``: Python's own, or the device's where the condition is ``scalar(True)`` at first."""
         value = condition()
         if hasattr(value, "iterations"):
@@ -72,7 +73,7 @@ class Runtime:
             raise WhileEntry().located(user_location())
 
     @staticmethod
-    def branch(condition: object, names: tuple, jumps: bool) -> "PlainBranch":
+    def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
         if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
             builder = current.get()
             if condition.known() is None and builder is not None and builder.symbolic:
@@ -80,7 +81,7 @@ class Runtime:
         return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
 
     @staticmethod
-    def annotated(value: object, annotation: Callable[[], Any]) -> Any:
+    def annotated(value: object, annotation: Callable[[], object]) -> Any:
         try:
             shape = getattr(annotation(), "annotated_shape", None)
         except Exception:                       # Python itself does not evaluate it
@@ -90,7 +91,7 @@ class Runtime:
         return value
 
     @staticmethod
-    def named(value: object, name: str) -> Any:
+    def named(value: object, name: str) -> object:
         """A tensor that has no name of its own gets that of the variable it is assigned to."""
         if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
             builder = current.get()
@@ -99,7 +100,7 @@ class Runtime:
         return value
 
     @staticmethod
-    def buffer_of(value: Any) -> Any:
+    def buffer_of(value: Any) -> object:
         """What ``value.buffer`` is to a kernel: of a tensor, a memory."""
         return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
 
@@ -134,7 +135,7 @@ def _type(value: object, *others: object) -> type:
     return int if not others and isinstance(value, Index) and not value.shape else type(value, *others)
 
 
-def _loop(span: range, names: tuple, place: tuple[int, int], parallel: bool, target: str) -> Iterator[Any]:
+def _loop(span: range, names: tuple[str, ...], place: tuple[int, int], parallel: bool, target: str) -> Iterator[object]:
     """One wrapped ``for``: a symbol if the body can stand for all iterations, else numbers."""
     builder: Any = current.get()
     site: Site = (user_location().file, *place)
@@ -194,7 +195,7 @@ class PlainBranch:
 class SymbolicBranch(PlainBranch):
     """Both bodies are captured. Python state they leave behind would be the last one's, so it asks for numbers."""
 
-    def __init__(self, builder: Any, condition: Mask, names: tuple) -> None:
+    def __init__(self, builder: object, condition: Mask, names: tuple[str, ...]) -> None:
         self.builder, self.condition, self.names = builder, condition, names
         self.before = snapshot(variables(names))
 

@@ -82,7 +82,7 @@ class ConstructWrapper(LogicWrapper):
         ]
         return [ast.copy_location(p, node.test) for p in pieces]
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         node.annotation, node.target = self.plainly(node.annotation), self.visit(node.target)
         node.value = node.value and self.visit(node.value)
         if node.value is None or not isinstance(node.target, ast.Name):
@@ -91,7 +91,7 @@ class ConstructWrapper(LogicWrapper):
         value = _call("annotated", node.value, ast.Lambda(nothing, node.annotation))
         return ast.copy_location(ast.Assign([node.target], value), node)
 
-    def visit_Assign(self, node: ast.Assign) -> Any:
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Call):
             node.value = ast.copy_location(_call("named", node.value, ast.Constant(node.targets[0].id)), node.value)
@@ -119,7 +119,7 @@ def _constant(value: Any) -> ast.Constant:
     return ast.Constant(value)
 
 
-def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, Any]) -> CodeType | None:
+def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, object]) -> CodeType | None:
     """The wrapped code; None for generators and where there is no text, whose loops then unroll."""
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
     if key not in _codes:
@@ -183,7 +183,7 @@ def _nested(code: CodeType, name: str) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
 
 
-def wrap(function: Callable, is_kernel: bool, runtime: Any) -> Callable:
+def wrap(function: Callable[..., object], is_kernel: bool, runtime: type) -> Callable[..., object]:
     """The callable with its function's code wrapped: methods and partial applications stay such."""
     match function:
         case FunctionType():
@@ -198,7 +198,7 @@ def wrap(function: Callable, is_kernel: bool, runtime: Any) -> Callable:
     return function
 
 
-def underlying(function: Callable) -> FunctionType | None:
+def underlying(function: Callable[..., object]) -> FunctionType | None:
     """The Python function that a callable ends in; None for built-in ones."""
     while True:
         match function:
@@ -213,12 +213,12 @@ def underlying(function: Callable) -> FunctionType | None:
                 return method if isinstance(method, FunctionType) else None
 
 
-def name_of(function: Callable) -> str:
+def name_of(function: Callable[..., object]) -> str:
     inner = underlying(function)
     return inner.__name__ if inner is not None else type(function).__name__
 
 
-def _wrap_function(function: FunctionType, is_kernel: bool, runtime: Any) -> FunctionType:
+def _wrap_function(function: FunctionType, is_kernel: bool, runtime: object) -> FunctionType:
     """The function with its code wrapped: same globals, defaults and closure cells."""
     if RUNTIME in function.__code__.co_freevars:
         return function

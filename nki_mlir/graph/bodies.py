@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import element_dtype
@@ -127,7 +127,7 @@ class GraphBody(BodyReader):
                           converted(above, INT32))
         return converted(converted(value, to), held(to))
 
-    def wrap(self, op: Any, value: Node, frm: DType, to: DType) -> Node:
+    def wrap(self, op: Operation, value: Node, frm: DType, to: DType) -> Node:
         """The low bits of an integer."""
         source = op.operands[0].owner
         if not isinstance(source, ir.Block) and source.name == "scalar.wrap" and source.operands[0].type == (
@@ -163,7 +163,7 @@ class GraphBody(BodyReader):
         return Position(form) if form.axes or form.symbols else numbers(form.const, INT32)
 
 
-def refused(op: Any, what: str) -> Unsupported:
+def refused(op: Operation, what: str) -> Unsupported:
     error = Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
                         instead="run this program on the CPU")
     place = location_of(op)
@@ -238,7 +238,7 @@ def held(dtype: DType) -> DType:
     return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
 
 
-def of_integers(op: Any, name: str, dtype: DType, operands: list[Node]) -> Node:
+def of_integers(op: Operation, name: str, dtype: DType, operands: list[Node]) -> Node:
     """A function of integers of one type, or of truth values."""
     bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
     if name in COMPARISONS:

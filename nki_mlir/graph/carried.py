@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import memory_of
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
@@ -21,7 +21,7 @@ from nki_mlir.graph.upstream import operations_of
 CARRYING = ("scf.for", "scf.while", "scf.if", "scf.index_switch")
 
 
-def keep_in_buffers(function: Any) -> None:
+def keep_in_buffers(function: Operation) -> None:
     """Rewrite all that carries values, the outer ones first."""
     for op in operations_of(function, lambda name: name in CARRYING):
         if len(op.results) or op.name == "scf.index_switch":
@@ -58,7 +58,7 @@ def put(values: Sequence[Any], targets: Sequence[Any]) -> None:
         copy(value, target)
 
 
-def ended(block: Any, targets: Sequence[Any], name: str = "scf.yield", first: Sequence[Any] = ()) -> None:
+def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", first: Sequence[Any] = ()) -> None:
     """Exchange the terminator of a block for one that carries nothing."""
     end = block.operations[len(block.operations) - 1].operation
     values = list(end.operands)[len(first):]
@@ -79,13 +79,13 @@ def moved(block: Any, region: Any, arguments: Sequence[Any]) -> Any:
     return new
 
 
-def finish(op: Any, targets: Sequence[Any]) -> None:
+def finish(op: Any, targets: Sequence[object]) -> None:
     for result, target in zip(op.results, targets):
         result.replace_all_uses_with(target)
     op.erase()
 
 
-def _for(op: Any) -> None:
+def _for(op: Operation) -> None:
     targets = buffers(op)
     put(list(op.operands)[3:], targets)
     block = op.regions[0].blocks[0]
@@ -98,7 +98,7 @@ def _for(op: Any) -> None:
     finish(op, targets)
 
 
-def _while(op: Any) -> None:
+def _while(op: Operation) -> None:
     targets = buffers(op)
     before, after = (region.blocks[0] for region in op.regions)
     if len(op.operands) != len(targets):
@@ -118,7 +118,7 @@ def _while(op: Any) -> None:
     finish(op, targets)
 
 
-def _if(op: Any) -> None:
+def _if(op: Operation) -> None:
     targets = buffers(op)
     made = ir.Operation.create("scf.if", operands=[op.operands[0]], regions=2)
     for source, region in zip(op.regions, made.regions):
@@ -126,13 +126,13 @@ def _if(op: Any) -> None:
     finish(op, targets)
 
 
-def _switch(op: Any) -> None:
+def _switch(op: Operation) -> None:
     targets = buffers(op)
     _choice(op, targets, list(enumerate(op.attributes["cases"], 1)))
     finish(op, targets)
 
 
-def _choice(op: Any, targets: Sequence[Any], cases: Sequence[tuple[int, int]]) -> None:
+def _choice(op: Operation, targets: Sequence[object], cases: Sequence[tuple[int, int]]) -> None:
     """The first case or one of the others, at the insertion point."""
     (number, case), *others = cases
     kind = ir.IndexType.get()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.graph.upstream import operations_of
 
 
-def rewrite_counted_loops(module: Any) -> None:
+def rewrite_counted_loops(module: object) -> None:
     for op in reversed(operations_of(module, lambda name: name == "stablehlo.while")):
         counters = _counters(op)
         number = _iterations(op, counters)
@@ -38,7 +38,7 @@ def _number(value: Any) -> int | None:
     return int(attribute[0]) if isinstance(attribute, ir.DenseIntElementsAttr) else None
 
 
-def _counters(op: Any) -> dict[int, Counter]:
+def _counters(op: Operation) -> dict[int, Counter]:
     """The integers that a loop counts, by their places among what it carries."""
     body = op.regions[1].blocks[0]
     end = body.operations[len(body.operations) - 1].operation
@@ -58,7 +58,7 @@ def _counters(op: Any) -> dict[int, Counter]:
     return found
 
 
-def _iterations(op: Any, counters: dict[int, Counter]) -> int | None:
+def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
     """How often the loop runs, at least once: while a counter is below (or at, or above) a constant."""
     condition = op.regions[0].blocks[0]
     compare = defining(condition.operations[len(condition.operations) - 1].operation.operands[0])
@@ -84,7 +84,7 @@ def _holds(counter: Counter, iterations: int, kind: ir.IntegerType) -> bool:
     return -limit <= counter.first + iterations * counter.step < limit
 
 
-def _as_for(op: Any, iterations: int, counters: dict[int, Counter]) -> None:
+def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> None:
     index = ir.IndexType.get()
     element = {k: ir.RankedTensorType(op.operands[k].type).element_type for k in counters}
     counters = {k: c for k, c in counters.items() if _holds(c, iterations, element[k])}

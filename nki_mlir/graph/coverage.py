@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Value, ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import loop_span
@@ -17,7 +17,7 @@ from nki_mlir.graph.views import start_in_buffer
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
 
-def access_counts(buffer: Any, accesses: Sequence[tuple[Any, Any]]) -> np.ndarray | None:
+def access_counts(buffer: Any, accesses: Sequence[tuple[object, Any]]) -> np.ndarray | None:
     """The times that each element is accessed, for operations with the views they access; None where not known."""
     size = prod(ir.MemRefType(buffer.type).shape)
     if size > MOST_ELEMENTS:
@@ -40,7 +40,7 @@ def access_counts(buffer: Any, accesses: Sequence[tuple[Any, Any]]) -> np.ndarra
     return counts
 
 
-def enclosing_loops(op: Any) -> list[tuple[Any, range]] | None:
+def enclosing_loops(op: Any) -> list[tuple[Value, range]] | None:
     """Variables and values of the static loops around an operation; None where anything else is around it."""
     found = []
     parent = op.parent.operation
@@ -53,7 +53,7 @@ def enclosing_loops(op: Any) -> list[tuple[Any, range]] | None:
     return found
 
 
-def offset_of(view: Any, variables: Sequence[Any]) -> Linear | None:
+def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:
     """The start of a view as a form of loop variables, None where it depends on something else."""
     place, numbering = start_in_buffer(view), Numbering(variables)
     total = Linear(place.offset)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from nki_mlir.alone import alone, made_alone
 from nki_mlir.analysis.argument_effects import ArgumentEffects, argument_effects, multiply_accumulates
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
@@ -87,7 +87,7 @@ class KernelRecord:
         return digest.hexdigest()
 
     @made_alone
-    def modules(self) -> dict[Fixed, Any]:
+    def modules(self) -> dict[Fixed, Module]:
         """The variants' modules in the process's own context. Equal texts give one module."""
         read = {text: read_module(text) for _, text in self.variants}
         return {fixed: read[text] for fixed, text in self.variants}
@@ -149,7 +149,7 @@ class KernelRecord:
         return base64.b64encode(json.dumps(self.fields()).encode()).decode()
 
     @alone
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """The JSON object, documented keys first."""
         return {
             "kernel_version": 1, "func_name": self.name, "platform_target": self.signature.target,
@@ -164,7 +164,7 @@ class KernelRecord:
                 "returned": list(self.form.returned),
                 "modules": [{"fixed": [list(pair) for pair in fixed], "text": text} for fixed, text in self.variants]}}
 
-    def interface(self) -> dict[str, Any]:
+    def interface(self) -> dict[str, object]:
         """Names and aliases where tools look for them. There is no file: the config has the kernel in it."""
         names = [s.name + ".must_alias_input" * (k in self.form.aliases) for k, s in enumerate(self.operands)]
         return {"binary": "", "input_names": names, "output_names": list(self.output_names), "version_identifier": "",
@@ -172,7 +172,7 @@ class KernelRecord:
 
 
 @alone
-def effects_of(modules: list[Any]) -> dict[Slot, ArgumentEffects]:
+def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
     found: dict[Slot, ArgumentEffects] = {}
     distinct = list({id(m): m for m in modules}.values())

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import has_uses
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.graph.upstream import operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
@@ -69,7 +69,7 @@ def work(body: Sequence[Any]) -> int:
     return sum(op.name not in CHANGES for op in body)
 
 
-def axes_of(mapping: Any) -> list[int]:
+def axes_of(mapping: ir.AffineMap) -> list[int]:
     """The axis of each result of a map; -1 for one that is no axis."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
 
@@ -92,19 +92,19 @@ def structured(op: Any) -> GenericOperation | None:
     return GenericOperation(op, tuple(operands[:inputs]), operands[inputs], maps)
 
 
-def _inside(op: Any) -> list[Any]:
+def _inside(op: Operation) -> list[Any]:
     return operations_of(op, lambda name: True)[1:]
 
 
-def _is_inside(value: Any, op: Any) -> bool:
+def _is_inside(value: Value, op: Operation) -> bool:
     """Whether a value is made in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
         return bool(value.owner == op.regions[0].blocks[0])
     return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])
 
 
-def fused(first: GenericOperation, second: GenericOperation, place: int, first_inputs: Sequence[tuple[Any, Any]],
-          second_operands: Sequence[Any]) -> Any:
+def fused(first: GenericOperation, second: GenericOperation, place: int, first_inputs: Sequence[tuple[object, Any]],
+          second_operands: Sequence[object]) -> Operation:
     """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.
 
     ``first_inputs`` are values and maps over the axes of ``second``; ``second_operands`` are what it works on now.
@@ -133,7 +133,7 @@ def fused(first: GenericOperation, second: GenericOperation, place: int, first_i
     return op
 
 
-def keeps_extents(second: GenericOperation, place: int, maps: Iterable[Any]) -> bool:
+def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.AffineMap]) -> bool:
     """Whether operands still give the extent of every loop of ``second`` where its input ``place`` has gone.
 
     ``maps`` are those of the memory that what is computed in its place reads, over the axes of ``second``.
@@ -142,7 +142,7 @@ def keeps_extents(second: GenericOperation, place: int, maps: Iterable[Any]) -> 
     return {axis for m in (*left, *maps) for axis in axes_of(m)} >= set(range(second.maps[place].n_dims))
 
 
-def clone(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
+def clone(operations: Sequence[Any], known: dict[Value, Any]) -> Any:
     """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
     for inner in operations[:-1]:
         copy = inner.clone()

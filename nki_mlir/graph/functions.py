@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.meeting import PROGRAMS
@@ -15,7 +15,7 @@ from nki_mlir.graph.upstream import named, operations_of
 from nki_mlir.graph.views import reinterpreted, whole_buffer
 
 
-def results_as_arguments(function: Any) -> None:
+def results_as_arguments(function: Operation) -> None:
     """What a function returns as trailing arguments, each marked as an output of the kernel.
 
     A buffer that the function makes and returns is the argument itself; anything else is copied into it.
@@ -65,7 +65,7 @@ def sign(function: Any, inputs: int, outputs: int) -> None:
                 del function.attributes[name]
 
 
-def copy(source: Any, target: Any) -> None:
+def copy(source: Any, target: Value) -> None:
     """A structured operation that copies."""
     rank = len(ir.MemRefType(target.type).shape)
     same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
@@ -79,7 +79,7 @@ def copy(source: Any, target: Any) -> None:
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
 
 
-def copies_as_structured(function: Any) -> None:
+def copies_as_structured(function: Operation) -> None:
     """``memref.copy`` as ``linalg.generic``."""
     for op in operations_of(function, lambda name: name == "memref.copy"):
         with op.context, ir.InsertionPoint(op), op.location:
@@ -87,7 +87,7 @@ def copies_as_structured(function: Any) -> None:
         op.erase()
 
 
-def restore_signs(function: Any, kinds: Sequence[Any]) -> None:
+def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
     """Arguments of the element types that the graph had; inside, its integers have no sign."""
     block = function.regions[0].blocks[0]
     for argument, kind in zip(block.arguments, kinds):
@@ -100,7 +100,7 @@ def restore_signs(function: Any, kinds: Sequence[Any]) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
 
 
-def insert_kernels(function: Any, kernels: Any) -> None:
+def insert_kernels(function: Operation, kernels: Module) -> None:
     """Put the bodies of kernels in place of their calls. ``kernels`` is the module that has their functions."""
     calls = operations_of(function, lambda name: name == "func.call")
     for call in calls:
@@ -110,14 +110,14 @@ def insert_kernels(function: Any, kernels: Any) -> None:
         insert(program, call)
 
 
-def check_alone(program: Any, call: Any) -> None:
+def check_alone(program: Operation, call: Operation) -> None:
     """Programs of a launch become loops, in which one cannot wait for the next."""
     if any(read_op(op).between == PROGRAMS for op in meetings_of(program)):         # type: ignore[attr-defined]
         raise Unsupported(feature="a kernel whose programs meet, in one program with a graph",
                           instead="call it from the graph, without --link-kernels").located(location_of(call))
 
 
-def insert(program: Any, call: Any) -> None:
+def insert(program: Operation, call: Operation) -> None:
     """One kernel's body before its call, which goes."""
     with program.context, ir.Location.unknown():
         holder = ir.Module.create()                 # keeps the clone while it is emptied
@@ -134,7 +134,7 @@ def insert(program: Any, call: Any) -> None:
     clone.erase()
 
 
-def as_buffers(arguments: Sequence[Any], values: list[Any]) -> list[Any]:
+def as_buffers(arguments: Sequence[Any], values: list[Value]) -> list[Value]:
     """The operands of a call as the kernel takes them: buffers, of its element types."""
     taken = []
     for argument, value in zip(arguments, values):
@@ -159,7 +159,7 @@ def copied(value: Any) -> Any:
     return buffer
 
 
-def _mark_parallel(call: Any) -> None:
+def _mark_parallel(call: Operation) -> None:
     """The loops over a launch grid: programs do not depend on each other."""
     parent = call.parent.operation
     while parent.name == "scf.for":

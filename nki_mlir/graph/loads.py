@@ -8,7 +8,7 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 from dataclasses import replace
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.source_locations import location_of
@@ -22,7 +22,7 @@ GREATEST = (1 << 31) - 1
 UNSIGNED = ("arith.index_castui", "arith.extui")
 
 
-def load_on_chip(load: Any, tiles: Tiles) -> None:
+def load_on_chip(load: Operation, tiles: Tiles) -> None:
     """Rewrite one load."""
     kind = load.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width > 32:

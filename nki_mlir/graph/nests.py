@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
 from nki_mlir.graph.bodies import GATHERED, GraphBody
@@ -29,7 +29,7 @@ class GraphNestReader(NestReader):
         found |= {GATHERED - number: one.result for number, one in enumerate(self.gathers, 1)}
         return [one.row for one in self.gathers]
 
-    def gathered(self, buffer: Any, row: Node, forms: list[Linear], found: dict[int, TileOperand],
+    def gathered(self, buffer: Value, row: Node, forms: list[Linear], found: dict[int, TileOperand],
                  extents: tuple[int, ...]) -> "Gather":
         """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
         view = self.view(buffer)
@@ -67,7 +67,7 @@ class Gather:
     inputs: tuple[TileOperand, ...] = ()
 
 
-def read_nest(op: Any) -> tuple[TileNest, list[Gather]]:
+def read_nest(op: Operation) -> tuple[TileNest, list[Gather]]:
     """An operation as a nest, and the gathers that must come before it."""
     reader = GraphNestReader(op)
     nest = reader.read()
@@ -102,6 +102,6 @@ def split(nest: TileNest, axis: int, inner: int) -> TileNest:
                    output=operand(nest.output))
 
 
-def only_input(buffer: Any, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
+def only_input(buffer: object, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
     """An operand that walks a new HBM buffer."""
     return TileOperand(buffer, HBM, shape, base.dtype, base.dtype, None, ZERO, steps, None)

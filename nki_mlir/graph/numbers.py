@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import Span, UnknownSymbol, range_of_type, symbol_range
@@ -49,7 +49,7 @@ def fits(span: Span, kind: Any) -> bool:
     return limits is not None and max(limits[0], REGISTER[0]) <= span[0] and span[1] <= min(limits[1], REGISTER[1])
 
 
-def count(module: Any) -> None:
+def count(module: object) -> None:
     """Rewrite the elements that are taken out of tensors without dimensions."""
     counting = _Counting()
     for op in operations_of(module, lambda name: name == "tensor.extract"):
@@ -86,13 +86,13 @@ class _Counting:
         self.known: dict[Any, Number | None] = {}           # by tensor
 
     # -- what is a number ----------------------------------------------------------------------------------------------
-    def element(self, tensor: Any) -> Number | None:
+    def element(self, tensor: Value) -> Number | None:
         """The element of a tensor without dimensions."""
         if tensor not in self.known:
             self.known[tensor] = self._element(defining(tensor))
         return self.known[tensor]
 
-    def _element(self, op: Any) -> Number | None:
+    def _element(self, op: Operation) -> Number | None:
         match op.name if op is not None else "":
             case "tensor.from_elements":
                 with op.context, ir.InsertionPoint(op), op.location:
@@ -107,7 +107,7 @@ class _Counting:
                     return self.scalar(block.operations[len(block.operations) - 1].operation.operands[0], given)
         return None
 
-    def scalar(self, value: Any, given: dict[Any, Any]) -> Number | None:
+    def scalar(self, value: Any, given: dict[Any, Value]) -> Number | None:
         """A scalar, in a body whose arguments are elements of the tensors ``given``. What overflows is no number."""
         if value in given:
             tensor = given[value]
@@ -132,7 +132,7 @@ class _Counting:
         return made if made is not None and fits(made.span, value.type) else None
 
     # -- making numbers ------------------------------------------------------------------------------------------------
-    def computed(self, op: Any, a: Number, b: Number | None = None) -> Number | None:
+    def computed(self, op: Operation, a: Number, b: Number | None = None) -> Number | None:
         """An operation on numbers; None where it has no form on index values."""
         truths = isinstance(op.operands[0].type, ir.IntegerType) and op.operands[0].type.width == 1
         if op.name in CASTS:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
@@ -22,6 +22,9 @@ from nki_mlir.waist.expressions import Input, Node, Output, alu, below, converte
 from nki_mlir.waist.folding import Fold, fold_of, reads_output
 from nki_mlir.waist.tile_nest import TileNest
 
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
+
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 
@@ -33,7 +36,7 @@ class Placement:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
-    def write(self, op: Any, nest: TileNest, start: float | int | None) -> None:
+    def write(self, op: "Operation", nest: TileNest, start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, nest.symbols)
@@ -44,7 +47,7 @@ class Placement:
             return self.product(product, start)
         return self.reduction(nest, folded(nest), start)
 
-    def gather(self, op: Any, one: Gather) -> None:
+    def gather(self, op: object, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())

@@ -7,11 +7,11 @@ result. The place of an extreme, a reduction of values and places together, is t
 
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.graph.upstream import operations_of
 
 
-def rewrite_concatenations(module: Any) -> None:
+def rewrite_concatenations(module: Module | Operation) -> None:
     """``stablehlo.concatenate`` to ``tensor.insert_slice``."""
     for op in operations_of(module, lambda name: name == "stablehlo.concatenate"):
         kind = ir.RankedTensorType(op.results[0].type)
@@ -72,7 +72,7 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {one}) -> ({m}, {p
         op.erase()
 
 
-def _extreme(op: Any) -> str | None:
+def _extreme(op: Operation) -> str | None:
     """GT or LT, if a reduction keeps the greater or lesser of two values and, of equal ones, the lower place."""
     if len(op.results) != 2 or len(list(op.attributes["dimensions"])) != 1 or str(
             ir.RankedTensorType(op.operands[1].type).element_type) != "i32":

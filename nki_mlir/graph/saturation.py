@@ -7,13 +7,13 @@ after:   the same between comparisons of %x with the ends of the type, which cho
 
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, ir, load
 from nki_mlir.graph.upstream import operations_of
 
 UNORDERED, NOT_BELOW, BELOW = 14, 3, 4          # predicates of arith.cmpf
 
 
-def saturate_conversions(module: Any) -> None:
+def saturate_conversions(module: Module) -> None:
     """Rewrite ``arith.fptosi`` and ``arith.fptoui``."""
     for op in operations_of(module, lambda name: name in ("arith.fptosi", "arith.fptoui")):
         if isinstance(op.operands[0].type, ir.FloatType):
@@ -22,7 +22,7 @@ def saturate_conversions(module: Any) -> None:
             op.erase()
 
 
-def _saturated(op: Any) -> Any:
+def _saturated(op: Operation) -> Any:
     arith, x, kind = load("dialects.arith"), op.operands[0], op.results[0].type
     bits = kind.width
     low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if op.name == "arith.fptosi" else (0, 1 << bits)

@@ -6,14 +6,14 @@ merge sort from runs of one element on, so that equal elements keep their order.
 those that fall outside are left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, ir, load
 from nki_mlir.graph.upstream import operations_of
 
 
-def rewrite_sequential(module: Any) -> None:
+def rewrite_sequential(module: Module) -> None:
     """Replace all of them."""
     found = operations_of(module, lambda name: name in ("stablehlo.sort", "stablehlo.scatter"))
     for number, op in enumerate(found):
@@ -36,7 +36,7 @@ def rewrite_sequential(module: Any) -> None:
         op.erase()
 
 
-def outline(module: Any, op: Any, name: str) -> None:
+def outline(module: Module, op: Operation, name: str) -> None:
     """The region of an operation as a function, with the constants that it takes from outside."""
     block = op.regions[0].blocks[0]
     known: dict[Any, Any] = {}
@@ -88,7 +88,7 @@ class Lines:
         self.add(f"scf.yield {', '.join(values)} : {', '.join(kinds)}", "}")
 
 
-def sort_text(op: Any, name: str, step: str) -> str:
+def sort_text(op: Operation, name: str, step: str) -> str:
     """A function ``name`` that sorts tensors together along an axis: runs of 1, 2, 4, ... elements are merged in pairs.
 
     ``step`` is the comparison, a function on scalars of all tensors. Equal elements keep their order.
@@ -121,7 +121,7 @@ def sort_text(op: Any, name: str, step: str) -> str:
 
 
 def merge(text: Lines, width: int, extent: int, source: list[str], target: list[str], kinds: list[str],
-          elements: list[str], at: Any, step: str) -> list[str]:
+          elements: list[str], at: Callable[..., object], step: str) -> list[str]:
     """Merge the runs of ``width`` elements of a line of ``source``, pair by pair, into ``target``."""
     count, n, w = len(kinds), text.index(extent), text.index(width)
     carried, inside = [f"%m{width}_{k}" for k in range(count)], [f"%t{width}_{k}" for k in range(count)]
@@ -157,7 +157,7 @@ def merge(text: Lines, width: int, extent: int, source: list[str], target: list[
     return [f"%q{width}#{k}" for k in range(count)]
 
 
-def scatter_text(op: Any, name: str, step: str) -> str | None:
+def scatter_text(op: Operation, name: str, step: str) -> str | None:
     """A function ``name`` of the operand, indices and updates of a scatter, which calls ``step`` for each update.
 
     None where several operands are scattered at once.
@@ -189,7 +189,7 @@ def scatter_text(op: Any, name: str, step: str) -> str | None:
                       *text.constants(), *text.lines, f"return {result} : {kinds[0]}", "}"])
 
 
-def scattered_to(op: Any, text: Lines) -> tuple[list[str], str]:
+def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
     """Where the update of loops ``%d0``, ``%d1``, ... goes: its index in each dim, and whether all are in bounds."""
     parts = index_parts(op, text)
     places, inside = [], "%always"
@@ -206,7 +206,7 @@ def scattered_to(op: Any, text: Lines) -> tuple[list[str], str]:
     return places, inside
 
 
-def index_parts(op: Any, text: Lines) -> list[list[str]]:
+def index_parts(op: Operation, text: Lines) -> list[list[str]]:
     """What adds up to the index in each dim of the target: numbers out of ``indices``, and variables of loops."""
     numbers = load("_mlir_libs._stablehlo").ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)

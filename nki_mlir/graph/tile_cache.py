@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.graph.upstream import operations_of
 from nki_mlir.scalar.dtypes import DType
@@ -39,7 +39,7 @@ class Elements:
         return self.buffer == other.buffer and (self.terms != other.terms or (low < most and least < high))
 
 
-def elements_of(tile: Tile, symbols: tuple[Any, ...]) -> Elements:
+def elements_of(tile: Tile, symbols: tuple[object, ...]) -> Elements:
     free = tile.access.free
     terms = frozenset((symbols[position], c) for position, c in free.symbols)
     return Elements(memory_of(tile.handle), tile.access.dtype, free.const, terms, tile.access.dims)
@@ -52,7 +52,7 @@ class TileCache:
         self.bytes = bytes
         self.tiles: dict[Elements, Tile] = {}               # the least recently used first
         self.block: Any = None
-        self.following: list[Any] = []
+        self.following: list[Operation] = []
 
     def begin(self, op: Any) -> None:
         """Go on to an operation: forget what those in between change."""
@@ -64,7 +64,7 @@ class TileCache:
                 self.pass_by(between)
         self.following = self.following[self.following.index(op):]
 
-    def pass_by(self, op: Any) -> None:
+    def pass_by(self, op: Operation) -> None:
         if op.name in ("linalg.generic", "linalg.fill", "memref.alloc") and all(
                 in_memory(v) for v in (*op.operands, *op.results)):
             for buffer in effects_of(op).writes:
@@ -72,7 +72,7 @@ class TileCache:
         elif not op.name.startswith(HARMLESS):
             self.tiles = {}
 
-    def forget(self, buffer: Any) -> None:
+    def forget(self, buffer: object) -> None:
         memory = memory_of(buffer)
         self.tiles = {have: tile for have, tile in self.tiles.items() if have.buffer != memory}
 
@@ -93,12 +93,12 @@ class TileCache:
             del self.tiles[next(iter(self.tiles))]
 
 
-def in_memory(value: Any) -> bool:
+def in_memory(value: Value) -> bool:
     return not isinstance(value.type, ir.MemRefType) or (
         ir.MemRefType(value.type).memory_space == ir.StringAttr.get(HBM))
 
 
-def drop_unread(function: Any) -> None:
+def drop_unread(function: object) -> None:
     """Erase what writes buffers in HBM that nobody reads any more."""
     for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
         if not in_memory(alloc.results[0]):

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
@@ -87,7 +88,8 @@ class Tiles:
                             lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
 
 
-def expression(node: Node, s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any], known: dict[Node, Any]) -> Any:
+def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value], known: dict[Node, object]
+               ) -> object:
     """An expression as scalar operations; equal subtrees once."""
     if node not in known:
         match node:

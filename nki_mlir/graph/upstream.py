@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
 
+from collections.abc import Callable
 from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, Operation, ir, load
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
@@ -49,7 +50,7 @@ def load_graph_dialects(context: Any) -> None:
         manager.run(ir.Module.create().operation)
 
 
-def run_pipeline(module: Any, pipeline: str) -> None:
+def run_pipeline(module: Module, pipeline: str) -> None:
     try:
         load("passmanager").PassManager.parse(pipeline).run(module.operation)
     except ir.MLIRError as error:
@@ -72,7 +73,7 @@ def to_buffers(module: Any, pipeline: str = TO_BUFFERS) -> None:
         del function.attributes["arg_attrs"]
 
 
-def empties_apart(module: Any) -> None:
+def empties_apart(module: Module | Operation) -> None:
     """A ``tensor.empty`` for each use: bufferization gives the result of a branch and a later one the same buffer."""
     for op in operations_of(module, lambda name: name == "tensor.empty"):
         for use in list(op.results[0].uses)[1:]:
@@ -80,7 +81,7 @@ def empties_apart(module: Any) -> None:
                 use.owner.operands[use.operand_number] = op.clone().results[0]
 
 
-def refuse_leftovers(module: Any) -> None:
+def refuse_leftovers(module: Module | Operation) -> None:
     """Operations that the passes to linalg do not know."""
     found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
     if found:
@@ -89,20 +90,20 @@ def refuse_leftovers(module: Any) -> None:
                           ).located(location_of(found[0]))
 
 
-def first_operation(module: Any, prefixes: tuple[str, ...]) -> str | None:
+def first_operation(module: Module, prefixes: tuple[str, ...]) -> str | None:
     """The name of the first operation whose name begins so."""
     found = operations_of(module, lambda name: name.startswith(prefixes))
     return found[0].name if found else None
 
 
-def operations_of(root: Any, wanted: Any) -> list[Any]:
+def operations_of(root: Any, wanted: Callable[..., object]) -> list[Any]:
     """The operations from ``root`` on whose name ``wanted`` accepts, in order.
 
     By a walk: iterating a block gives operations classes, and imports those of their dialect first.
     """
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         if wanted(op.name):
             found.append(op.operation)
         return ir.WalkResult.ADVANCE
@@ -110,7 +111,7 @@ def operations_of(root: Any, wanted: Any) -> list[Any]:
     return found
 
 
-def public_function(module: Any) -> Any:
+def public_function(module: Any) -> Operation:
     """The module's one public function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     public = [f for f in functions if "sym_visibility" not in f.attributes
@@ -120,6 +121,6 @@ def public_function(module: Any) -> Any:
     return public[0]
 
 
-def named(module: Any, name: str) -> Any:
+def named(module: Any, name: str) -> Operation:
     return next(op.operation for op in module.body.operations
                 if "sym_name" in op.operation.attributes and op.operation.attributes["sym_name"].value == name)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import RESHAPES, defining
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
@@ -55,7 +55,7 @@ def start_in_buffer(value: Any) -> Start:
     return Start(source.buffer, offset, tuple(terms))
 
 
-def in_hbm(kind: Any) -> Any:
+def in_hbm(kind: Type) -> Type:
     """The memref type, in HBM if it says no memory."""
     if kind.memory_space is not None:
         return kind
@@ -65,9 +65,9 @@ def in_hbm(kind: Any) -> Any:
     return ir.MemRefType.get(kind.shape, kind.element_type, layout, space)
 
 
-def put_in_hbm(module: Any) -> None:
+def put_in_hbm(module: Module | Operation) -> None:
     """Every buffer and view of a module in HBM, and what functions and globals say of theirs."""
-    def visit(op: Any) -> Any:
+    def visit(op: Operation) -> Any:
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
             if isinstance(value.type, ir.MemRefType):
@@ -127,7 +127,7 @@ def offset_of(place: Start) -> Any:
                                attributes={"map": mapping}).results[0]
 
 
-def whole_buffer(value: Any) -> Any:
+def whole_buffer(value: Value) -> Any:
     """The buffer that a value is all of, in order; None where it is a part or has another order."""
     place, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Allocation:
     space: str
     address: Callable[..., tuple[int, ...]]
 
-    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int], dtype: DType) -> tuple:
+    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int], dtype: DType) -> tuple[Any, ...]:
         """One checked address per block, row-major over the block dimensions."""
         size = math.prod(free) * dtype.itemsize
         made = []
@@ -113,7 +114,7 @@ def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
 
 def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
-    def address(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int]:
+    def address(idx: tuple[Any, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
         return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
     return Allocation(SBUF, address)
 
@@ -121,7 +122,7 @@ def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: S
 def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
                 free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``banks`` banks."""
-    def address(idx: tuple, pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+    def address(idx: tuple[Any, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)
     return Allocation(PSUM, address)

@@ -32,19 +32,20 @@ class Described:
     """A tensor by shape and dtype alone, which may be passed for one: zeros."""
 
     annotated_shape: tuple[Any, ...]
-    annotated_dtype: Any = None
+    annotated_dtype: object = None
 
     def zeros(self) -> np.ndarray:
         dtype = FLOAT32 if self.annotated_dtype is None else dtype_of(self.annotated_dtype)
         return np.zeros([int(n) for n in self.annotated_shape], dtype.numpy)
 
 
-def with_arrays(arguments: tuple, keywords: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]
+                ) -> tuple[tuple[object, ...], dict[str, Any]]:
     """The arguments of a call with arrays for tensors that are only described."""
     if not any([isinstance(value, Described) for value in (*arguments, *keywords.values())]):
         return arguments, keywords
 
-    def as_array(value: Any) -> Any:
+    def as_array(value: object) -> Any:
         return value.zeros() if isinstance(value, Described) else value
     return tuple(as_array(a) for a in arguments), {name: as_array(value) for name, value in keywords.items()}
 
@@ -77,11 +78,11 @@ class Bound:
         return self.call(values)
 
     is_tensor: Callable[[Any], bool] = lambda value: False
-    call: Callable[[dict[str, Any]], tuple[list[Any], dict[str, Any]]] = lambda values: ([], values)
+    call: Callable[[dict[str, Any]], tuple[list[object], dict[str, object]]] = lambda values: ([], values)
     plain: tuple | None = None
 
     @property
-    def tensor_key(self) -> tuple:
+    def tensor_key(self) -> tuple[tuple[str | tuple[int, ...], ...], ...]:
         """What a capture depends on of the tensors: where they are, their shapes and dtypes."""
         return tuple([(s.name, s.shape, s.dtype.name) for s in self.specs])
 
@@ -91,8 +92,8 @@ class Bound:
         return [map_leaves(value, self.is_tensor, lambda _: None) for value in self.values.values()]
 
 
-def map_leaves(value: Any, is_leaf: Callable[[Any], bool], change: Callable[[Any], Any],
-               apart: dict[int, Any] | None = None) -> Any:
+def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[Any], object],
+               apart: dict[int, object] | None = None) -> Any:
     """``value`` with its leaves changed, in new containers and objects; objects without leaves stay the same ones.
 
     With ``apart``, where the copies are kept, they are copied, too, so that nothing of ``value`` can be changed.
@@ -126,7 +127,7 @@ def map_leaves(value: Any, is_leaf: Callable[[Any], bool], change: Callable[[Any
     return made
 
 
-def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "", around: tuple[Any, ...] = ()
+def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", around: tuple[object, ...] = ()
               ) -> list[tuple[str, Any]]:
     """(path, leaf) pairs in order. An object that holds itself is looked into once."""
     if is_leaf(value):
@@ -143,7 +144,7 @@ def leaves_of(value: Any, is_leaf: Callable[[Any], bool], path: str = "", around
     return [x for n in names for x in leaves_of(getattr(value, n), is_leaf, f"{path}.{n}", (*around, value))]
 
 
-def attribute_names(value: Any) -> list[str]:
+def attribute_names(value: object) -> list[str]:
     """The fields of a dataclass, the attributes of an ``NKIObject``; nothing of what is neither."""
     if isinstance(value, type):
         return []
@@ -153,12 +154,12 @@ def attribute_names(value: Any) -> list[str]:
     return list(vars(value)) if isinstance(value, NKIObject) else []
 
 
-def is_frozen(value: Any) -> bool:
+def is_frozen(value: object) -> bool:
     parameters = getattr(type(value), "__dataclass_params__", None)
     return parameters is not None and parameters.frozen
 
 
-def set_attributes(value: Any, attributes: dict[str, Any]) -> None:
+def set_attributes(value: object, attributes: dict[str, object]) -> None:
     """Frozen dataclasses included."""
     for name, attribute in attributes.items():
         object.__setattr__(value, name, attribute)
@@ -170,7 +171,7 @@ def signature_of(function: Any) -> inspect.Signature:
 
 
 @cache
-def parameters_of(function: Any) -> tuple[tuple[str, ...], dict[str, Any]] | None:
+def parameters_of(function: object) -> tuple[tuple[str, ...], dict[str, Any]] | None:
     """Names and defaults of a signature that has parameters of the usual kind only."""
     parameters = signature_of(function).parameters.values()
     if any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
@@ -178,7 +179,7 @@ def parameters_of(function: Any) -> tuple[tuple[str, ...], dict[str, Any]] | Non
     return tuple(p.name for p in parameters), {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def values_of(function: Any, arguments: tuple, keywords: dict[str, Any]) -> dict[str, Any]:
+def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
     """The values of all parameters, in their order; raises ``BadArgument`` with the signature's own complaint."""
     parameters = parameters_of(function)
     if parameters is not None:
@@ -202,8 +203,8 @@ def values_of(function: Any, arguments: tuple, keywords: dict[str, Any]) -> dict
 SIMPLE = {type(None), bool, int, float, str}
 
 
-def bind(function: Any, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
-         describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
+def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, object],
+         is_tensor: Callable[[object], bool], describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
     """Bind to the signature with defaults."""
     values = values_of(function, arguments, keywords)
     specs: list[TensorSpec] = []

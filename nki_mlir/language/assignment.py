@@ -7,7 +7,7 @@ takes the first operation back, eager execution lets it stand.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.nki import movement
@@ -22,8 +22,11 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.last_result import LastResult
 
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
-def assign(target: Any, value: Any, mask: Any = None) -> None:
+
+def assign(target: Any, value: Any, mask: object = None) -> None:
     """``t[...] = value``."""
     if isinstance(value, Mask) or value is None:
         raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
@@ -54,7 +57,7 @@ def assign(target: Any, value: Any, mask: Any = None) -> None:
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
 
 
-def last_result(value: Any) -> LastResult | None:
+def last_result(value: object) -> LastResult | None:
     """How ``value`` was made, if nothing has happened since."""
     builder = active()
     made: LastResult | None = builder.properties.get("made")
@@ -66,7 +69,7 @@ def beside(made: LastResult, target: View) -> View:
     return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
 
 
-def result_just_made(value: Any) -> LastResult | None:
+def result_just_made(value: object) -> LastResult | None:
     """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
     made = last_result(value)
     if made is None:
@@ -94,7 +97,7 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     return True
 
 
-def combine(op: str, target: Any, value: Any) -> Any:
+def combine(op: str, target: Any, value: object) -> "Tensor":
     """``t -= value`` and its like: the result has t's dtype."""
     with accumulating():
         ops.binary(op, target, value, destination=target)
@@ -112,7 +115,7 @@ def accumulating() -> Iterator[None]:
         builder.accumulating = outside
 
 
-def accumulate(target: Any, value: Any) -> Any:
+def accumulate(target: Any, value: Any) -> "Tensor":
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
     made = result_just_made(value) if isinstance(value, View) else None

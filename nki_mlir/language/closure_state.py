@@ -33,17 +33,17 @@ class Identity:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
-def closure_state(function: Any, arguments: Iterable[Any] = ()) -> tuple:
+def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[Any, ...]:
     """The key of a kernel's function and its compile-time arguments."""
     return ClosureState(function, arguments).key
 
@@ -60,8 +60,8 @@ class ClosureState:
         self.scopes: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
         self.cells: list[tuple[Any, Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, tuple[Any, ...]]] = []
-        self.wrappers: list[tuple[Any, Any]] = []   # (callable, what it wraps)
-        self.objects: list[tuple[Any, dict[Any, Any]]] = []
+        self.wrappers: list[tuple[object, Any]] = []   # (callable, what it wraps)
+        self.objects: list[tuple[object, dict[Any, Any]]] = []
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
         self._pending: list[FunctionType] = []
         self._followed: set[int] = set()
@@ -139,7 +139,7 @@ class ClosureState:
         self.functions.append((function, function.__code__, defaults))
         return [value for value in (*seen, *defaults) if value is not ABSENT]
 
-    def _content(self, value: Any) -> Any:
+    def _content(self, value: object) -> Any:
         """Immutable values as they are, others by their place in ``objects``."""
         match value:
             case None | bool() | int() | str() | bytes():
@@ -164,7 +164,7 @@ class ClosureState:
             self.objects.append((value, slots))
         return Identity(value) if isinstance(value, type) else type(value), self._numbers[id(value)]
 
-    def _slots(self, value: Any) -> dict[Any, Any] | None:
+    def _slots(self, value: object) -> dict[Any, object] | None:
         """What a value holds, by name or in one slot; None where only its identity counts."""
         match value:
             case np.ndarray():
@@ -188,7 +188,7 @@ class ClosureState:
         slots = {name: getattr(value, name) for name in _slot_names(kind) if hasattr(value, name)}
         return {"__class__": kind} | slots | getattr(value, "__dict__", {})
 
-    def _members(self, kind: type) -> dict[Any, Any]:
+    def _members(self, kind: type) -> dict[object, object]:
         """Bases and values of a class of the user's; its methods are followed."""
         values: dict[Any, Any] = {"__bases__": kind.__bases__}
         for name, member in vars(kind).items():
@@ -200,14 +200,14 @@ class ClosureState:
         return values
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     return one is other or (type(one) is type(other) and isinstance(one, (int, str, bytes)) and one == other)
 
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
-_changed_by: WeakKeyDictionary[Any, dict[tuple[int, Any], Any]] = WeakKeyDictionary()
+_changed_by: WeakKeyDictionary[object, dict[tuple[int, Any], object]] = WeakKeyDictionary()
 
 
 def defaults_of(function: FunctionType) -> tuple[Any, ...]:

@@ -2,21 +2,24 @@
 """Language functions made of several operations: they compute in float32 and round once, at the end."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Mask
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
 
-def _float(x: Any) -> Any:
+def _float(x: Any) -> DType:
     """The result's dtype where none is asked for: that of the operand, float32 for integers."""
     return x.dtype if x.dtype.is_float else FLOAT32
 
 
-def _count(x: Any, axis: Any, mask: Any) -> Any:
+def _count(x: Any, axis: object, mask: object) -> object:
     """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
     axes = ops.free_axes(x, axis)
     if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):
@@ -25,7 +28,7 @@ def _count(x: Any, axis: Any, mask: Any) -> Any:
     return math.prod(x.shape[a] for a in axes)
 
 
-def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Any:
+def mean(x: Any, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> "Tensor":
     """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
@@ -37,7 +40,7 @@ def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bo
     return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False) -> Any:
+def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = None, keepdims: bool = False) -> "Tensor":
     """The population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
@@ -45,7 +48,8 @@ def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: boo
     return mean(squares, axis, mask=mask, dtype=dtype or _float(x), keepdims=keepdims)
 
 
-def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Any:
+def softmax(x: object, axis: object, *, dtype: Any = None, compute_dtype: object = None, mask: object = None
+            ) -> "Tensor":
     """exp(x - max(x)) / sum of it over free axes."""
     x = creation.as_operand(x, "nl.softmax")
     kind = compute_dtype or FLOAT32
@@ -56,8 +60,8 @@ def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, 
     return ops.binary("divide", powers, total, mask=mask, dtype=dtype or compute_dtype or _float(x))
 
 
-def rms_norm(x: Any, w: Any, axis: Any, n: float, epsilon: float = 1e-6, *, dtype: Any = None,
-             compute_dtype: Any = None, mask: Any = None) -> Any:
+def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6, *, dtype: object = None,
+             compute_dtype: object = None, mask: object = None) -> "Tensor":
     """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
     x = creation.as_operand(x, "nl.rms_norm")
     squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)

@@ -5,7 +5,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,16 +23,19 @@ from nki_mlir.machine import Engine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
+
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
 
 
-def register_tensor_class(cls: Any) -> None:
+def register_tensor_class(cls: object) -> None:
     """Make tensors of this class; it is above the operations, which only need views."""
     global _tensor_class
     _tensor_class = cls
 
 
-def tensor_of(buffer: Buffer) -> Any:
+def tensor_of(buffer: Buffer) -> "Tensor":
     """A whole buffer as the tensor that kernels hold."""
     return _tensor_class.full(buffer)
 
@@ -45,7 +48,7 @@ def located(function: Callable, *arguments: Any) -> Any:
         raise error.located(user_location()) from None
 
 
-def as_operand(x: Any, name: str = "a language function") -> Any:
+def as_operand(x: object, name: str = "a language function") -> Any:
     """x as a tile; the named errors where it is none."""
     if hasattr(x, "as_sum"):
         x = x.as_sum()
@@ -99,8 +102,8 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
     return tuple(integer(n, "an extent of a shape") for n in items), marked[0] if marked else None
 
 
-def new_tensor(shape: Any, dtype: Any, space: str = SBUF, *, shared: bool = False, name: str = "",
-               attributes: dict[str, Any] | None = None, allocation: Any = None) -> Any:
+def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",
+               attributes: dict[str, object] | None = None, allocation: Any = None) -> "Tensor":
     """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
@@ -142,14 +145,14 @@ class UnknownDtype(KernelError, TypeError):
     fix = "use a dtype of nki.language, for example nl.float32"
 
 
-def located_dtype(dtype: Any) -> DType:
+def located_dtype(dtype: object) -> DType:
     try:
         return dtype_of(dtype)
     except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is none of its own
         raise UnknownDtype(str(error)).located(user_location()) from None
 
 
-def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> Any:
+def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> "Tensor":
     made = new_tensor(shape, dtype, space, **keywords)
     memset(made, value)
     return made
@@ -172,7 +175,7 @@ def partition_first(view: View) -> View:
 NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
 
 
-def constant(constant: Any, dtype: Any = None) -> Any:
+def constant(constant: Any, dtype: DType | None = None) -> Any:
     """A NumPy array as an HBM tensor of the program."""
     values = np.asarray(constant)
     if values.dtype.name in NARROWER:
@@ -196,7 +199,7 @@ def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -
     return builder.emit(cls, views, mask, **attributes)
 
 
-def own_partitions(view: Any) -> Any:
+def own_partitions(view: View | None) -> Any:
     """An instruction's operand: each lane reads its own partition, so one that all lanes share is spread by a copy."""
     if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
         return view

@@ -15,7 +15,7 @@ from nki_mlir.language.arguments import leaves_of
 TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array"}            # the class that is quicker to ask comes first
 
 
-def framework_of(arguments: tuple, keywords: dict[str, Any]) -> Any:
+def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
     kinds = [(name, getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
              if hasattr(sys.modules.get(name), kind)]

@@ -27,7 +27,7 @@ class Unconditional:
     def __bool__(self) -> bool:
         return True
 
-    def iterations(self, condition: Callable[[], Any], names: tuple) -> Iterator[None]:
+    def iterations(self, condition: Callable[[], object], names: tuple[Any, ...]) -> Iterator[None]:
         """Yields where the body runs: again and again, or once, to capture it. ``names`` are live at its head."""
         builder: Any = active("a while loop")
         if not builder.symbolic:
@@ -46,7 +46,7 @@ class Unconditional:
             ops.binary("not_equal", _tile(condition()), 0, boolean=True, destination=register)
 
 
-def _tile(value: Any) -> View:
+def _tile(value: object) -> View:
     """The condition at the end of an iteration, a tile of one element."""
     if not isinstance(value, View):
         raise WhileEntry().located(user_location())

@@ -9,7 +9,7 @@ run raises a doubt: a kernel that is refused there for it is refused here, with 
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +23,14 @@ from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
 from nki_mlir.targets.mesh import run_programs
 
+if TYPE_CHECKING:
+    from nki_mlir.language.kernel import Kernel
+
 Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and what all programs have in common
 Judge = Callable[[EagerChecks, Sequence[EagerBuilder]], None]        # of what the programs did
 
 
-def run_eager(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> Any:
+def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> Any:
     """What the kernel returns for these arrays, which are those of the bound arguments, contiguous."""
     judge = partial(ask_capture, kernel, bound)
     structure, values = results(kernel, bound, arrays, kernel.eager_program(), judge)
@@ -48,7 +51,7 @@ def results(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progra
     return None, list({id(a): a for a in arrays if id(a) in written}.values())
 
 
-def check_run(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> None:
+def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
     """Report the races of a run with these arrays, which stay as they are.
 
     It prints nothing, and what else goes wrong is left to the run that follows.
@@ -64,9 +67,9 @@ def check_run(kernel: Any, bound: Bound, arrays: list[np.ndarray]) -> None:
         CHECKING.reset(token)
 
 
-def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
+def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
     """What each program of the grid gave back. Those that return a tensor in private HBM run again, and share it."""
-    returned: set[tuple] = set()                # the places of such tensors
+    returned: set[tuple[Any, ...]] = set()                # the places of such tensors
     before = [a.copy() for a in arrays] if prod(kernel.grid) > 1 else []
     while True:
         try:
@@ -78,7 +81,7 @@ def executed(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Progr
                     array[...] = held
 
 
-def attempt(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
+def attempt(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, launch: Launch, judge: Judge
             ) -> list[Traced]:
     function, builders = kernel.python, [program(kernel.grid, point, launch) for point in np.ndindex(*kernel.grid)]
 
@@ -108,7 +111,7 @@ def report_races(checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
     report(verdict_on(programs).races)
 
 
-def ask_capture(kernel: Any, bound: Bound, checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
+def ask_capture(kernel: "Kernel", bound: Bound, checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
     """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
 
     It reports races, too; what it does not see, because it cannot take the kernel, is the verdict on the run.

@@ -2,7 +2,7 @@
 """Subscripts with tiles in them: rows addressed by an index tile, and the copies from and to such places."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
@@ -22,6 +22,10 @@ from nki_mlir.language.run_time_index import (
     write,
 )
 
+if TYPE_CHECKING:
+    from nki_mlir.language.beta.enums import oob_mode
+    from nki_mlir.language.tensor import Tensor
+
 
 class IndirectView:
     """A tensor whose rows are addressed by ``rows`` [N, 1]: ``table`` is [all rows, F...]."""
@@ -31,7 +35,7 @@ class IndirectView:
         self.dtype, self.buffer = table.dtype, table.buffer
         self.shape = (rows.shape[0], *table.shape[1:])
 
-    def __getitem__(self, items: Any) -> "IndirectView":
+    def __getitem__(self, items: object) -> "IndirectView":
         if items is Ellipsis or items is True or items == (Ellipsis,):
             return self
         raise IndirectNotSupported(op="a subscript").located(user_location())
@@ -40,11 +44,11 @@ class IndirectView:
 ADDRESSED = (IndirectView, DynamicView)
 
 
-def is_indirect(items: Any) -> bool:
+def is_indirect(items: object) -> bool:
     return any(is_run_time(i) for i in (items if isinstance(items, tuple) else (items,)))
 
 
-def subscript(view: View, items: Any) -> Any:
+def subscript(view: View, items: object) -> Any:
     """A subscript that has a tile in it: rows of one dimension, or places that run-time indices move."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
@@ -57,16 +61,16 @@ def subscript(view: View, items: Any) -> Any:
     return rows_view(view, items, at)
 
 
-def _is_wide(item: Any) -> bool:
+def _is_wide(item: object) -> bool:
     return isinstance(item, slice) or (isinstance(item, Index) and bool(item.shape))
 
 
-def _is_row_wise(item: Any) -> bool:
+def _is_row_wise(item: object) -> bool:
     """Whether an index moves along axis 0, which a tile beside it counts, too."""
     return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
 
 
-def rows_view(view: View, items: tuple, at: int) -> IndirectView:
+def rows_view(view: View, items: tuple[Any, ...], at: int) -> IndirectView:
     """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()
@@ -86,7 +90,8 @@ def mode_name(mode: Any) -> str:
     return "error" if mode is None else getattr(mode, "name", str(mode))
 
 
-def gather(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: Any = None) -> Any:
+def gather(src: Any, *, dst: object = None, dtype: object = None, mask: Any = None, mode: "oob_mode | None" = None
+           ) -> "Tensor":
     """The addressed elements as a new SBUF tile, or into ``dst``."""
     if isinstance(src, DynamicView):
         return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode))
@@ -94,7 +99,7 @@ def gather(src: Any, *, dst: Any = None, dtype: Any = None, mask: Any = None, mo
                        destination=dst, explicit_dtype=dtype is not None, mode=mode_name(mode))
 
 
-def scatter(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, rmw: str = "bypass") -> None:
+def scatter(dst: Any, value: Any, *, mask: object = None, mode: object = None, rmw: str = "bypass") -> None:
     """The value's elements to the addressed places."""
     if isinstance(dst, DynamicView):
         write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw)
@@ -105,7 +110,7 @@ def scatter(dst: Any, value: Any, *, mask: Any = None, mode: Any = None, rmw: st
              rmw=rmw)
 
 
-def copy_dynamic_src(src: Any, *, dtype: Any = None, mask: Any = None, engine: str = "unknown") -> Any:
+def copy_dynamic_src(src: object, *, dtype: object = None, mask: object = None, engine: str = "unknown") -> "Tensor":
     if isinstance(src, DynamicView):
         return read(src, dtype=dtype, mask=mask, engine=engine)
     if isinstance(src, IndirectView):
@@ -113,7 +118,7 @@ def copy_dynamic_src(src: Any, *, dtype: Any = None, mask: Any = None, engine: s
     return ops.copy(src, dtype=dtype, mask=mask)
 
 
-def copy_dynamic_dst(dst: Any, src: Any, *, mask: Any = None, engine: str = "unknown") -> Any:
+def copy_dynamic_dst(dst: DynamicView, src: object, *, mask: object = None, engine: str = "unknown") -> DynamicView:
     if isinstance(dst, DynamicView):
         write(dst, src, mask=mask, engine=engine)
     elif isinstance(dst, IndirectView):

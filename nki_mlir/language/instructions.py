@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What instructions of both generations take: scalar operands, biases and scales, engines, accumulation registers."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.builder import active
@@ -15,6 +15,9 @@ from nki_mlir.language.allocation import HiddenBias, refuse_hidden
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
+
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
 
 class BiasType(KernelError):
@@ -41,13 +44,13 @@ class DestinationDtype(KernelError, TypeError):
     fix = "leave dtype out, or make the destination with that dtype"
 
 
-def check_destination(op: str, dst: Any, dtype: Any) -> None:
+def check_destination(op: str, dst: Any, dtype: object) -> None:
     """The dtype of an instruction that writes where it is told is that of the place."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
         raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).located(user_location())
 
 
-def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
+def over_row(tile: Any, shape: tuple[int, ...]) -> "Tensor":
     """A [P, 1] operand read by every element of its partition."""
     if tile is None or tile.shape == shape:
         return tile
@@ -55,7 +58,7 @@ def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
     return flat.broadcast_to(shape)
 
 
-def engine_name(engine: Any) -> str:
+def engine_name(engine: object) -> str:
     """The IR's name of an engine given as enum member, name or None."""
     if engine is None:
         return Engine.UNKNOWN.value
@@ -78,14 +81,14 @@ class NoTable(KernelError):
     fix = "use nl.{fn}, which is made of other instructions"
 
 
-def check_table(op: Any) -> None:
+def check_table(op: object) -> None:
     """The Scalar engine has a table of the function; what the language composes of other instructions has none."""
     function = activation_token(op)
     if not function.native:
         active().report(NoTable(fn=function.name), contested=False)
 
 
-def refuse_hidden_bias(op: Any, bias: Any, source: View) -> None:
+def refuse_hidden_bias(op: object, bias: object, source: View) -> None:
     """In a kernel that allocates directly an activation says its bias; a copy needs none."""
     if bias is None and activation_token(op).name != "copy":
         refuse_hidden(HiddenBias, "activation", source)
@@ -114,7 +117,7 @@ def rows_like(rows: View, source: View) -> View:
     return rows if rows.shape == shape else rows.reshape(shape)
 
 
-def command_name(command: Any) -> str:
+def command_name(command: object) -> str:
     """``reduce_cmd`` as enum member or name."""
     return getattr(command, "name", str(command))
 
@@ -125,7 +128,7 @@ def registers(engine: str, partitions: int) -> Any:
     return whole[0:partitions, 0:1]
 
 
-def require_from_first(op: str, mask: Any, shape: tuple[int, ...], *axes: int) -> None:
+def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes: int) -> None:
     """Refuse a mask that leaves out elements in front along axes that the operation counts places along."""
     for expression, equal in mask.spread(shape).terms if isinstance(mask, Mask) else ():
         first = Index(expression.const, expression.symbols)

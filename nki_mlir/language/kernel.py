@@ -23,7 +23,7 @@ import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Location
-from nki_mlir.diagnostics.device_rules import device_rules
+from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, current
@@ -34,7 +34,7 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
-from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.closure_state import ClosureState, Identity
 from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.index_errors import plain
 from nki_mlir.language.results import (
@@ -92,7 +92,7 @@ class Kernel:
         self.__name__ = name_of(self.func)
         remember(underlying(self.func))
 
-    def with_changes(self, **changes: Any) -> Any:
+    def with_changes(self, **changes: object) -> "Kernel":
         """A copy, with what the user has set on the kernel."""
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
@@ -100,14 +100,14 @@ class Kernel:
             made.recent = {}
         return made
 
-    def __get__(self, instance: Any, owner: type) -> Any:
+    def __get__(self, instance: object, owner: type) -> "Kernel":
         """A method where its first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
         first = next(iter(signature_of(self.func).parameters), None)
         if instance is None or first not in ("self", "cls"):
             return self
         return self.with_changes(func=MethodType(self.func, instance))
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: object) -> "Kernel":
         return self.with_changes(grid=flat_grid(grid), has_grid=True)
 
     def on(self, executor: str) -> Any:
@@ -116,7 +116,7 @@ class Kernel:
             raise UnknownExecutor(name=executor)
         return self.with_changes(executor=executor)
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
         arguments, keywords = with_arrays(arguments, keywords)
@@ -129,10 +129,10 @@ class Kernel:
             raise plain(error) from error
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
-    def __deepcopy__(self, memory: Any) -> "Kernel":
+    def __deepcopy__(self, memory: object) -> "Kernel":
         return self                             # nothing of it changes
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         """By the name of its function, as functions are pickled; captures are made again where it is loaded."""
         module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
         changed = {f: getattr(self, f) for f in
@@ -152,7 +152,7 @@ class Kernel:
     def platform(self) -> str:
         return self.target or TARGET.text() or self.options.get("platform_target") or DEFAULT_TARGET
 
-    def bind(self, arguments: tuple, keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
+    def bind(self, arguments: tuple[object, ...], keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
              describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
         return bind(self.func, arguments, keywords, is_tensor, describe)
 
@@ -168,7 +168,7 @@ class Kernel:
             report(races)
         return made
 
-    def _found(self, bound: Bound, quick: Any) -> Specialization:
+    def _found(self, bound: Bound, quick: object) -> Specialization:
         """As above, by all that the kernel's Python sees."""
         seen = ClosureState(self.func, bound.constants)
         made = self.specializations.get(self.key_of(bound, seen))
@@ -190,7 +190,8 @@ class Kernel:
             self.specializations[key] = made
         return self.specializations[key]
 
-    def key_of(self, bound: Bound, seen: ClosureState) -> tuple:
+    def key_of(self, bound: Bound, seen: ClosureState
+               ) -> tuple[DeviceRules | str | tuple[Identity | int | tuple[object, ...], ...], ...]:
         return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:
@@ -221,7 +222,8 @@ class Kernel:
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
                               captured)
 
-    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
+    def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
+              ) -> Traced:
         """Run the function's Python on a builder, which is current."""
         annotations = getattr(underlying(self.func), "__annotations__", {})
         roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
@@ -245,7 +247,7 @@ class Kernel:
         return Location(file, first + next(below, 0), 0)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
-    def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
+    def run(self, arguments: tuple[Any, ...], keywords: dict[str, Any], on: str) -> Any:
         """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
         bound = self.bind(arguments, keywords, is_array, self.describe)
         inputs = [np.asarray(t, order="C") for t in bound.tensors]
@@ -277,7 +279,7 @@ class Kernel:
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
-    def python(self) -> Callable:
+    def python(self) -> Callable[..., Any]:
         """Its function as builders run it."""
         if not self.rolls:
             return self.func
@@ -285,7 +287,7 @@ class Kernel:
         return wrap(self.func, True, Runtime)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
-    def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Tensor:
         """Part of the calling kernel: same builder, no grid of its own."""
         builder = current.get()
         assert builder is not None
@@ -313,7 +315,7 @@ def capturing() -> bool:
 capturing._dynamo_marked_constant = True        # type: ignore[attr-defined]
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
@@ -335,7 +337,7 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
     return (extent,)
 
 
-def unwrap(kernel: Any) -> Kernel:
+def unwrap(kernel: object) -> Kernel:
     """The kernel in whatever decorators are around it; a plain function becomes one."""
     if isinstance(kernel, Kernel):
         return kernel

@@ -8,12 +8,15 @@ Options that public code passes and that concern the vendor's compiler alone (``
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import is_array
+
+if TYPE_CHECKING:
+    from nki_mlir.language.measuring import MeasuredKernel
 
 
 class SimulationArgument(KernelError, TypeError):
@@ -44,7 +47,7 @@ MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulati
 FILES = ("save_neff_name", "save_trace_name", "artifacts_dir")
 
 
-def changes_of(mode: str, options: dict[str, Any]) -> dict[str, Any]:
+def changes_of(mode: str, options: dict[str, object]) -> dict[str, Any]:
     """What the options of a decorator change on a kernel."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
@@ -60,13 +63,13 @@ class Decorators:
     def __init__(self, kernel_of: Callable[[Any], Any], simulator: str) -> None:
         self.kernel_of, self.simulator = kernel_of, simulator
 
-    def decorated(self, kernel: Any, changes: dict[str, Any]) -> Any:
+    def decorated(self, kernel: object, changes: dict[str, object]) -> Any:
         if kernel is None:
             return lambda function: self.decorated(function, changes)
         made = self.kernel_of(kernel)
         return replace(made, **changes | {"options": made.options | changes["options"]}, specializations={})
 
-    def jit(self, func: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+    def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
         Arguments:
@@ -98,7 +101,7 @@ class Decorators:
             changes["executor"] = self.simulator
         return self.decorated(func, changes)
 
-    def trace(self, func: Callable | None = None, **kwargs: Any) -> Any:
+    def trace(self, func: Callable[..., object] | None = None, **kwargs: object) -> Any:
         """A kernel that writes output parameters, or one that other kernels call.
 
         Arguments:
@@ -121,7 +124,7 @@ class Decorators:
         """
         return self.decorated(func, changes_of("trace", kwargs))
 
-    def measured(self, kernel: Any, cls: str, mode: str, options: dict[str, Any]) -> Any:
+    def measured(self, kernel: object, cls: str, mode: str, options: dict[str, Any]) -> "MeasuredKernel":
         """The kernel as a class of ``measuring``, with the names of the files that its calls leave."""
         names = {name: options[name] for name in FILES if options.get(name) is not None}
         program = names.get("save_neff_name", "file.neff")
@@ -131,7 +134,7 @@ class Decorators:
         chosen = self.decorated(kernel, changes_of(mode, options))
         return measuring.copy_as(chosen, getattr(measuring, cls), **names)
 
-    def baremetal(self, kernel: Callable | None = None, **kwargs: Any) -> Any:
+    def baremetal(self, kernel: Callable[..., object] | None = None, **kwargs: object) -> Any:
         """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
 
         Arguments:
@@ -216,7 +219,7 @@ class Decorators:
         from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.kernel_of(func), ProfiledKernel, **options)
 
-    def simulate_kernel(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def simulate_kernel(self, kernel: object, *args: Any, **kwargs: object) -> Any:
         """Run a kernel on NumPy arrays in the simulator.
 
         Arguments:
@@ -263,7 +266,7 @@ Example:
 
 def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable:
     """A decorator of ``nki.compiler``, which marks a kernel."""
-    def decorate(func: Any = None, **options: Any) -> Any:
+    def decorate(func: object = None, **options: object) -> Any:
         if func is None:
             return lambda function: decorate(function, **options)
         kernel = kernel_of(func)

@@ -33,7 +33,8 @@ class LoopReduction:
                    lambda: ops.binary(self.op, target, self.value, mask=self.mask, destination=target))
 
 
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None) -> LoopReduction:
+def loop_reduce(x: Any, op: object, loop_indices: object, *, dtype: object = None, mask: object = None
+                ) -> LoopReduction:
     """``op`` over the iterations of the loops of these variables."""
     several = loop_indices if isinstance(loop_indices, (list, tuple)) else [loop_indices]
     first: Any = True
@@ -46,7 +47,7 @@ def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: 
     return LoopReduction(value, alu_token(op).name, first, mask)
 
 
-def decide(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> None:
+def decide(condition: object, then: Callable[[], object], otherwise: Callable[[], object]) -> None:
     """An ``if`` of the program: decided now where the condition is known, else both branches are emitted."""
     builder: Any = active()
     if isinstance(condition, Mask) and condition.known() is None and builder.symbolic:

@@ -62,7 +62,7 @@ class MeasuredKernel(Kernel):
     save_trace_name: str | None = None
     artifacts_dir: Any = None
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: Any) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
         arguments, keywords = with_arrays(arguments, keywords)
@@ -114,7 +114,7 @@ class BenchmarkedKernel(MeasuredKernel):
 
     results: list[BenchmarkResult] = field(default_factory=list)
 
-    def with_changes(self, **changes: Any) -> Any:
+    def with_changes(self, **changes: object) -> Any:
         return super().with_changes(results=[], **changes)
 
     def leave(self, made: Specialization) -> None:
@@ -158,7 +158,7 @@ class ProfiledKernel(MeasuredKernel):
         return [f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers]
 
 
-def copy_as(kernel: Kernel, cls: type[Kernel], **settings: Any) -> Any:
+def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredKernel":
     """The kernel as a subclass, with a cache of its own."""
     kept = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
     generated: Any = of_generation

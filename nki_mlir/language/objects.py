@@ -12,7 +12,7 @@ class NKIObject:
     subclasses; it then makes the initializer. Objects with equal fields are equal.
     """
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self, *arguments: Any, **keywords: object) -> None:
         names = list(dict.fromkeys(n for c in reversed(type(self).__mro__) for n in inspect.get_annotations(c)))
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")

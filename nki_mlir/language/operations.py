@@ -7,7 +7,7 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,9 +40,12 @@ from nki_mlir.scalar.promotion import operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.patterns import Pattern
 
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
+
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+def load(src: Any, *, mask: object = None, dtype: Any = None) -> "Tensor":
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
@@ -52,7 +55,7 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
                    explicit_dtype=dtype is not None)
 
 
-def store(dst: Any, value: Any, *, mask: Any = None) -> None:
+def store(dst: Any, value: object, *, mask: object = None) -> None:
     """SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
     value = plain_number(value)
@@ -66,7 +69,7 @@ def store(dst: Any, value: Any, *, mask: Any = None) -> None:
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 
-def stored(buffer: Buffer) -> Any:
+def stored(buffer: Buffer) -> "Tensor | None":
     """What a store gives to kernels that return it: its tensor; nothing for a parameter, which is updated in place."""
     return None if buffer.role == "input" else tensor_of(buffer)
 
@@ -105,7 +108,7 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     return result
 
 
-def empty_tile(shape: tuple[int, ...], dtype: Any, space: str) -> Any:
+def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> Any:
     """What is computed of an empty part of a tensor."""
     whole = new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
     return whole.like(dims=tuple(d._replace(count=n) for d, n in zip(whole.dims, shape)))
@@ -125,7 +128,7 @@ def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
     return filled(shape, value, dtype or dtype_of_number(value))
 
 
-def dtype_of_number(value: Any) -> DType:
+def dtype_of_number(value: object) -> DType:
     return operand_dtype(value.const if isinstance(value, Index) else value)
 
 
@@ -143,7 +146,7 @@ def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
         raise ShapeMismatch(what=f"{what} of shapes {listed}").located(user_location()) from None
 
 
-def result_dtype(op: str, left: Any, right: Any, dtype: Any, boolean: bool) -> DType:
+def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
     """The dtype of a binary operation's result: as asked for, bool of comparisons, float32 of integer quotients."""
     if dtype is not None:
         return located_dtype(dtype)
@@ -174,12 +177,12 @@ def without_sign(tile: Any) -> Any:
     return (tile if tile.dtype is INT32 else copy(tile, dtype=INT32)).reinterpreted(UINT32)
 
 
-def _is_integer(kind: Any) -> bool:
+def _is_integer(kind: object) -> bool:
     return kind.is_integer if isinstance(kind, DType) else isinstance(kind, (int, np.integer, np.bool_))
 
 
-def binary(op: Any, left: Any, right: Any, *, mask: Any = None, dtype: Any = None, boolean: bool = False,
-           destination: Any = None, partition_broadcast: bool = True) -> Any:
+def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: object = None, boolean: bool = False,
+           destination: object = None, partition_broadcast: bool = True) -> Any:
     """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
     op = alu_token(op).name
     left, right = plain_number(left), plain_number(right)
@@ -224,7 +227,7 @@ class HostArray(KernelError, TypeError):
     fix = "pass it to the kernel as an argument, or make it a constant: nl.load(nl.shared_constant(array))"
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: object) -> Any:
     """A constant index or an array of no dimensions as the number it is, a tile plus an index as a tile; else as is."""
     if hasattr(value, "as_sum"):
         return value.as_sum()
@@ -233,7 +236,7 @@ def plain_number(value: Any) -> Any:
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
-def check_number(op: str, value: Any) -> None:
+def check_number(op: str, value: object) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray(shape=value.shape).located(user_location())
     if not isinstance(value, (int, float, np.number, np.bool_)):
@@ -242,7 +245,7 @@ def check_number(op: str, value: Any) -> None:
         raise ShapeMismatch(what=f"{op} takes integers, got {value}").located(user_location())
 
 
-def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "Tensor":
     """``fn(x)`` on every element; the result keeps x's dtype."""
     name = token_name(fn)
     if name not in ALU or ALU[name].arity != 1:
@@ -257,7 +260,7 @@ def unary(fn: Any, x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
                    explicit_dtype=dtype is not None)
 
 
-def select(condition: Any, on_true: Any, on_false: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+def select(condition: object, on_true: Any, on_false: object, *, mask: object = None, dtype: object = None) -> "Tensor":
     """on_true where condition is not 0, else on_false; tiles or numbers, broadcast."""
     values = (condition, on_true, on_false)
     like = next((x for x in values if isinstance(x, View)), None)
@@ -295,7 +298,8 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
     return tuple(sorted({a % x.ndim for a in axes}))
 
 
-def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+def reduce(op: object, x: Any, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
+           ) -> "Tensor":
     """x reduced over free axes; a result of rank 1 keeps a trailing axis of 1."""
     name = alu_token(op).name
     source = as_operand(x)
@@ -307,7 +311,7 @@ def reduce(op: Any, x: Any, axis: Any, *, mask: Any = None, dtype: Any = None, k
     return drop_axes(result, axes, keepdims)
 
 
-def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> "Tensor":
     """Without the reduced axes, but with two dimensions at least."""
     if keepdims:
         return result
@@ -321,7 +325,7 @@ def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return held
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Any:
+def matmul(x: object, y: Any, *, transpose_x: bool = False, mask: object = None) -> "Tensor":
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
@@ -346,7 +350,7 @@ def to_sbuf(x: View) -> View:
     return x if x.buffer.space == SBUF else copy(x)
 
 
-def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+def transpose(x: Any, *, mask: object = None, dtype: DType | None = None) -> "Tensor":
     """A 2-D tile with partition and free axis exchanged."""
     source = as_operand(x)
     if source.ndim != 2:
@@ -360,7 +364,7 @@ def transpose(x: Any, *, mask: Any = None, dtype: Any = None) -> Any:
                    explicit_dtype=dtype is not None)
 
 
-def tile_index(expression: Any) -> Index:
+def tile_index(expression: object) -> Index:
     """An index expression with the shape of a tile: two dimensions at least."""
     index = Index.of(expression)
     if len(index.shape) == 1:
@@ -368,7 +372,7 @@ def tile_index(expression: Any) -> Index:
     return index if index.shape else index.spread((1, 1))
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
+def device_print(prefix: str, x: Any, *, mask: object = None) -> None:
     """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is."""
     if isinstance(mask, Mask) and mask.shape:
         apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
@@ -378,7 +382,7 @@ def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     emit(movement.DevicePrintOp, {"src": as_operand(x)}, mask, prefix=str(prefix))
 
 
-def require_space(op: str, operand: str, view: Any, *allowed: str) -> None:
+def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
     if not isinstance(view, View) or view.buffer.space not in allowed:

@@ -41,11 +41,11 @@ def region_of(buffer: Buffer) -> MemoryRegion:
 class MakesTensors:
     """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
 
-    def __init__(self, function: Callable, kind: type) -> None:
+    def __init__(self, function: Callable[..., object], kind: type) -> None:
         self.kind = kind
         self.hold(function)
 
-    def hold(self, function: Callable) -> None:
+    def hold(self, function: Callable[..., object]) -> None:
         """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
         functools.update_wrapper(self, function)
         self.function = function
@@ -55,18 +55,18 @@ class MakesTensors:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self.function(*arguments, **keywords)
 
-    def __instancecheck__(self, value: Any) -> bool:
+    def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, self.kind)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         return self.kind | other
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: object) -> Any:
         return other | self.kind
 
     def __repr__(self) -> str:
         return f"nl.{self.__name__}"            # type: ignore[attr-defined]
 
 
-def makes(kind: type) -> Callable[[Callable], MakesTensors]:
+def makes(kind: type) -> Callable[[Callable[..., Any]], MakesTensors]:
     return lambda function: MakesTensors(function, kind)

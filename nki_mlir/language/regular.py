@@ -108,7 +108,7 @@ load()
 
 
 def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any], there: Any,
-              not_given: str = "") -> dict[str, Callable]:
+              not_given: str = "") -> dict[str, Callable[..., object]]:
     """The functions of a generation for the entries that are not ``there``.
 
     ``texts`` give the values of attributes that are names: ``operator``, or by attribute; ``maker(name, class, entry)``
@@ -128,7 +128,7 @@ def _converter(cls: type[Op], attribute: str, texts: dict[str, Convert]) -> Conv
 
 
 def _function(name: str, entry: Regular, generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any],
-              not_given: str) -> Callable:
+              not_given: str) -> Callable[..., object]:
     signature = signature_of(signatures(f"nki.isa.{name}", generation.name)[0], generation, without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     cls = REGISTRY[f"nisa.{entry.op or name}"]

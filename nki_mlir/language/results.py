@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.dialects.access import HBM
@@ -20,6 +20,9 @@ from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, Out
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.creation import emit
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.builder import Builder
 
 
 class BadResult(KernelError, TypeError):
@@ -42,8 +45,8 @@ class Traced:
     idle_loops: Sequence[Location] = ()                             # which may be why
 
 
-def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
-           at: Any) -> Traced:
+def traced(builder: "Builder", returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
+           at: Location) -> Traced:
     """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
     if returned is None:
@@ -59,14 +62,14 @@ def traced(builder: Any, returned: Any, parameters: Sequence[Buffer], mutable: I
     return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []))
 
 
-def _structure(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> str:
+def _structure(builder: object, value: object, buffers: list[Buffer], at: Location) -> str:
     tree = _tree(builder, value, buffers, at)
     if tree == 0:
         return "one"
     return "tuple" if isinstance(value, (tuple, list)) and list(tree) == list(range(len(tree))) else repr(tree)
 
 
-def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
+def _tree(builder: object, value: object, buffers: list[Buffer], at: Location) -> Any:
     match value:
         case View():
             buffers.append(_output(builder, value, at))
@@ -84,7 +87,7 @@ def _tree(builder: Any, value: Any, buffers: list[Buffer], at: Any) -> Any:
     raise BadResult(what=f"the kernel returns a {type(value).__name__}; it must return tensors").located(at)
 
 
-def _output(builder: Any, view: View, at: Any) -> Buffer:
+def _output(builder: Any, view: View, at: Location) -> Buffer:
     buffer = view.buffer
     if buffer.on_chip:
         return _copied_out(builder, view, at)
@@ -167,7 +170,7 @@ def structure_of_updates(count: int) -> str:
     return {0: "None", 1: "one"}.get(count, "tuple")
 
 
-def assemble(structure: str | None, values: Sequence[Any]) -> Any:
+def assemble(structure: str | None, values: Sequence[object]) -> Any:
     """The results in the structure in which the kernel returned them; None: they are the parameters that it wrote."""
     if structure is None:
         structure = structure_of_updates(len(values))
@@ -176,7 +179,7 @@ def assemble(structure: str | None, values: Sequence[Any]) -> Any:
     return tuple(values) if structure == "tuple" else _put(ast.literal_eval(structure), values)
 
 
-def _put(tree: Any, values: Sequence[Any]) -> Any:
+def _put(tree: Any, values: Sequence[Any]) -> object:
     match tree:
         case int():
             return values[tree]

@@ -54,7 +54,7 @@ class DynamicIndex:
     def dtype(self) -> Any:
         return ops.result_dtype("add", self.offset, self.index, None, False)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> "DynamicIndex":
         integers = isinstance(other, View) and {other.dtype, self.offset.dtype} <= {INT32, UINT32}
         if integers and math.prod(other.shape) == 1:
             return DynamicIndex(ops.binary("add", self.offset, other), self.index)
@@ -64,7 +64,7 @@ class DynamicIndex:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> "DynamicIndex":
         return self + -other if isinstance(other, (int, np.integer, Index)) else self.as_sum() - other
 
     def as_sum(self) -> Any:
@@ -97,7 +97,7 @@ class RunTime:
         return self.offset.shape[0]
 
 
-def is_run_time(item: Any) -> bool:
+def is_run_time(item: object) -> bool:
     return type(item) not in PLAIN and RunTime.of(item) is not None
 
 
@@ -117,7 +117,7 @@ class DynamicView:
         """What an operation other than a copy gets."""
         raise PlainDynamicCopy().located(user_location())
 
-    def __getitem__(self, items: Any) -> "DynamicView":
+    def __getitem__(self, items: object) -> "DynamicView":
         """A part of a place in HBM: slices and integers, or index tensors. On chip the whole only."""
         items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
         if all(isinstance(i, slice) and i == slice(None) for i in items):
@@ -177,7 +177,7 @@ class PlainDynamicCopy(KernelError):
     fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
 
 
-def _plainly(self: DynamicView, *others: Any) -> Any:
+def _plainly(self: DynamicView, *others: object) -> object:
     raise PlainDynamicCopy().located(user_location())
 
 
@@ -189,7 +189,7 @@ for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
 
 
 # -- from subscripts ---------------------------------------------------------------------------------------------------
-def run_time_view(view: View, items: tuple) -> DynamicView:
+def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     """The view of a subscript for each dimension, some of them of the run time."""
     found = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
     check_offsets(view, items, found)
@@ -205,12 +205,12 @@ def run_time_view(view: View, items: tuple) -> DynamicView:
     return placed(view, static, found, shape, indices, own)
 
 
-def fixed(item: Any, extent: int) -> Index:
+def fixed(item: object, extent: int) -> Index:
     index = subscript_index(item)
     return index + extent if index.is_constant and index.const < 0 else index
 
 
-def check_offsets(view: View, items: tuple, found: dict[int, RunTime]) -> None:
+def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTime]) -> None:
     """Values for each row are for the first dimension that is no integer, in HBM."""
     if len(found) > instructions.MOST_INDICES:
         raise ManyRunTimeIndices(count=len(found), shape=view.shape, most=instructions.MOST_INDICES)
@@ -327,7 +327,7 @@ def restricted(view: View, order: Sequence[int]) -> View:
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
-def read(src: DynamicView, *, dst: Any = None, dtype: Any = None, mask: Any = None, mode: str = "error",
+def read(src: DynamicView, *, dst: Any = None, dtype: object = None, mask: Any = None, mode: str = "error",
          engine: str = "unknown") -> Any:
     """The elements as a new tile, or into ``dst``."""
     cls, own = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
@@ -341,7 +341,7 @@ def read(src: DynamicView, *, dst: Any = None, dtype: Any = None, mask: Any = No
     return made
 
 
-def write(dst: DynamicView, value: Any, *, mask: Any = None, mode: str = "error", rmw: str = "bypass",
+def write(dst: DynamicView, value: Any, *, mask: object = None, mode: str = "error", rmw: str = "bypass",
           engine: str = "unknown") -> None:
     """The value's elements to the places."""
     if not isinstance(value, View):

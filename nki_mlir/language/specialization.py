@@ -104,7 +104,7 @@ class Specialization:
         return self.programs[on]
 
 
-def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable]:
+def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable[..., Any]]:
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
     match on:
         case "interpreter":

@@ -3,7 +3,7 @@
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,13 @@ from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import as_operand, emit, filled, integer
-from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 from nki_mlir.scalar.tokens import alu_token
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.mask import Mask
+    from nki_mlir.language.tensor import Tensor
+    from nki_mlir.scalar.alu.op import AluOperator
 
 
 class BadGridAxis(KernelError, IndexError):
@@ -56,7 +61,8 @@ def program_ndim() -> int:
     return 0 if builder is None else len(builder.grid)
 
 
-def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None) -> Any:
+def all_reduce(x: object, op: object, program_axes: Any, *, dtype: DType | None = None, mask: "Mask | None" = None
+               ) -> Any:
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid
     axes = list(program_axes) if isinstance(program_axes, (list, tuple)) else [program_axes]
@@ -74,7 +80,7 @@ def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: A
     return made if mask is None else ops.copy(made, mask=mask)
 
 
-def neutral_outside(source: Any, op: Any, mask: Any) -> Any:
+def neutral_outside(source: Any, op: "AluOperator", mask: object) -> "Tensor":
     """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:

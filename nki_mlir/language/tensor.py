@@ -114,7 +114,7 @@ class Tensor(ViewMethods, View):
             extents = tuple(int(np.prod(self.shape)) // int(known) if n == -1 else n for n in extents)
         return creation.located(super().reshape, extents, partition_dim)
 
-    def broadcast_to(self, *shape: Any, **keywords: Any) -> "Tensor":
+    def broadcast_to(self, *shape: object, **keywords: object) -> "Tensor":
         wanted = keywords.get("shape", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         return creation.located(super().broadcast_to, creation.plain_shape(wanted)[0])
 
@@ -132,12 +132,12 @@ class Tensor(ViewMethods, View):
         made = creation.located(self.reinterpreted, creation.located_dtype(dtype))
         return made if shape is None else made.reshape(shape)
 
-    def astype(self, dtype: Any) -> "Tensor":
+    def astype(self, dtype: object) -> "Tensor":
         """A copy in another dtype."""
         return ops.copy(self, dtype=creation.located_dtype(dtype))
 
     # -- assignment ----------------------------------------------------------------------------------------------------
-    def __setitem__(self, items: Any, value: Any) -> None:
+    def __setitem__(self, items: object, value: object) -> None:
         target = self[items]
         if isinstance(target, indirect.ADDRESSED) and not target.buffer.on_chip:
             return indirect.scatter(target, value)
@@ -149,7 +149,7 @@ class Tensor(ViewMethods, View):
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
 
-    def __array_ufunc__(self, function: Any, method: str, *operands: Any, **keywords: Any) -> Any:
+    def __array_ufunc__(self, function: Any, method: str, *operands: object, **keywords: object) -> "Tensor":
         """An operator with a NumPy number on its left; no other function of NumPy computes on tiles."""
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
@@ -158,10 +158,10 @@ class Tensor(ViewMethods, View):
         return getattr(self, operator)(operands[0])
 
     # -- comparisons with None are Python's ----------------------------------------------------------------------------
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         return False if other is None else _operator("equal")(self, other)
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> Any:
         return True if other is None else _operator("not_equal")(self, other)
 
 
@@ -171,19 +171,19 @@ COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_e
 _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
 
 
-def _tile_operator(op: str, left: Any, right: Any) -> Any:
+def _tile_operator(op: str, left: object, right: object) -> "Tensor":
     if op == "floor_divide":
         quotient = ops.binary("divide", left, right, dtype=FLOAT32, partition_broadcast=False)
         return ops.unary("floor", quotient, dtype=ops.result_dtype("add", left, right, None, False))
     return ops.binary(op, left, right, boolean=op in COMPARISONS, partition_broadcast=False)
 
 
-def _of_sum(method: str) -> Any:
+def _of_sum(method: str) -> object:
     return lambda self, other: getattr(self.as_sum(), method)(other)
 
 
 def _operator(op: str) -> Any:
-    def operate(self: Tensor, other: Any) -> Any:
+    def operate(self: Tensor, other: object) -> Any:
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
         return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
@@ -191,7 +191,7 @@ def _operator(op: str) -> Any:
 
 
 def _reflected(op: str) -> Any:
-    def operate(self: Tensor, other: Any) -> Any:
+    def operate(self: Tensor, other: object) -> Any:
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
         return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented
@@ -199,7 +199,7 @@ def _reflected(op: str) -> Any:
 
 
 def _in_place(op: str) -> Any:
-    def operate(self: Tensor, other: Any) -> Any:
+    def operate(self: Tensor, other: object) -> Any:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         match op:
@@ -213,7 +213,7 @@ def _in_place(op: str) -> Any:
     return operate
 
 
-def _unary(name: str) -> Any:
+def _unary(name: str) -> object:
     return lambda self: ops.unary(name, self)
 
 

@@ -34,7 +34,7 @@ class TileSize:
 class finfo:
     """Least and greatest finite value of a float dtype."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: object) -> None:
         limits = ml_dtypes.finfo(located_dtype(dtype).numpy)
         self.min, self.max, self.eps = float(limits.min), float(limits.max), float(limits.eps)
 
@@ -51,7 +51,7 @@ class bfp16:
     min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
 
 
-def static_cast(input_data: Any, dtype: Any) -> Any:
+def static_cast(input_data: object, dtype: object) -> Any:
     """A number or array in another dtype; may be called outside of kernels."""
     kind, given = dtype_of(dtype), np.asarray(input_data)
     made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)

@@ -3,12 +3,15 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.frontend.errors import BadReshape
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import creation
 from nki_mlir.language.tensor_object import TensorObject
+
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
 
 class ViewMethods(TensorObject):
@@ -35,38 +38,38 @@ class ViewMethods(TensorObject):
                 user_location())
         return self.permuted(order)
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: object) -> Any:
         """``permute``; without axes the dimensions the other way round."""
         return self.permute(*axes) if axes else self.permute(tuple(range(self.ndim))[::-1])
 
-    def slice(self, dim: int, start: Any, end: Any, step: int = 1) -> Any:
+    def slice(self, dim: int, start: object, end: object, step: int = 1) -> "Tensor":
         """``t[..., start:end:step, ...]``."""
         return self._one(dim, slice(start, end, step))
 
-    def select(self, dim: int, index: Any) -> Any:
+    def select(self, dim: int, index: object) -> Any:
         """``t[..., index, ...]``."""
         return self._one(dim, index)
 
-    def _one(self, dim: int, item: Any) -> Any:
+    def _one(self, dim: int, item: object) -> "Tensor":
         place = creation.integer(dim, "a dimension") % self.ndim
         return self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
 
-    def expand_dim(self, dim: int) -> Any:
+    def expand_dim(self, dim: int) -> "Tensor":
         return self.expand_dims(dim)
 
-    def squeeze_dim(self, dim: int) -> Any:
+    def squeeze_dim(self, dim: int) -> "Tensor":
         """Without a dimension of extent 1."""
         place = dim % self.ndim
         if self.shape[place] != 1:
             raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element").located(user_location())
         return self.reshape((*self.shape[:place], *self.shape[place + 1:]))
 
-    def flatten_dims(self, start_dim: int, end_dim: int) -> Any:
+    def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":
         """Dimensions from start to end, inclusive, as one."""
         first, last = start_dim % self.ndim, end_dim % self.ndim
         return self.reshape((*self.shape[:first], prod(self.shape[first:last + 1]), *self.shape[last + 1:]))
 
-    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Any:
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
         """One dimension split into several, of which one may be -1."""
         place = dim % self.ndim
         known = prod(n for n in shape if n != -1)

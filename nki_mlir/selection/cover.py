@@ -216,14 +216,14 @@ class Cover:
         bits = [ALU[fn].group in BITS for fn in functions]
         return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
 
-    def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, Any]:
+    def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, object]:
         fields: dict[str, Any] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
         for k, (_, fn, operand, left) in enumerate(chain):
             fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes, widened)}
         return fields
 
-    def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int],
-                       widened: bool = False) -> dict[str, Any]:
+    def scalar_operand(self, operand: Node | None, k: int, dtype: DType, axes: frozenset[int], widened: bool = False
+                       ) -> dict[str, Tile | float]:
         """The fields for the k-th scalar operand of an instruction: a number or a tile."""
         if operand is None:
             return {}

@@ -42,7 +42,7 @@ class MaskedInstruction:
         raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
                           instead="mask the operands when they are loaded, or split the operation")
 
-    def by_rows(self, op: Any) -> None:
+    def by_rows(self, op: NisaOp) -> None:
         """The instruction for each group of rows; a case for each value of a symbol that the mask depends on."""
         extents, left = op.iteration().extents, self.pieces
         for values, mask in masks.cases(self.emitter.ranges, op.mask):
@@ -55,7 +55,7 @@ class MaskedInstruction:
                 for group in groups:
                     self.on_rows(op, group)
 
-    def on_rows(self, op: Any, group: RowGroup) -> None:
+    def on_rows(self, op: NisaOp, group: RowGroup) -> None:
         """The instruction on buffers with the active elements of some rows, which are brought there and back."""
         axes = op.iteration().axes
 
@@ -98,7 +98,7 @@ class MaskedInstruction:
             return Access(own.dtype, None, Linear(flat + row * steps.get(0, 0)), dims)
         return Access(own.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
 
-    def in_box(self, op: Any, box: Box) -> Any:
+    def in_box(self, op: NisaOp, box: Box) -> Any:
         return in_box(op, box, tuple(replace(c, form=c.form.moved(box.starts)) for c in op.limits))
 
     def plain(self, op: Any) -> None:

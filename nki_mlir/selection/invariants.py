@@ -4,9 +4,10 @@
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
+from nki_mlir.bindings import Block, Value
 
 
-def outermost_loop(buffer: Any, block: Any) -> Any:
+def outermost_loop(buffer: Value, block: Block) -> Any:
     """The outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
     loop, buffer = None, memory_of(buffer)
     around = block.owner.operation

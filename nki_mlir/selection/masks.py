@@ -9,7 +9,7 @@ copied where a predicate tile, made by affine selections, is not 0.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, box_of
 from nki_mlir.diagnostics import Unsupported
@@ -130,7 +130,7 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
 
 
 def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
-           ) -> Iterator[tuple[dict[int, int], list]]:
+           ) -> Iterator[tuple[dict[int, int], list[Any]]]:
     """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
     made = 0
     for given, known in cases(ranges, mask):
@@ -151,7 +151,8 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterato
         yield box.starts, box.counts
         return
     axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
-    open_boxes: dict[tuple, list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
+    open_boxes: dict[tuple[object, ...],
+                     list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
     made = 0
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
@@ -173,7 +174,7 @@ def _without(form: Linear, axis: int) -> Linear:
     return replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
 
 
-def _along(box: Box, axis: int, key: tuple, run: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _along(box: Box, axis: int, key: tuple[Any, ...], run: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     starts, counts = key
     starts = tuple(b + (run[0] if a == axis else s) for a, (b, s) in enumerate(zip(box.starts, starts)))
     return starts, tuple(run[1] if a == axis else n for a, n in enumerate(counts))

@@ -204,7 +204,7 @@ def no_meeting(kind: str, lines: Sequence[str], at: Location | None) -> NkiMlirE
     return NoMeeting(waiting="; ".join(f"{NAMES[kind]} {n} {line}" for n, line in enumerate(lines))).located(at)
 
 
-def run_programs(body: Callable[[int], Any], count: int, parallel: bool = False) -> list[Any]:
+def run_programs(body: Callable[[int], object], count: int, parallel: bool = False) -> list[Any]:
     """``body(number)`` for each program of a launch.
 
     Beside other ranks they take turns: the ranks wait for each other one program at a time.

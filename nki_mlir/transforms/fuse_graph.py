@@ -62,7 +62,7 @@ class _Graph:
             op = op.parent.operation
         return self.operations.index(op)
 
-    def is_written_between(self, buffers: Sequence[Any], first: int, last: int) -> bool:
+    def is_written_between(self, buffers: Sequence[object], first: int, last: int) -> bool:
         """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
         return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
 

@@ -106,7 +106,7 @@ class _FunctionFusion:
         for buffer in effects.writes:
             self.writes.setdefault(self.memory_key(buffer), []).append(number)
 
-    def memory_key(self, buffer: Any) -> Any:
+    def memory_key(self, buffer: object) -> object:
         return "inputs" if buffer in self.inputs else buffer
 
     def fuse(self) -> None:
@@ -144,7 +144,7 @@ class _FunctionFusion:
             return 0
         return max(users)
 
-    def is_written_between(self, buffer: Any, first: int, last: int) -> bool:
+    def is_written_between(self, buffer: object, first: int, last: int) -> bool:
         """Whether a buffer is written between two operations."""
         at = self.writes.get(self.memory_key(buffer), [])
         place = bisect_right(at, first)
@@ -175,7 +175,7 @@ def in_step(producer: GenericOperation, consumer: GenericOperation) -> bool:
             and all(_layout(v) == _layout(write) for v in reads))
 
 
-def _layout(view: Value) -> tuple:
+def _layout(view: Value) -> tuple[Any, ...]:
     kind, place = ir.MemRefType(view.type), start_in_buffer(view)
     return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
@@ -191,7 +191,7 @@ def _is_counted(view: Value) -> bool:
     return all(counted(value) for value, _ in start_in_buffer(view).terms)
 
 
-def fuse(producer: GenericOperation, consumer: GenericOperation) -> Any:
+def fuse(producer: GenericOperation, consumer: GenericOperation) -> object:
     """One operation that computes the producer's elements where the consumer reads them; both are erased."""
     place = list(consumer.op.operands).index(producer.output)
     inputs = inputs_through(producer, consumer, place)
@@ -210,5 +210,5 @@ def inputs_through(producer: GenericOperation, consumer: GenericOperation, place
     return [(v, _through(m, axes, consumer.maps[place].n_dims)) for v, m in zip(producer.inputs, producer.maps)]
 
 
-def _through(mapping: Any, axes: Sequence[Any], rank: int) -> Any:
+def _through(mapping: ir.AffineMap, axes: Sequence[ir.AffineExpr], rank: int) -> ir.AffineMap:
     return ir.AffineMap.get(rank, 0, [axes[axis] for axis in axes_of(mapping)])

@@ -92,7 +92,7 @@ class Linker:
         self.symbols.add(chosen)
         return chosen
 
-    def insert(self, record: KernelRecord, place: Any) -> Linked:
+    def insert(self, record: KernelRecord, place: ir.Location) -> Linked:
         """The functions of a kernel; its text has no places, so ``place`` is that of its operations."""
         name = self.fresh(record.name)
         programs: dict[str, str] = {}               # module text -> the function it became
@@ -104,7 +104,7 @@ class Linker:
         parts += self.append(ir.Module.parse(wrapper.text(), self.module.context))
         return Linked(name, record, tuple(p for p in parts if p != name))
 
-    def insert_program(self, text: str, name: str, parts: list[str], place: Any) -> str:
+    def insert_program(self, text: str, name: str, parts: list[str], place: ir.Location) -> str:
         """The functions and globals of a kernel's module, under names of their own; the name of the kernel's."""
         own = ir.Module.parse(text, self.module.context)
         program = ""
@@ -119,7 +119,7 @@ class Linker:
                 if op.operation.name == "func.func":
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
 
-            def visit(op: Any) -> Any:
+            def visit(op: Any) -> object:
                 op.location = place
                 for attribute in ("name", "callee"):
                     if op.name in ("memref.get_global", "func.call") and attribute in op.attributes:

@@ -54,7 +54,7 @@ class _FunctionSplit:
         self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.index = ir.IndexType.get()
         self.constants: dict[int, Any] = {}
-        self.outer: list[Any] = []          # variables of the loops, and program ids, that enclose what is looked at
+        self.outer: list[object] = []          # variables of the loops, and program ids, that enclose what is looked at
 
     def run(self) -> None:
         ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
@@ -62,7 +62,7 @@ class _FunctionSplit:
         erase_dead_code(self.kernel.op)
 
     # -- program ids ---------------------------------------------------------------------------------------------------
-    def programs(self, ids: Sequence[Any], operations: list[Any]) -> None:
+    def programs(self, ids: Sequence[Value], operations: list[Any]) -> None:
         """Cut by the first of ``ids``, inside of that by the others, then go through the operations."""
         if not ids:
             return self.operations(operations, True)
@@ -81,7 +81,7 @@ class _FunctionSplit:
             self.programs(later, operations[end:])
         self.outer.pop()
 
-    def branches(self, value: Any, parts: list[range], operations: list[Any]) -> list[list[Any]]:
+    def branches(self, value: Value, parts: list[range], operations: list[Operation]) -> list[list[Operation]]:
         """The operations under an ``if`` chain over the value, a copy a part; returns the copies."""
         hoist_results(operations)
         choice = self.choice(value, parts[0], operations[0])
@@ -102,7 +102,7 @@ class _FunctionSplit:
             self.pin(value, part, inside[-1])
         return inside
 
-    def choice(self, value: Any, part: range, before: Any) -> Any:
+    def choice(self, value: Any, part: range, before: Any) -> Operation:
         """An empty ``if value <= last of the part``."""
         ip, location = ir.InsertionPoint(before), before.location
         inside = ir.Operation.create("arith.cmpi", operands=[self.constant(part[-1]), value], results=[self.make.i1],
@@ -113,7 +113,7 @@ class _FunctionSplit:
             ir.Operation.create("scf.yield", loc=location, ip=ir.InsertionPoint(region.blocks.append()))
         return made
 
-    def pin(self, value: Value, part: range, operations: list[Any]) -> None:
+    def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
         """Put in the number where a part is one value."""
         if len(part) == 1:
             for op in below(operations):
@@ -205,7 +205,7 @@ class _FunctionSplit:
             starts_legally(self.machine, tile, op.offsets.get(field.name, (0,)))
             for field, tile in op.operands() if tile.on_chip)
 
-    def conditions(self, variable: Any, operations: list[Any]) -> list[Condition]:
+    def conditions(self, variable: Value, operations: list[Operation]) -> list[Condition]:
         """The distinct conditions in these operations that the variable is in."""
         found: dict[Any, Condition] = {}
         for op in below(operations):
@@ -215,7 +215,7 @@ class _FunctionSplit:
                     found |= self.conditions_of(op, read, variable)
         return list(found.values())
 
-    def conditions_of(self, operation: Operation, op: Op, variable: Value) -> dict[Any, Condition]:
+    def conditions_of(self, operation: Operation, op: Op, variable: Value) -> dict[tuple[object, ...], Condition]:
         values, extents, found = SymbolValues(operation, op.symbols), op.iteration().extents, {}
         for constraint, mask, must in (*((c, (), False) for c in op.mask), *((c, op.mask, True) for c in op.limits)):
             form, forms = constraint.form, [constraint.form, *(c.form for c in mask)]
@@ -246,7 +246,7 @@ class _FunctionSplit:
         return self.constants[value]
 
 
-def contents(block: Any) -> list[Any]:
+def contents(block: Block) -> list[Operation]:
     """The operations of a block without its terminator."""
     return [op.operation for op in block.operations][:-1]
 
@@ -276,6 +276,6 @@ def hoist_results(operations: list[Operation]) -> None:
         op.move_before(operations[0])
 
 
-def _end(choice: Any, branch: int) -> Any:
+def _end(choice: Operation, branch: int) -> Operation:
     """The terminator of a branch."""
     return choice.regions[branch].blocks[0].operations[-1].operation

@@ -46,7 +46,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                         raise error.located(location_of(operation)) from None
 
 
-def _instructions(function: Operation) -> list[Any]:
+def _instructions(function: Operation) -> list[Operation]:
     found: list[Any] = []
 
     def visit(op: Operation) -> Any:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.mask_boxes import shrink
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -38,7 +38,7 @@ class Reduction:
     last: Expression | None = None
     first: "Reduction | None" = None
 
-    def add(self, s: ScalarBody, total: Any, value: Any, *known: Any) -> Any:
+    def add(self, s: ScalarBody, total: object, value: object, *known: Any) -> object:
         return s.alu(self.step, total, self.element(s, value, *known))
 
 
@@ -48,9 +48,9 @@ class StructuredBuilder:
     def __init__(self) -> None:
         self.writer = Writer()
         self.stays = False
-        self.templates: dict[tuple, Template] = {}
+        self.templates: dict[tuple[object, ...], Template] = {}
 
-    def convert(self, operation: Any) -> None:
+    def convert(self, operation: Operation) -> None:
         """Replace one tile operation by what its class says it means."""
         read, operands = read_op(operation), list(operation.operands)
         # Operands count by which of them are the same.
@@ -187,7 +187,7 @@ class _Work:
         return self.writer.temporary(dst, self.compute) if apart else dst
 
     # -- expressions ---------------------------------------------------------------------------------------------------
-    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Any]) -> Any:
+    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Value]) -> Any:
         """The op's body on the values of its sources, in the dtype it computes in."""
         given = values if self.op.compute is None else [
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
@@ -215,14 +215,14 @@ class _Work:
         if alu == "average":
             number = prod(self.iteration.extents[axis] for axis in self.reduced)
 
-            def mean(s: ScalarBody, total: Any, *counted: Any) -> Any:
+            def mean(s: ScalarBody, total: Value, *counted: object) -> Value:
                 return _signed(s, s.alu("divide", total, counted[0] if counted else s.constant(number)), negate)
             return Reduction("add", 0, last=mean,
                              first=Reduction("add", 0, lambda s, value: s.constant(1)) if masked else None)
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
         order = self.order()
 
-        def element(s: ScalarBody, value: Any, *first: Any) -> Any:
+        def element(s: ScalarBody, value: object, *first: Any) -> Value:
             place = s.position(order)
             behind = s.alu("not_equal", place, first[0]) if first else place
             return s.alu("select", behind, s.alu("negative", value), value)
@@ -291,7 +291,7 @@ class _Work:
         self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
 
 
-def _signed(s: ScalarBody, value: Any, negate: bool) -> Any:
+def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
     return s.alu("negative", value) if negate else value
 
 
@@ -299,7 +299,7 @@ def lower_operations(module: Any, dialect: str) -> None:
     """Convert every tile operation of a dialect."""
     found: list[Any] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: Any) -> object:
         operation = op.operation                # a view of an operation may have a field of its own called name
         if is_tile_op(operation) and operation.name.startswith(f"{dialect}."):
             found.append(operation)

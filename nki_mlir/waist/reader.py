@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
@@ -45,7 +45,7 @@ class MemrefLayout(NamedTuple):
 
 
 @memoized
-def layout_of(kind: Any) -> MemrefLayout:
+def layout_of(kind: Type) -> MemrefLayout:
     """A memref type, whose sizes and strides must be static."""
     sizes, dtype, _ = memref_parts(kind)
     strides, offset = ir.MemRefType(kind).get_strides_and_offset()
@@ -70,7 +70,7 @@ def subscripts_of(maps: Any) -> list[list[Linear]]:
 
 
 @memoized
-def iterators_of(kinds: Any) -> tuple[int, frozenset[int]]:
+def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
     """How many axes there are, and which are reduced. Read as text: an element's class would cost an import."""
     names = [part for part in str(kinds).split(",") if "<" in part]
     return len(names), frozenset(k for k, name in enumerate(names) if "reduction" in name)
@@ -148,14 +148,14 @@ class Reader:
         return _structured(extents, frozenset(), _BodyReader(1, (), [0]), [source], [target], [
             _identity(extents)] * 2)
 
-    def _fill(self, op: Any) -> Structured:
+    def _fill(self, op: Operation) -> Structured:
         value, target = op.operands
         extents = layout_of(target.type).sizes
         body = _BodyReader(0, ())
         body.yielded = [body.value(value)]
         return _structured(extents, frozenset(), body, [], [target], [_identity(extents)])
 
-    def _generic(self, op: Any, operands: list[Any]) -> Structured:
+    def _generic(self, op: Operation, operands: list[Value]) -> Structured:
         attributes = op.attributes
         subscripts, rank, reduced = loops_of(op)
         count, _ = attributes["operandSegmentSizes"]
@@ -180,8 +180,8 @@ def _identity(extents: Sequence[int]) -> Subscripts:
     return [Linear(0, (), ((axis, 1),)) for axis in range(len(extents))]
 
 
-def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", inputs: Sequence[Any],
-                outputs: Sequence[Any], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
+def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", inputs: Sequence[Value],
+                outputs: Sequence[object], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
                 ) -> Structured:
     values = (*inputs, *body.numbers, *outputs)
     forms = (*subscripts[:len(inputs)], *[() for _ in body.numbers], *subscripts[len(inputs):])
@@ -192,7 +192,7 @@ def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyR
     return Structured(nest, values, forms, starts, tuple(body.symbols), limits)
 
 
-def _operand(value: Any, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
+def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
     """The operand's strides per axis, and how many elements it starts behind its memref."""
     strides, start = [0] * rank, 0
     if not isinstance(value.type, ir.MemRefType):
@@ -207,7 +207,7 @@ def _operand(value: Any, subscripts: Subscripts, rank: int) -> tuple[Operand, in
     return Operand(layout.dtype, tuple(strides)), start
 
 
-def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
+def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]]], rank: int) -> tuple[int, ...]:
     """The loops' extents, from subscripts and sizes: from the dims that are subscripted by one axis alone."""
     extents: dict[int, int] = {}
     for subscripts, sizes in operands:
@@ -223,17 +223,17 @@ def extents_of(op: Any, operands: Sequence[tuple[Subscripts, Sequence[int]]], ra
 class _BodyReader:
     """The scalar operations of one body. Values have provisional numbers, so that inputs and symbols can be added."""
 
-    def __init__(self, inputs: int, symbols: Sequence[Any], yielded: Sequence[int] = ()) -> None:
+    def __init__(self, inputs: int, symbols: Sequence[Value], yielded: Sequence[int] = ()) -> None:
         self.inputs, self.symbols, self.yielded = inputs, list(symbols), list(yielded)
         self.numbers: list[Any] = []        # inputs that are computed in no way that a body can have
         self.values: dict[Any, int] = {}
         self.steps: list[Step] = []
 
-    def read(self, op: Any, outputs: Sequence[Any]) -> None:
+    def read(self, op: Operation, outputs: Sequence[Value]) -> None:
         self.values.update((argument, -1 - k) for k, argument in enumerate(outputs))
         inner: list[Any] = []
 
-        def visit(one: Any) -> Any:
+        def visit(one: object) -> Any:
             inner.append(one)
             return ir.WalkResult.ADVANCE
         op.walk(visit, ir.WalkOrder.PRE_ORDER)

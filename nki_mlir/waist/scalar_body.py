@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Type, Value, ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.op import constant_value
@@ -20,7 +20,8 @@ class ScalarBody:
                  symbols: Mapping[int, Any] | None = None) -> None:
         self.create, self.make, self.compute, self.symbols = create, make, compute, symbols or {}
 
-    def _value(self, name: str, operands: Sequence[Any], kind: Any, attributes: Any = None) -> Any:
+    def _value(self, name: str, operands: Sequence[object], kind: Type, attributes: dict[str, Attribute] | None = None
+               ) -> Value:
         return self.create(name, operands, [kind], attributes).results[0]
 
     def constant(self, value: float) -> Any:
@@ -37,10 +38,10 @@ class ScalarBody:
         held = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, int(number))})
         return self.convert(held, INT64, dtype)
 
-    def alu(self, name: str, *values: Any) -> Any:
+    def alu(self, name: str, *values: Any) -> Value:
         return self._value("scalar.alu", values, values[-1].type, {"fn": self.make.value(name)})
 
-    def activation(self, name: str, value: Any) -> Any:
+    def activation(self, name: str, value: Any) -> Value:
         return self._value("scalar.activation", [value], value.type, {"fn": self.make.value(name)})
 
     def convert(self, value: Any, frm: DType, to: DType) -> Any:

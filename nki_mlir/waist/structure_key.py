@@ -4,10 +4,10 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 
 
-def structure_key(op: Any, operands: Sequence[Any]) -> Hashable | None:
+def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
     """Equal for operations of equal attributes, operand types and bodies. None where numbers count among the operands,
     or the body uses what is outside of it: what those are is not part of a type.
     """

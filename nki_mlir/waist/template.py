@@ -7,7 +7,7 @@ A kernel that was unrolled has the same few operations on thousands of buffers.
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 
 
 class Template:
@@ -16,7 +16,7 @@ class Template:
     Copies have the place of the operation they stand for; what is inside of their regions keeps that of the first.
     """
 
-    def __init__(self, operands: Sequence[Any], written: Sequence[Any]) -> None:
+    def __init__(self, operands: Sequence[object], written: Sequence[Operation]) -> None:
         """``written`` uses ``operands``, which are values, and its own results."""
         place = {value: k for k, value in enumerate(operands)}
         total = len(operands)
@@ -27,7 +27,7 @@ class Template:
                 place[result] = total
                 total += 1
 
-    def write(self, operands: Sequence[Any], location: Any, at: ir.InsertionPoint) -> None:
+    def write(self, operands: Sequence[Value], location: object, at: ir.InsertionPoint) -> None:
         values = list(operands)
         for op, sources in self.steps:
             copy = op.clone(at)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.view import view_type
@@ -68,12 +68,12 @@ class Writer:
             self.emitted.append(op)
         return op
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], Any]) -> Any:
         if (known := self.memo.get(key)) is None:
             known = self.memo[key] = make()
         return known
 
-    def scalars(self, compute: DType, symbols: Mapping[int, Any] | None = None) -> ScalarBody:
+    def scalars(self, compute: DType, symbols: Mapping[int, Value] | None = None) -> ScalarBody:
         """Scalar expressions at the current place."""
         return ScalarBody(self.create, self.make, compute, symbols)
 
@@ -111,7 +111,7 @@ class Writer:
             attributes["masked"] = ir.UnitAttr.get()
         return view_type(tile, dims), attributes
 
-    def _segments(self, *sizes: int) -> Any:
+    def _segments(self, *sizes: int) -> Attribute:
         return self.once(("segments", sizes), lambda: ir.DenseI32ArrayAttr.get(sizes))
 
     # -- computations --------------------------------------------------------------------------------------------------
@@ -147,14 +147,14 @@ class Writer:
         self.create("linalg.yield", body(scalars, arguments[:first], arguments[last:]))
         self.insertion_point = outside
 
-    def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Any:
-        def make() -> Any:
+    def _maps(self, rank: int, axes: list[tuple[int, ...]]) -> Attribute:
+        def make() -> Attribute:
             dims = [ir.AffineExpr.get_dim(k) for k in range(rank)]
             maps = [ir.AffineMap.get(rank, 0, [dims[a] for a in one]) for one in axes]
             return ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps])
         return self.once(("maps", rank, tuple(axes)), make)
 
-    def _iterators(self, nest: IterationSpace) -> Any:
+    def _iterators(self, nest: IterationSpace) -> Attribute:
         def make() -> Any:
             kinds = ["reduction" if axis in nest.reduced else "parallel" for axis in range(nest.rank)]
             # Read as a whole: an iterator type by itself would make the bindings import their linalg package (0.1 s).

@@ -45,7 +45,7 @@ class Beta(Generation):
     def word(self, kind: ParameterKind) -> str:
         return kind.what
 
-    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: Any) -> None:
+    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: object) -> None:
         if not kind.what:
             return
         if kind.is_tile:
@@ -63,7 +63,7 @@ class Beta(Generation):
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         return BadCall(what=text, form=form_of(function)).located(user_location())
 
-    def cross(self, function: Function, form: BindingForm, arguments: dict[str, Any]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> Any:
         destinations: Any = importlib.import_module("nki_mlir.language.beta.destinations")
         return destinations.call(function, arguments)
 
@@ -81,7 +81,7 @@ def form_of(function: Function) -> str:
     return f"{function.title}({', '.join(parameter_text(p) for p in function.shown().parameters.values())})"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value that is not taken, on one line."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
@@ -104,7 +104,7 @@ INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] 
             "with nki.jit and call it", "kernel": "decorate the kernel with nki.jit"}
 
 
-def missing_from(owner: str, names: dict[str, Any]) -> Callable[[str], NoReturn]:
+def missing_from(owner: str, names: dict[str, object]) -> Callable[[str], NoReturn]:
     """The ``__getattr__`` of a module: the error of a name that it does not have, with the one that was meant."""
     def missing(name: str) -> NoReturn:
         near = [] if name.startswith("_") else get_close_matches(name, [n for n in names if n[0] != "_"], 1)
@@ -113,12 +113,12 @@ def missing_from(owner: str, names: dict[str, Any]) -> Callable[[str], NoReturn]
     return missing
 
 
-def of_class(function: Callable) -> Any:
+def of_class(function: Callable[..., object]) -> Any:
     """Decorator of a function in a class of ``nki.compiler``."""
     return bound(function, f"nki.compiler.{function.__qualname__}", BETA)
 
 
-def bind_module(names: dict[str, Any], module: str) -> None:
+def bind_module(names: dict[str, object], module: str) -> None:
     """Make the functions that a module has, and that any release had, callable in every release's form."""
     known = {name.rpartition(".")[2] for name in histories() if name.rpartition(".")[0] == module}
     for name, value in names.items():

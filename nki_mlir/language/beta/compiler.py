@@ -47,8 +47,8 @@ class sbuf:
 
     @staticmethod
     @of_class
-    def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple = (),
-                  num_free_tiles: tuple = ()) -> Allocation:
+    def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple[Any, ...] = (),
+                  num_free_tiles: tuple[Any, ...] = ()) -> Allocation:
         """Blocks in turn on ``num_par_tiles`` x ``num_free_tiles`` slots."""
         return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
 
@@ -78,14 +78,14 @@ class psum:
 
     @staticmethod
     @of_class
-    def alloc(func: Callable) -> Allocation:
+    def alloc(func: Callable[..., Any]) -> Allocation:
         """``func(idx, pdim_size, fdim_size)`` gives (bank, start partition, byte) for each block."""
         return Allocation(PSUM, func)
 
     @staticmethod
     @of_class
-    def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple = (),
-                  num_par_tiles: tuple = (), num_free_tiles: tuple = ()) -> Allocation:
+    def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple[Any, ...] = (),
+                  num_par_tiles: tuple[Any, ...] = (), num_free_tiles: tuple[Any, ...] = ()) -> Allocation:
         """Blocks in turn on ``num_bank_tiles`` banks."""
         return psum_modulo(base_bank, base_addr, base_partition, num_bank_tiles, num_par_tiles, num_free_tiles)
 
@@ -130,7 +130,7 @@ class no_reorder:
         properties = active("no_reorder").properties
         properties["no_reorder"] = properties.get("no_reorder", 0) + 1
 
-    def __exit__(self, *failure: Any) -> None:
+    def __exit__(self, *failure: object) -> None:
         active("no_reorder").properties["no_reorder"] -= 1
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki.language.constants``: sizes and alignments."""
 
-from typing import Any
 
 from nki_mlir.language.tiles import TileSize
 from nki_mlir.scalar.dtypes import dtype_of
@@ -9,6 +8,6 @@ from nki_mlir.scalar.dtypes import dtype_of
 sbuf_min_align, psum_min_align = TileSize.sbuf_min_align, TileSize.psum_min_align
 
 
-def sizeinbytes(dtype: Any) -> int:
+def sizeinbytes(dtype: object) -> int:
     """Bytes of one element."""
     return dtype_of(dtype).itemsize

@@ -4,7 +4,7 @@
 Scalars may be numbers or [P, 1] tiles. The other instructions are in ``isa.py``.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.scalar.tokens import activation_token, alu_token
 
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
+
 
 class UnpairedOperand(KernelError, TypeError):
     code = "NKI-OPERAND"
@@ -47,7 +50,7 @@ class UnpairedOperand(KernelError, TypeError):
     fix = "give both op1 and operand1, or neither"
 
 
-def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> Any:
+def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> "Tensor":
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
@@ -60,7 +63,7 @@ def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> Any:
                        explicit_dtype=dtype is not None, op=name, engine=engine_name(engine))
 
 
-def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dtype, mask, engine) -> Any:
+def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dtype, mask, engine) -> "Tensor":
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
@@ -74,7 +77,8 @@ def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dty
                        imm1=imm1, reverse1=bool(reverse1), engine=engine_name(engine))
 
 
-def activation_source(op: Any, data: Any, bias: Any, scale: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def activation_source(op: object, data: object, bias: object, scale: object
+                      ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """An activation's tile, its bias and scale as operands of that shape, and its attributes."""
     source = creation.as_operand(data)
     refuse_hidden_bias(op, bias, source)
@@ -97,7 +101,7 @@ def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtyp
                        **attributes)
 
 
-def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, mask) -> Any:
+def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, mask) -> "Tensor":
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
@@ -105,7 +109,7 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, ma
                        explicit_dtype=dtype is not None, reduce_op=alu_token(reduce_op).name, **attributes)
 
 
-def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0, dtype, mask) -> Any:
+def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0, dtype, mask) -> "Tensor":
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
@@ -116,7 +120,7 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
                        reduce_op=alu_token(reduce_op).name)
 
 
-def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> Any:
+def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> "Tensor":
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
@@ -126,7 +130,7 @@ def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> Any:
     return ops.drop_axes(result, axes, keepdims)
 
 
-def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) -> Any:
+def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) -> "Tensor":
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
@@ -135,7 +139,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) ->
     return dst
 
 
-def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> Any:
+def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> "Tensor":
     """on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
@@ -150,14 +154,14 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> Any:
                        value=float(on_false_value))
 
 
-def memset(shape, value, dtype, *, mask, engine) -> Any:
+def memset(shape, value, dtype, *, mask, engine) -> "Tensor":
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=True, value=float(value),
                        engine=engine_name(engine))
 
 
-def iota(expr, dtype, *, mask) -> Any:
+def iota(expr, dtype, *, mask) -> "Tensor":
     """The values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
@@ -188,7 +192,7 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
 
 
 def nc_matmul(stationary, moving, *, is_stationary_onezero, is_moving_onezero, is_transpose, tile_position, tile_size,
-              mask, perf_mode=None) -> Any:
+              mask, perf_mode=None) -> "Tensor":
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -199,7 +203,7 @@ def nc_matmul(stationary, moving, *, is_stationary_onezero, is_moving_onezero, i
     return product(stationary, moving, mask, is_transpose)
 
 
-def product(stationary: Any, moving: Any, mask: Any, is_transpose: bool = False) -> Any:
+def product(stationary: Any, moving: Any, mask: Any, is_transpose: bool = False) -> "Tensor":
     """stationary.T @ moving in PSUM."""
     left, right = (ops.to_sbuf(t) if t.buffer.movable else t
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
@@ -219,7 +223,7 @@ class BadPerfMode(KernelError):
     fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
 
 
-def double_row_matmul(stationary: Any, moving: Any, mode: Any, mask: Any) -> Any:
+def double_row_matmul(stationary: Any, moving: Any, mode: object, mask: object) -> "Tensor":
     """The product over the partitions and axis 1, which is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
@@ -242,7 +246,7 @@ class BadTransposeEngine(KernelError, ValueError):
     fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
 
 
-def nc_transpose(data, *, mask, dtype, engine) -> Any:
+def nc_transpose(data, *, mask, dtype, engine) -> "Tensor":
     """data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
@@ -281,7 +285,7 @@ def dma_copy(*, dst, src, mask, dst_rmw_op, oob_mode, dge_mode) -> None:
         move(dst, src, mask)
 
 
-def move(dst: Any, src: Any, mask: Any) -> None:
+def move(dst: object, src: object, mask: Mask | None) -> None:
     """dst = src between HBM and SBUF, either way."""
     target, source = creation.as_operand(dst), creation.as_operand(src)
     ops.require_space("dma_copy", "dst", target, HBM, SBUF)
@@ -289,7 +293,7 @@ def move(dst: Any, src: Any, mask: Any) -> None:
     emit(movement.DmaCopyOp, {"dst": target, "src": source}, mask)
 
 
-def combine(dst: Any, src: Any, op: Any, mask: Any) -> None:
+def combine(dst: Any, src: Any, op: object, mask: Any) -> None:
     """dst = dst (op) src with dst in HBM: read to SBUF, combined, written back."""
     before = ops.load(dst, mask=mask) if dst.buffer.space == HBM else dst
     value = src if src.buffer.on_chip else ops.load(src, mask=mask)

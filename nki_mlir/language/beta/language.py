@@ -62,17 +62,17 @@ def _bounds(bounds: tuple) -> list[int]:
 
 
 # -- iterators ---------------------------------------------------------------------------------------------------------
-def affine_range(*bounds: Any, **directives: Any) -> NkiRange:
+def affine_range(*bounds: Any, **directives: object) -> NkiRange:
     """A loop whose iterations are independent, up to accumulation."""
     return NkiRange(*_bounds(bounds), parallel=True)
 
 
-def sequential_range(*bounds: Any, **directives: Any) -> NkiRange:
+def sequential_range(*bounds: object, **directives: object) -> NkiRange:
     """A loop that keeps its order."""
     return NkiRange(*_bounds(bounds), parallel=False)
 
 
-def static_range(*bounds: Any, **directives: Any) -> list[int]:
+def static_range(*bounds: object, **directives: object) -> list[int]:
     """A loop that is unrolled: its variable is a Python int. (A ``range`` in a kernel is not: it may stay a loop.)"""
     return list(range(*_bounds(bounds)))
 
@@ -84,7 +84,7 @@ class UnknownBuffer(ops.KernelError, ValueError):
     fix = "use nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocation of nki.compiler"
 
 
-def _space(buffer: Any) -> dict[str, Any]:
+def _space(buffer: object) -> dict[str, Any]:
     if buffer is None:
         return {"space": SBUF}
     if isinstance(buffer, Allocation):
@@ -107,7 +107,7 @@ def ndarray(shape, dtype, *, buffer, name) -> Tensor:
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
 
-def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> Tensor:
+def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> Tensor:
     where = _space(buffer)
     if "allocation" in where:
         raise InitialisedAllocation().located(ops.user_location())
@@ -191,7 +191,7 @@ def expand_dims(data, axis) -> Tensor:
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
-def _binary(name: str) -> Callable:
+def _binary(name: str) -> Callable[..., Any]:
     boolean = name in VERDICTS
 
     @token(name, name, f"``{name}(x, y)`` elementwise" + (
@@ -201,14 +201,14 @@ def _binary(name: str) -> Callable:
     return operate
 
 
-def _positional(name: str) -> Callable:
+def _positional(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x, y)`` elementwise.")
     def operate(x, y, dtype, mask) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     return operate
 
 
-def _unary(name: str) -> Callable:
+def _unary(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x)`` of every element.")
     def operate(x, *, dtype, mask) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
@@ -237,7 +237,7 @@ def all_reduce(x, op, program_axes, *, dtype, mask, parallel_reduce, asynchronou
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(name: str, op: str) -> Callable:
+def _reduction(name: str, op: str) -> Callable[..., object]:
     @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
     def operate(x, axis, *, dtype, mask, keepdims) -> Tensor:
         return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)

@@ -24,7 +24,7 @@ class tensor(Described):
         assert np.array_equal(doubled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
 
-    def __class_getitem__(cls, dims: Any) -> "tensor":
+    def __class_getitem__(cls, dims: object) -> "tensor":
         made, dims = cls(), dims if isinstance(dims, tuple) else (dims,)
         if isinstance(dims[0], (tuple, list)):
             made.annotated_dtype = dims[1] if len(dims) > 1 else None

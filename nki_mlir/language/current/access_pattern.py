@@ -11,8 +11,8 @@ from nki_mlir.language.current.storage import Indirection
 from nki_mlir.language.current.tensor import NkiTensor, one_index
 
 
-def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: Any,
-                   vector_offset: NkiTensor | None, indirect_dim: int, dtype: Any) -> NkiTensor:
+def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: int | None, scalar_offset: object,
+                   vector_offset: NkiTensor | None, indirect_dim: int, dtype: object) -> NkiTensor:
     """Shape and strides of the tensor it is called on do not matter, only its storage and its start, to which
     ``offset`` is added. Whether the elements are in the storage is checked where the view is used."""
     kind = tensor.dtype if dtype is None else dtype_argument(dtype)
@@ -70,7 +70,7 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
                      f"has {row}")
 
 
-def _scalar(tensor: NkiTensor, value: Any, dim: int, base: tuple[int, ...]) -> Indirection:
+def _scalar(tensor: NkiTensor, value: object, dim: int, base: tuple[int, ...]) -> Indirection:
     one_index(value, "scalar_offset")
     require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)

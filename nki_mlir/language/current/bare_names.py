@@ -24,7 +24,7 @@ _uses: dict[tuple[int, str], int] = {}          # kernels that run with a name i
 
 
 @contextmanager
-def bare_names(function: Any) -> Iterator[None]:
+def bare_names(function: object) -> Iterator[None]:
     """The names, for the kernel's function and those that it sees."""
     wanted = list(missing(function))
     with _lock:

@@ -18,7 +18,7 @@ MODULES = {"nki.language": "nki_mlir.language.beta.language", "nki.isa": "nki_ml
 WRITTEN = ("dst", "reduce_res", "dst_idx")
 
 
-def call(function: Function, arguments: dict[str, Any]) -> Any:
+def call(function: Function, arguments: dict[str, object]) -> Any:
     """What the beta generation's function of that name makes of these arguments."""
     module, _, name = function.name.rpartition(".")
     target: Any = getattr(importlib.import_module(MODULES[module]), name, None)
@@ -34,7 +34,7 @@ def call(function: Function, arguments: dict[str, Any]) -> Any:
     return low.adopt(made) if isinstance(made, View) else made
 
 
-def as_beta(value: Any, what: str, is_written: bool) -> Any:
+def as_beta(value: object, what: str, is_written: bool) -> Any:
     """An argument as the beta generation's functions take it."""
     match value:
         case NkiTensor():

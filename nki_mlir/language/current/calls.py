@@ -30,7 +30,7 @@ class Current(Generation):
     def word(self, kind: ParameterKind) -> str:
         return kind.label
 
-    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: Any) -> None:
+    def refuse(self, function: Function, parameter: str, kind: ParameterKind, value: object) -> None:
         self.require_kernel(function)
         what = f"{function.title} {parameter}"
         if kind is kinds.DTYPE:
@@ -59,7 +59,7 @@ class Current(Generation):
         """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
         return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
 
-    def cross(self, function: Function, form: BindingForm, arguments: dict[str, Any]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> Any:
         crossing: Any = importlib.import_module("nki_mlir.language.current.beta_calls")
         return crossing.call(function, arguments)
 
@@ -76,7 +76,7 @@ CURRENT.values.region = region_value
 CURRENT.values.enumerations |= ENUMERATIONS
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value that is not taken."""
     try:
         text = repr(value)
@@ -85,11 +85,11 @@ def shown(value: Any) -> str:
     return text if len(text) < 40 else f"'{type(value).__name__}'"
 
 
-def is_shape(value: Any) -> bool:
+def is_shape(value: object) -> bool:
     return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
 
 
-def dtype_argument(dtype: Any) -> DType:
+def dtype_argument(dtype: object) -> DType:
     """A dtype of the language, of NumPy or of a framework."""
     found = dtype_value(dtype)
     if found is kinds.REFUSED:
@@ -97,7 +97,7 @@ def dtype_argument(dtype: Any) -> DType:
     return found
 
 
-def table_name(function: Callable) -> str:
+def table_name(function: Callable[..., object]) -> str:
     """The name that the table of signatures has for a function of this package, by the module that it is in."""
     module, name = function.__module__.rpartition(".")[2], function.__name__
     if "." in function.__qualname__ and "<locals>" not in function.__qualname__:
@@ -106,7 +106,7 @@ def table_name(function: Callable) -> str:
     return f"nki.{part}.{name}"
 
 
-def reported(function: Callable) -> Any:
+def reported(function: Callable[..., object]) -> Any:
     """The function, callable in any release's form, with errors of the core as this generation's."""
     return bound(function, table_name(function), CURRENT)
 

@@ -57,7 +57,7 @@ class ReplicaGroup(NKIObject):
         return json.dumps([[int(r) for r in group] for group in self.groups or ()])
 
 
-def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hbm: bool = False) -> None:
+def check(op: str, srcs: Any, dsts: Any, priority: object, single: bool = False, hbm: bool = False) -> None:
     """What every collective asks of its tensors; ``single``: it takes one, ``hbm``: it takes them in HBM only."""
     for label, tensors in (("srcs", srcs), ("dsts", dsts)):
         require(isinstance(tensors, (list, tuple)) and tensors and all(isinstance(t, NkiTensor) for t in tensors),
@@ -73,7 +73,7 @@ def check(op: str, srcs: Any, dsts: Any, priority: Any, single: bool = False, hb
     check_priority(priority)
 
 
-def text_of(op: str, replica_group: Any) -> str:
+def text_of(op: str, replica_group: object) -> str:
     """The groups of a ``replica_group`` argument."""
     if not isinstance(replica_group, ReplicaGroup):
         found = type(replica_group).__name__
@@ -81,14 +81,14 @@ def text_of(op: str, replica_group: Any) -> str:
     return replica_group.text
 
 
-def folding(op: str, token: Any) -> str:
+def folding(op: str, token: object) -> str:
     """The name of the operator that members' values are folded with."""
     name = alu(token, f"{op} op")
     require(name in FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum")
     return name
 
 
-def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **attributes: Any) -> None:
+def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **attributes: object) -> None:
     """dst = what everyone's sources give."""
     if "groups" in attributes:
         attributes["groups"] = text_of(what, attributes["groups"])
@@ -207,7 +207,7 @@ def rank_id(name) -> VirtualRegister:
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
-def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: Any, **attributes: Any) -> None:
+def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: object, **attributes: object) -> None:
     require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
     with low.writing(dst, op) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in (("src", src), ("metadata", metadata))}

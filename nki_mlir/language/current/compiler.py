@@ -87,7 +87,7 @@ class CompileOptions:
     """
 
     def __init__(self, target: str | None = None, lnc: int | None = None, output_path: str | None = None,
-                 artifacts_dir: str | None = None, neuronx_cc_args: Any = ()) -> None:
+                 artifacts_dir: str | None = None, neuronx_cc_args: object = ()) -> None:
         self.target, self.lnc, self.output_path = target, lnc, output_path
         self.artifacts_dir, self.neuronx_cc_args = artifacts_dir, neuronx_cc_args
 
@@ -99,8 +99,8 @@ class Frontend:
         assert isinstance(Frontend().compile(double, inputs=[((4, 8), np.float32)]), CompiledKernel)
     """
 
-    def compile(self, fn: Callable, inputs: Any = (), target: str | None = None, lnc: int | None = None,
-                artifacts_dir: str | None = None, dump_python_ast: bool = False, output_names: Any = None
+    def compile(self, fn: Callable[..., object], inputs: object = (), target: str | None = None, lnc: int | None = None,
+                artifacts_dir: str | None = None, dump_python_ast: bool = False, output_names: object = None
                 ) -> CompiledKernel:
         """``compile_kernel`` of the function, on ``lnc`` cores."""
         return compile_kernel(fn, inputs, compile_opts=CompileOptions(target, lnc))

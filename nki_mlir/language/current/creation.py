@@ -54,7 +54,7 @@ def ndarray(shape, dtype, buffer, name, address) -> NkiTensor:
     return low.allocate(extents, kind, place, name=name, address=check_address(address, place, extents, kind))
 
 
-def _filled(shape: Any, value: float, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> NkiTensor:
     made = ndarray(shape, dtype, buffer, name)
     assignment.fill(made, float(value))
     return made

@@ -42,7 +42,8 @@ def check_bound(what: str, bound: Any) -> None:
     require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
 
 
-def counted(lower: Any, upper: Any, step: int, state: Callable[[], dict[str, Any]]) -> Iterator[VirtualRegister]:
+def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[], dict[str, object]]
+            ) -> Iterator[VirtualRegister]:
     """The counter, once for each time the body's Python runs, which leaves ``state`` as it is where it is captured."""
     builder: Any = active("a dynamic loop")
     check_bound("the lower bound", lower)

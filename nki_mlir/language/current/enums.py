@@ -44,7 +44,7 @@ class nc_version(enum.Enum):
 
     gen2, gen3, gen4 = 2, 3, 4
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self.value < other.value if isinstance(other, nc_version) else NotImplemented
 
 

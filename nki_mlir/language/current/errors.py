@@ -53,7 +53,7 @@ def out_of_range(text: str) -> NoReturn:
     raise NkiIndexError(text).located(user_location())
 
 
-def require(holds: Any, text: str, why: str = "", fix: str = "") -> None:
+def require(holds: object, text: str, why: str = "", fix: str = "") -> None:
     if not holds:
         invalid(text, why, fix)
 

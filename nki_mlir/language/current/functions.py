@@ -21,13 +21,13 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
 from nki_mlir.scalar.promotion import promote
 
 
-def on_chip(op: str, label: str, value: Any) -> NkiTensor:
+def on_chip(op: str, label: str, value: object) -> NkiTensor:
     tensor = low.is_tensor(value, op, label)
     require(tensor.on_chip, f"{op} {label} is in HBM; load it with nl.load first")
     return low.reading(tensor)
 
 
-def result_type(dtype: Any, *operands: Any) -> DType:
+def result_type(dtype: object, *operands: object) -> DType:
     """The dtype given, or that of the tiles: numbers have no say."""
     if dtype is not None:
         return dtype_argument(dtype)
@@ -35,7 +35,7 @@ def result_type(dtype: Any, *operands: Any) -> DType:
     return kinds[0] if len(kinds) == 1 or kinds[0] is kinds[1] else promote(*kinds)
 
 
-def _binary(name: str) -> Callable:
+def _binary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
     def operate(x, y, dtype) -> NkiTensor:
@@ -68,7 +68,7 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
 EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the domain of the instruction first
 
 
-def _unary(name: str) -> Callable:
+def _unary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"``{name}(x)`` of every element.")
     def operate(x, dtype) -> NkiTensor:
@@ -179,14 +179,14 @@ def expand_dims(x, axis) -> NkiTensor:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
-def tile_and_axes(op: str, x: Any, axis: Any) -> tuple[View, list[int]]:
+def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
     """The tile that a function folds, and the axes along which: the last free ones."""
     source = on_chip(op, "x", x)
     axes = low.free_axes(op, source, axis)
     return low.core_view(source), list(axes)
 
 
-def _reduction(name: str, op: str) -> Callable:
+def _reduction(name: str, op: str) -> Callable[..., Any]:
     @reported
     @token(op, name, f"``{name}`` over the last free axes, accumulated in float32.")
     def operate(x, axis, dtype, keepdims) -> NkiTensor:

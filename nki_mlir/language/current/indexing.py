@@ -27,7 +27,7 @@ class RegisterSlice:
     size: int
 
 
-def ds(start: Any, size: int) -> Any:
+def ds(start: object, size: int) -> Any:
     """The slice ``start : start + size``."""
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
@@ -36,7 +36,7 @@ def ds(start: Any, size: int) -> Any:
     return slice(first, first + integer(size, "ds size"), 1)
 
 
-def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
+def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """The view. On chip dimension 0 stays, and so does one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
     if sum(i is Ellipsis for i in items) > 1:
@@ -45,7 +45,7 @@ def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
     if given > tensor.ndim:
         out_of_range("too many indexes for shape")
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
-    full: list[Any] = [slice(None)] * (tensor.ndim - given)
+    full: list[object] = [slice(None)] * (tensor.ndim - given)
     items = (*items[:at], *full, *items[at + 1:])
     if has_vectors(items):
         return picked(tensor, items)
@@ -69,7 +69,7 @@ def subscript(tensor: NkiTensor, key: Any) -> NkiTensor:
     return view.like(shape=[view.shape[d] for d in kept], strides=[view.strides[d] for d in kept])
 
 
-def _pick(view: NkiTensor, dim: int, item: Any) -> tuple[NkiTensor, bool]:
+def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
     """(the view with one dimension restricted, whether that dimension goes)."""
     extent = view.shape[dim]
     match item:

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
@@ -13,6 +13,9 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.signatures.generation import with_defaults
 from nki_mlir.scalar.tokens import alu_token, token_name
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.register import VirtualRegister
 
 ACTIVATION_FUNCTIONS = frozenset((
     "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
@@ -23,7 +26,7 @@ ACTIVATION_FUNCTIONS = frozenset((
 class NkiInstruction:
     """One instruction, to order others after it."""
 
-    def __init__(self, kind: str, name: str | None, loops: tuple) -> None:
+    def __init__(self, kind: str, name: str | None, loops: tuple[object, ...]) -> None:
         self.kind, self.name, self.loops = kind, name, loops
         self.producers: list[NkiInstruction] = []
 
@@ -40,7 +43,7 @@ class NkiInstruction:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
 
-def instruction(function: Callable) -> Any:
+def instruction(function: Callable[..., Any]) -> Any:
     """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
     the function."""
     kind, shown = function.__name__, completed(function)
@@ -60,14 +63,15 @@ def instruction(function: Callable) -> Any:
     return bound(issue, table_name(function), CURRENT)
 
 
-def completed(function: Callable) -> list[Parameter]:
+def completed(function: Callable[..., object]) -> list[Parameter]:
     """The parameters of a function, which gets the table's defaults."""
     if not hasattr(function, "__signature__"):
         with_defaults(function, table_name(function), CURRENT)
     return [*signature(function).parameters.values()]
 
 
-def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> bool:
+def writes_nothing(kind: str, arguments: "tuple[NkiTensor | VirtualRegister, ...]", keywords: dict[str, object]
+                   ) -> bool:
     """Whether the destination is an empty part of a tensor, and so is all that the instruction would read."""
     dst = keywords.get("dst", arguments[0] if arguments else None)
     if not isinstance(dst, NkiTensor) or dst.size:
@@ -78,12 +82,12 @@ def writes_nothing(kind: str, arguments: tuple, keywords: dict[str, Any]) -> boo
     return True
 
 
-def named(token: Any) -> str:
+def named(token: object) -> str:
     """A value given as an operator, as one writes it."""
     return str(getattr(token, "__name__", repr(token)))
 
 
-def alu(token: Any, what: str) -> str:
+def alu(token: object, what: str) -> str:
     """The name of an ALU operator."""
     try:
         return alu_token(token).name
@@ -92,7 +96,7 @@ def alu(token: Any, what: str) -> str:
         raise
 
 
-def activation_name(token: Any, what: str) -> str:
+def activation_name(token: object, what: str) -> str:
     """The name of an activation function."""
     name = token_name(token)
     if name not in ACTIVATION_FUNCTIONS:

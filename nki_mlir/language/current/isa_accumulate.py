@@ -65,7 +65,7 @@ def rows_of(op: str, reduce_res: NkiTensor) -> View:
     return low.flat_tile(op, "reduce_res", reduce_res)
 
 
-def accumulated(op: str, cls: Any, dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
+def accumulated(op: str, cls: object, dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
                 **attributes: Any) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
@@ -101,7 +101,7 @@ def loaded(op: str, command: str, init: Any, partitions: int) -> str:
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
-def activation_operands(op: str, fn: str, bias: Any, scale: Any, beside: View) -> tuple[dict[str, Any], ...]:
+def activation_operands(op: str, fn: str, bias: Any, scale: object, beside: View) -> tuple[dict[str, Any], ...]:
     """An activation's bias, made a float tile where it is none, and scale as operands; its attributes."""
     scale = low.scalar(op, "scale", scale, beside)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
@@ -141,7 +141,7 @@ def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) ->
                     command, reduce_op="add", **attributes)
 
 
-def check_sum(op: str, reduce_op: Any) -> None:
+def check_sum(op: str, reduce_op: object) -> None:
     require(reduce_op is None or alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduces by nl.add only")
 
 

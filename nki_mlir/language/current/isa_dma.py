@@ -23,7 +23,7 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT32
 DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
-def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> str:
+def check_modes(op: str, dst: Any, src: Any, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
@@ -35,7 +35,7 @@ def check_modes(op: str, dst: Any, src: Any, oob_mode: Any, dge_mode: Any) -> st
     return oob_mode.name
 
 
-def check_skip(op: str, oob_mode: Any, *tensors: NkiTensor) -> None:
+def check_skip(op: str, oob_mode: object, *tensors: NkiTensor) -> None:
     require(oob_mode is not e.oob_mode.skip or any(t.indirection is not None for t in tensors),
             f"{op} with oob_mode skip needs an address that is known at run time only")
 
@@ -171,7 +171,7 @@ def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
                  or same_addresses_of(a.indirection.index, b.indirection.index)))
 
 
-def same_addresses_of(a: Any, b: Any) -> bool:
+def same_addresses_of(a: object, b: object) -> bool:
     return isinstance(a, NkiTensor) and isinstance(b, NkiTensor) and (
         (a.storage.buffer, a.offset, a.strides, a.shape) == (b.storage.buffer, b.offset, b.strides, b.shape))
 

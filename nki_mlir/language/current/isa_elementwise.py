@@ -23,7 +23,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 
 
-def unary_operand(op: str, name: str, operand: Any, label: str) -> Any:
+def unary_operand(op: str, name: str, operand: object, label: str) -> Any:
     """The operand of an operator of one input, which must be nothing."""
     if ALU[name].arity != 1:
         if operand is None:
@@ -34,7 +34,7 @@ def unary_operand(op: str, name: str, operand: Any, label: str) -> Any:
     return 0.0
 
 
-def check_operand(op: str, name: str, operand: Any, label: str) -> None:
+def check_operand(op: str, name: str, operand: object, label: str) -> None:
     """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
     device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")

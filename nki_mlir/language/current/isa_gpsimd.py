@@ -104,7 +104,7 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
                  equal=comparison == "equal", value=float(on_false_value))
 
 
-def select_by_tile(target: View, source: View, pattern: Any, multiplier: int, offset: Any, value: float,
+def select_by_tile(target: View, source: View, pattern: object, multiplier: int, offset: object, value: float,
                    comparison: str) -> None:
     """The selection with its predicate as a tile: where the form cannot be a predicate of the instruction itself."""
     places = low.allocate(target.shape, INT32)
@@ -119,7 +119,7 @@ def select_by_tile(target: View, source: View, pattern: Any, multiplier: int, of
 
 
 # -- searches ----------------------------------------------------------------------------------------------------------
-def check_places(op: str, label: str, tensor: Any) -> None:
+def check_places(op: str, label: str, tensor: object) -> None:
     require(low.is_tensor(tensor, op, label).dtype in (UINT16, UINT32), f"{op} {label} must be uint16 or uint32")
 
 

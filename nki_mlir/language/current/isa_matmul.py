@@ -22,7 +22,7 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
 
 
-def check_position(op: str, tile_position: Any, tile_size: Any) -> tuple[int, int]:
+def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int, int]:
     """(rows, columns) of the part of the array that is used; a hint of placement, checked by its documented rules."""
     given = {"tile_position": tile_position, "tile_size": tile_size}
     absent = [v is None or (isinstance(v, (tuple, list)) and not v) for v in given.values()]

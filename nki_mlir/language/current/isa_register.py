@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Register instructions: values between registers, constants and tensors."""
 
-from typing import Any
 
 from nki_mlir.dialects.nisa import movement
 from nki_mlir.language.creation import emit
@@ -29,14 +28,14 @@ def as_int32(tensor: NkiTensor) -> NkiTensor:
     return tensor
 
 
-def _one(op: str, label: str, tensor: Any) -> NkiTensor:
+def _one(op: str, label: str, tensor: object) -> NkiTensor:
     if not isinstance(tensor, NkiTensor):
         invalid(f"{op} {label}: expecting 'tensor', got '{type(tensor).__name__}'")
     require(tensor.size == 1 and tensor.itemsize <= 4, f"{op} {label} must be one element of up to 32 bits")
     return tensor
 
 
-def put(state: Any, value: Any, what: str) -> None:
+def put(state: object, value: object, what: str) -> None:
     wrapped = (integer(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 

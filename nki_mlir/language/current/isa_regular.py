@@ -56,12 +56,12 @@ def writing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
 
 
 # -- rules of this generation ------------------------------------------------------------------------------------------
-def activate2(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def activate2(given: dict[str, object], attributes: dict[str, object]) -> None:
     for label, token in (("imm0", "op0"), ("imm1", "op1")):
         require(given[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing")
 
 
-def nc_n_gather(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def nc_n_gather(given: dict[str, object], attributes: dict[str, object]) -> None:
     op = "nc_n_gather"
     low.in_sbuf(op, **given)
     dst, data, indices = (low.is_tensor(given[label], op, label) for label in ("dst", "data", "indices"))
@@ -69,21 +69,21 @@ def nc_n_gather(given: dict[str, Any], attributes: dict[str, Any]) -> None:
     require(data.dtype is dst.dtype, f"{op} dst is {dst.dtype}, data is {data.dtype}; they must be equal")
 
 
-def tensor_scalar_reduce(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def tensor_scalar_reduce(given: dict[str, object], attributes: dict[str, Any]) -> None:
     op, reduce_op = "tensor_scalar_reduce", attributes["reduce_op"]
     given["operand0"] = unary_operand(op, attributes["op0"], given["operand0"], "operand0")
     require(reduce_op in ("add", "multiply", "maximum", "minimum"),
             f"{op} reduce_op {reduce_op} is not add, multiply, max or min")
 
 
-def tensor_scalar_cumulative(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def tensor_scalar_cumulative(given: dict[str, object], attributes: dict[str, object]) -> None:
     op = "tensor_scalar_cumulative"
     for label in ("dst", "src"):
         kind = low.is_tensor(given[label], op, label).dtype
         require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}")
 
 
-def range_select(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
     op, tile, start = "range_select", given["on_true_tile"], given["range_start"]
     if given["on_false_value"] != FP32_MIN:
         warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
@@ -98,7 +98,7 @@ def range_select(given: dict[str, Any], attributes: dict[str, Any]) -> None:
         attributes["reduce_cmd"] = "reset_reduce"
 
 
-def select_reduce(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+def select_reduce(given: dict[str, object], attributes: dict[str, object]) -> None:
     op, predicate, reduce_res = "select_reduce", given["predicate"], given["reduce_res"]
     require(attributes["reduce_op"] == "maximum", f"{op} reduce_op is maximum")
     require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
@@ -108,6 +108,6 @@ def select_reduce(given: dict[str, Any], attributes: dict[str, Any]) -> None:
     require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
 
 
-RULES: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {
     rule.__name__: rule for rule in (activate2, nc_n_gather, tensor_scalar_reduce, tensor_scalar_cumulative,
                                      range_select, select_reduce)}

@@ -95,7 +95,7 @@ class Kernel(CoreKernel):
         return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or self.options.get(
             "platform_target") or regions.DEFAULT_TARGET
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         if not capturing() and os.environ.get("NKI_SIMULATOR") == "1":
             leaves = leaves_of((arguments, keywords), simulator.is_array)
             if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
@@ -111,7 +111,7 @@ class Kernel(CoreKernel):
             return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().run(arguments, keywords, on)
 
-    def inline(self, arguments: tuple, keywords: dict[str, Any]) -> Any:
+    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
         """Part of the calling kernel."""
         builder = current.get()
         assert builder is not None
@@ -125,7 +125,7 @@ class Kernel(CoreKernel):
         return of_core(error) if isinstance(error, TargetRule) else error
 
     @staticmethod
-    def describe(value: Any) -> tuple[tuple[int, ...], DType]:
+    def describe(value: object) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an array argument."""
         array = simulator.to_numpy(value)
         try:
@@ -161,7 +161,8 @@ class Kernel(CoreKernel):
         except TargetRule as error:             # of the kernel as a whole; instructions turn their own
             raise of_core(error) from error
 
-    def trace(self, builder: Builder, function: Callable, bound: Bound, parameters: list[Buffer]) -> Traced:
+    def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
+              ) -> Traced:
         """The outputs of a captured kernel: what it returns, or the parameters that it writes."""
         returned = map_leaves(self.call(builder, bound, parameters), lambda v: isinstance(v, NkiTensor),
                               lambda v: output_view(v, self.location))
@@ -197,7 +198,7 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
     return output_view(made, at)
 
 
-def kernel_of(function: Any) -> Kernel:
+def kernel_of(function: object) -> Kernel:
     """The kernel in whatever decorators are around it; a plain function becomes one."""
     if isinstance(function, Kernel):
         return function
@@ -215,7 +216,7 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.trace, _decorators.baremetal, _decorators.benchmark, _decorators.profile, _decorators.simulate_kernel)
 
 
-def jit(fn: Callable | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> "Kernel":
     """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
     Arguments:
@@ -257,7 +258,7 @@ class Simulation:
             return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
 
 
-def simulate(kernel: Any) -> Simulation:
+def simulate(kernel: object) -> Simulation:
     """The kernel in the simulator.
 
     Arguments:
@@ -276,7 +277,7 @@ def simulate(kernel: Any) -> Simulation:
     return Simulation(kernel)
 
 
-def cpu_simulate(kernel: Any) -> Simulation:
+def cpu_simulate(kernel: object) -> Simulation:
     """The simulator of older releases.
 
     Arguments:

@@ -32,7 +32,7 @@ class OperatorName:
     def __init__(self, name: str) -> None:
         self.nki_token = self.__name__ = name
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> NoReturn:
+    def __call__(self, *arguments: Any, **keywords: object) -> NoReturn:
         raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function").located(
             user_location())
 
@@ -47,7 +47,7 @@ class OperatorName:
 average, prelu, bypass = OperatorName("average"), OperatorName("prelu"), OperatorName("bypass")
 
 
-def _span(name: str, start: Any, stop: Any, step: Any) -> range:
+def _span(name: str, start: object, stop: object, step: Any) -> range:
     older(f"nl.{name} is range: annotation has no effect")
     first, last = (0, start) if stop is None else (start, stop)
     require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")

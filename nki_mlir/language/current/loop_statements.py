@@ -44,7 +44,7 @@ def check_jumps(node: Any) -> None:
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
-def _snapshot(value: Any, depth: int = 0) -> tuple[Any, Any]:
+def _snapshot(value: object, depth: int = 0) -> tuple[Any, object]:
     """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
     if depth == DEPTH:
         return value, None
@@ -59,7 +59,7 @@ def _snapshot(value: Any, depth: int = 0) -> tuple[Any, Any]:
     return value, None
 
 
-def _is_unchanged(before: tuple[Any, Any], now: Any) -> bool:
+def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
     """Whether a name still means the same; entries that were added to its list or dictionary do not count."""
     value, inside = before
     if isinstance(now, PLAIN):
@@ -73,7 +73,7 @@ def _is_unchanged(before: tuple[Any, Any], now: Any) -> bool:
 
 
 @contextmanager
-def not_carried(values: Callable[[], dict[str, Any]]) -> Iterator[None]:
+def not_carried(values: Callable[[], dict[str, object]]) -> Iterator[None]:
     """An error if what runs inside leaves one of the names changed."""
     before = {name: _snapshot(value) for name, value in values().items()}
     yield
@@ -93,7 +93,7 @@ def for_statement() -> tuple[str, ...]:
     return tuple(exposed_reads(node.body) - stored([node.target]))
 
 
-def closure_of(function: Callable) -> Callable[[], dict[str, Any]]:
+def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, Any]]:
     """The variables of enclosing functions that a loop's body reads before it binds them, as they are now."""
     inner = underlying(function)
     if inner is None:
@@ -108,7 +108,7 @@ def closure_of(function: Callable) -> Callable[[], dict[str, Any]]:
 class OpenLoop:
     """A ``while`` on a register whose body is being captured: its condition is asked for before and after."""
 
-    def __init__(self, frame: FrameType, node: ast.While, loop: ExitStack, register: Any) -> None:
+    def __init__(self, frame: FrameType, node: ast.While, loop: ExitStack, register: object) -> None:
         self.frame, self.position, self.register = frame, (node.lineno, node.col_offset), register
         self.names, self.loop = tuple(exposed_reads(node.body)), loop
         loop.enter_context(not_carried(lambda: variables(self.names)))
@@ -136,7 +136,7 @@ def asked_by_while() -> bool:
     return asking[key]
 
 
-def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[Any], None]
+def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[object], None]
           ) -> bool | None:
     """What ``while register`` is to see: True, then the body runs, then False. None where no ``while`` asks.
 

@@ -104,7 +104,7 @@ def table_of(tensor: NkiTensor) -> View:
     return View(buffer, own.partition, Index(), (own.dims[0], Dim(0, 1, row)), tensor.dtype)
 
 
-def is_tensor(value: Any, op: str, operand: str) -> NkiTensor:
+def is_tensor(value: object, op: str, operand: str) -> NkiTensor:
     if isinstance(value, View):
         invalid(f"{op} {operand}: expecting 'tensor', got a tile of a beta-1 API (neuronxcc)",
                 why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round")
@@ -264,7 +264,7 @@ def repeated(tensor: NkiTensor) -> list[int]:
 
 
 # -- operands of an instruction ----------------------------------------------------------------------------------------
-def paired(op: str, **operands: Any) -> list[View]:
+def paired(op: str, **operands: object) -> list[View]:
     """Views of one shape, paired in iteration order; the first operand is the one that is written."""
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
     (first, head), *others = tensors.items()
@@ -305,7 +305,7 @@ def scalar(op: str, label: str, value: Any, beside: View) -> Any:
     return with_rank(core_view(tensor), beside.ndim)
 
 
-def number_and_tile(op: str, label: str, value: Any, beside: View) -> tuple[Any, float]:
+def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[Any, float]:
     """A scalar operand as (tile or None, number)."""
     return core.operand(scalar(op, label, value, beside))
 
@@ -322,7 +322,7 @@ def _rows(tensor: NkiTensor) -> View:
     return views[0]
 
 
-def flat_tile(op: str, label: str, value: Any) -> View:
+def flat_tile(op: str, label: str, value: object) -> View:
     """One operand by itself as [P, N]: a copy of it where its strides need one."""
     tensor = reading(is_tensor(value, op, label), op)
     view = _rows(tensor)
@@ -340,7 +340,7 @@ __all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_t
            "read_into", "reading", "scalar", "tile", "write_from", "writing"]
 
 
-def in_sbuf(op: str, **tensors: Any) -> None:
+def in_sbuf(op: str, **tensors: object) -> None:
     """Operands of the GpSimd engine, which reads and writes SBUF only."""
     for label, t in tensors.items():
         if isinstance(t, (NkiTensor, View)):
@@ -348,7 +348,7 @@ def in_sbuf(op: str, **tensors: Any) -> None:
             device(found is sbuf, f"{op} {label} must be in SBUF, it is in {found.value}")
 
 
-def free_axes(op: str, tensor: NkiTensor, axis: Any) -> tuple[int, ...]:
+def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     require(several and all(-tensor.ndim <= a < tensor.ndim for a in several),

@@ -28,7 +28,7 @@ def zeros(shape: Any, dtype: Any = FLOAT32) -> np.ndarray:
     return np.zeros(shape, dtype_of(dtype).numpy)
 
 
-def arange(*bounds: int, dtype: Any = "int32") -> np.ndarray:
+def arange(*bounds: int, dtype: object = "int32") -> np.ndarray:
     """Numbers in steps, made on the host.
 
     Arguments:

@@ -41,10 +41,10 @@ class Operators(TensorObject):
             self._no_operator(other)
         return False
 
-    def __ne__(self, other: Any) -> bool:
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def _no_operator(self, *others: Any) -> NoReturn:
+    def _no_operator(self, *others: object) -> NoReturn:
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs; what it holds is known on the device",
                            fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
@@ -67,7 +67,7 @@ class Operators(TensorObject):
     def as_tile(self) -> "Operators":
         return self
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: object) -> Any:
         """A copy in another dtype."""
         from nki_mlir.language.current.functions import copy  # which imports this module
         return copy(self, dtype)
@@ -77,7 +77,7 @@ class Operators(TensorObject):
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
 
-    def expand_dims(self, axis: Any) -> Any:
+    def expand_dims(self, axis: object) -> Any:
         """Dimensions of 1 put in, at these places of the result."""
         axes = [integer(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
         rank, made = len(self.shape) + len(axes), self
@@ -85,7 +85,7 @@ class Operators(TensorObject):
             made = made.expand_dim(place)
         return made
 
-    def broadcast_to(self, *shape: Any) -> Any:
+    def broadcast_to(self, *shape: object) -> Any:
         """Dimensions of 1 repeated."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
@@ -105,7 +105,7 @@ def leading_part(tensor: Any, shape: Sequence[int]) -> Any:
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
-def computed(name: str, left: Any, right: Any) -> Any:
+def computed(name: str, left: object, right: object) -> Any:
     """The tile that an operator gives."""
     from nki_mlir.language.current import functions  # which imports this module
     if name != "floor_divide":
@@ -114,8 +114,8 @@ def computed(name: str, left: Any, right: Any) -> Any:
     return functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, left, right))
 
 
-def _operator(name: str, swapped: bool) -> Callable:
-    def operate(self: Operators, other: Any) -> Any:
+def _operator(name: str, swapped: bool) -> Callable[..., object]:
+    def operate(self: Operators, other: object) -> Any:
         refuse_if_strict(self)
         if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
             return NotImplemented
@@ -123,8 +123,8 @@ def _operator(name: str, swapped: bool) -> Callable:
     return operate
 
 
-def _in_place(name: str) -> Callable:
-    def operate(self: Operators, other: Any) -> Any:
+def _in_place(name: str) -> Callable[..., object]:
+    def operate(self: Operators, other: object) -> Any:
         from nki_mlir.language.current.assignment import assign  # which imports this module
         refuse_if_strict(self)
         if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
@@ -134,7 +134,7 @@ def _in_place(name: str) -> Callable:
     return operate
 
 
-def _unary(name: str) -> Callable:
+def _unary(name: str) -> Callable[..., object]:
     def operate(self: Operators) -> Any:
         from nki_mlir.language.current import functions  # which imports this module
         refuse_if_strict(self)

@@ -22,7 +22,7 @@ class MemoryRegion(enum.Enum):
     shared_hbm = "shared_hbm"
     hbm = "private_hbm"
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return self is (MemoryRegion.__members__.get(other) if isinstance(other, str) else other)
 
     __hash__ = enum.Enum.__hash__
@@ -32,7 +32,7 @@ class MemoryRegion(enum.Enum):
         """The core's name of the memory."""
         return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         """``nl.sbuf[partitions, bytes]`` of release 0.2: a place for ``.view(dtype, shape)``."""
         from nki_mlir.language.current.windows import Window  # makes tensors, which know their region
         return Window.of(self, key)
@@ -42,7 +42,7 @@ class MemoryRegion(enum.Enum):
         from nki_mlir.language.current.creation import ndarray  # which imports this module
         return ndarray(shape, dtype, self, name)
 
-    def ptr(self, size: Any, offset: Any = None) -> Any:
+    def ptr(self, size: object, offset: object = None) -> Any:
         """``nl.sbuf.ptr(size, offset)`` of release 0.2: a place of that many partitions and bytes."""
         from nki_mlir.language.current.windows import Window  # which imports this module
         return Window.pointed(self, size, offset)
@@ -53,12 +53,12 @@ hbm = private_hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 
 
-def is_sbuf(buffer: Any) -> bool:
+def is_sbuf(buffer: object) -> bool:
     """Whether a buffer is SBUF."""
     return region(buffer) is sbuf
 
 
-def is_psum(buffer: Any) -> bool:
+def is_psum(buffer: object) -> bool:
     """Whether a buffer is PSUM."""
     return region(buffer) is psum
 
@@ -68,12 +68,12 @@ def is_hbm(buffer: Any) -> bool:
     return region(buffer) in (private_hbm, shared_hbm)
 
 
-def is_on_chip(buffer: Any) -> bool:
+def is_on_chip(buffer: object) -> bool:
     """Whether a buffer is SBUF or PSUM."""
     return region(buffer) in (sbuf, psum)
 
 
-def region_value(buffer: Any) -> Any:
+def region_value(buffer: "MemoryRegion") -> Any:
     """A region that a name stands for; anything else as it is."""
     return MemoryRegion.__members__.get(buffer, buffer) if isinstance(buffer, str) else buffer
 

@@ -41,7 +41,7 @@ class VirtualRegister:
     def __eq__(self, other: Any) -> bool:
         return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
 
-    def _no_number(self, *others: Any) -> NoReturn:
+    def _no_number(self, *others: object) -> NoReturn:
         raise NkiTypeError("a register is no Python number: its value is known on the device only; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store"
                            ).located(user_location())
@@ -55,7 +55,7 @@ class VirtualRegister:
         return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
 
 
-def writable(register: Any, what: str) -> View:
+def writable(register: "VirtualRegister", what: str) -> View:
     """The tile of a register that an instruction writes."""
     require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}")
     require(not register.frozen, f"{what}: a loop's own register cannot be written")

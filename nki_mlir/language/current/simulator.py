@@ -66,11 +66,11 @@ class UnroundedCore(EagerCore):
 
 
 # -- arrays of other frameworks ----------------------------------------------------------------------------------------
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) or framework(value) is not None
 
 
-def framework(value: Any) -> str | None:
+def framework(value: object) -> str | None:
     for name, kind in (("torch", "Tensor"), ("jax", "Array")):
         found = getattr(sys.modules.get(name), kind, None)
         if found is not None and isinstance(value, found):
@@ -103,7 +103,8 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
-def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: str, updates: bool = True) -> Any:
+def simulate(kernel: Any, arguments: tuple[object, ...], keywords: dict[str, object], target: str, updates: bool = True
+             ) -> Any:
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place.
 
     A kernel that returns nothing gives those with ``updates``, else None.
@@ -131,8 +132,8 @@ def simulate(kernel: Any, arguments: tuple, keywords: dict[str, Any], target: st
     return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
 
 
-def simulate_ranks(kernel: Any, arguments: Sequence[tuple], target: str | None = None, executor: str = "eager"
-                   ) -> list[Any]:
+def simulate_ranks(kernel: Any, arguments: Sequence[tuple[object, ...]], target: str | None = None,
+                   executor: str = "eager") -> list[Any]:
     """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.
 
     ``executor`` is eager, interpreter, jit or isa.

@@ -68,7 +68,7 @@ class NkiTensor(Operators):
         return self.storage.buffer.name
 
     @property
-    def address(self) -> tuple:
+    def address(self) -> tuple[object, ...]:
         """(partition, byte) that the kernel chose, else nothing."""
         from nki_mlir.language.current.windows import Address  # which imports this module
         return Address.of(self)
@@ -130,7 +130,7 @@ class NkiTensor(Operators):
         return self.like(shape=shape, strides=strides, offset=offset)
 
     @reported
-    def select(self, dim: int, index: Any) -> "NkiTensor":
+    def select(self, dim: int, index: object) -> "NkiTensor":
         """One element of a dimension, which is dropped; ``index`` may be known at run time only."""
         dim = self._dim(dim)
         if not isinstance(index, (NkiTensor, VirtualRegister)):
@@ -234,7 +234,7 @@ class NkiTensor(Operators):
                          strides=(*self.strides[:a], self.strides[b], *self.strides[b + 1:]))
 
     @reported
-    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None, dtype: Any = None, name: str = ""
+    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None, dtype: object = None, name: str = ""
                 ) -> "NkiTensor":
         """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
         partition."""
@@ -264,7 +264,7 @@ class NkiTensor(Operators):
         return self.like(shape=extents, strides=strides, base=extents if dense else self.base)
 
     @reported
-    def rearrange(self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any],
+    def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
         """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
         sizes, view = fixed_sizes or {}, self
@@ -311,8 +311,8 @@ class NkiTensor(Operators):
         require(self.indirection is None, f"{what} of a tensor that is already indexed at run time")
 
     @reported
-    def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: Any = None,
-           vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: Any = None) -> "NkiTensor":
+    def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
+           vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: object = None) -> "NkiTensor":
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on."""
         from nki_mlir.language.current.access_pattern import access_pattern  # which imports this module
         return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
@@ -331,11 +331,11 @@ class NkiTensor(Operators):
                          indirection=Indirection("columns", index, source=self))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    def __getitem__(self, key: Any) -> "NkiTensor":
+    def __getitem__(self, key: object) -> "NkiTensor":
         from nki_mlir.language.current.indexing import subscript  # which imports this module
         return subscript(self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         from nki_mlir.language.current.assignment import assign  # which imports this module
         older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
         target = self[key]
@@ -354,7 +354,7 @@ class NkiTensor(Operators):
         raise unknown_name("a tensor", name, dir(type(self)))
 
 
-def one_index(value: Any, what: str) -> None:
+def one_index(value: object, what: str) -> None:
     """An index of the run time: a register, or a tensor of one integer."""
     if not isinstance(value, (NkiTensor, VirtualRegister)):
         invalid(f"{what} requires scalar argument, got {type(value).__name__}")

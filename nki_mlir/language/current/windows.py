@@ -65,7 +65,7 @@ class Window:
         return cls(buffer, (p0, b0), (p1 - p0, b1 - b0))
 
     @classmethod
-    def pointed(cls, buffer: MemoryRegion, size: Any, offset: Any = None) -> "Window":
+    def pointed(cls, buffer: MemoryRegion, size: object, offset: object = None) -> "Window":
         """``sbuf.ptr(size, offset)``: a memory of its own, or a part of one that was made before."""
         require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions")
         size, start = _pair(size, "size"), None if offset is None else _pair(offset, "offset")
@@ -79,7 +79,7 @@ class Window:
         known.append(WindowMemory(buffer, size, start))
         return cls(buffer, (0, 0), size, known[-1])
 
-    def ptr(self, size: Any = None, offset: Any = (0, 0)) -> "Window":
+    def ptr(self, size: object = None, offset: object = (0, 0)) -> "Window":
         """A part of this place."""
         start = _pair(offset, "offset")
         extent = (self.size[0] - start[0], self.size[1] - start[1]) if size is None else _pair(size, "size")

@@ -98,7 +98,8 @@ class Contents(str):
 class Function:
     """A public function: its parameters as it has them, and the signatures of its name."""
 
-    def __init__(self, function: Callable, name: str, generation: Generation, bound_first: bool = False) -> None:
+    def __init__(self, function: Callable[..., object], name: str, generation: Generation, bound_first: bool = False
+                 ) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
         self.own_kinds = own_kinds(name, generation.name)
@@ -255,7 +256,7 @@ class Function:
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
         return [g.at for g in (tiles[:1] or differ)]
 
-    def call_own(self, keywords: dict[str, Any]) -> Any:
+    def call_own(self, keywords: dict[str, object]) -> Any:
         """A call in a form of the function's generation, all by keyword."""
         key = ("own", *keywords)
         if key not in self.plans:
@@ -274,8 +275,8 @@ class Function:
         return f"{self.title}({'=, '.join(old)}=) is of another release; {newest}"
 
     # -- calls that are not of the newest form -------------------------------------------------------------------------
-    def resolve(self, plan: BindingPlan, arguments: tuple, keywords: dict[str, Any]
-                ) -> tuple[tuple, dict[str, Any], BindingForm]:
+    def resolve(self, plan: BindingPlan, arguments: tuple[object, ...], keywords: dict[str, object]
+                ) -> tuple[tuple[Any, ...], dict[str, Any], BindingForm]:
         """The arguments of the function, by the first form that takes them; the error where none does."""
         refused: tuple[BoundArgument, Any] | None = None
         for form in plan.forms:
@@ -315,7 +316,7 @@ class Function:
             return f"{text}; '{near[0]}' is a parameter {has}"
         return ""
 
-    def mismatch(self, arguments: tuple, keywords: dict[str, Any]) -> str:
+    def mismatch(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> str:
         """What Python says of arguments that do not bind."""
         try:
             inspect.signature(self.function).bind(*((None,) * self.skip), *arguments, **keywords)
@@ -324,7 +325,7 @@ class Function:
         return f"{self.title}() takes {self.newest.text or 'other arguments'}"
 
 
-def placed(form: BindingForm, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
+def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, Any]]:
     """Values of a form's arguments as the function is called with them."""
     if not form.placed:
         return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}

@@ -26,7 +26,7 @@ PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Paramete
 class Generation(ABC):
     """What differs between the two packages: what values are, and how errors read."""
 
-    def __init__(self, name: str, names: dict[str, Any]) -> None:
+    def __init__(self, name: str, names: dict[str, object]) -> None:
         """``names``: what defaults of the table name; a string is a module's name."""
         self.name, self.names, self.values = name, names, GenerationValues()
 
@@ -44,7 +44,7 @@ class Generation(ABC):
         """What messages call the values of a kind; "" where functions themselves say what is wrong."""
 
     @abstractmethod
-    def refuse(self, function: "Function", parameter: str, kind: ParameterKind, value: Any) -> None:
+    def refuse(self, function: "Function", parameter: str, kind: ParameterKind, value: object) -> None:
         """Raise what is wrong with a value; return where the function itself says it."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Generation(ABC):
         return error
 
     @abstractmethod
-    def cross(self, function: "Function", form: "BindingForm", arguments: dict[str, Any]) -> Any:
+    def cross(self, function: "Function", form: "BindingForm", arguments: dict[str, object]) -> Any:
         """A call in a form of the other generation."""
 
     @abstractmethod

@@ -39,7 +39,7 @@ class GenerationValues:
     numbers: dict[tuple[str, int], str] = field(default_factory=dict)      # numbers of members that are no more
     region: Take = lambda value: value
 
-    def is_tile(self, value: Any) -> bool:
+    def is_tile(self, value: object) -> bool:
         """A tile, also one that is addressed by another or plus an index."""
         return isinstance(value, self.tiles) or hasattr(value, "as_sum")
 
@@ -67,7 +67,7 @@ def where(test: Callable[[Any], bool]) -> Callable[[GenerationValues], Take]:
 NUMBERS = (int, float, np.integer, np.floating, np.bool_, Index)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     return isinstance(value, NUMBERS) or (type(value).__module__ == "ml_dtypes" and hasattr(value, "__float__")) or (
         isinstance(value, np.ndarray) and value.ndim == 0)
 
@@ -81,21 +81,21 @@ def number_value(value: Any) -> Any:
     return value.item() if isinstance(value, np.ndarray) else float(value)
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> bool:
     return type(value) is int or (
         hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) and not hasattr(value, "buffer")
         and not (isinstance(value, np.ndarray) and value.ndim))
 
 
-def are_integers(value: Any) -> bool:
+def are_integers(value: object) -> bool:
     return isinstance(value, (tuple, list, range, np.ndarray)) and all(is_integer(n) for n in value)
 
 
-def is_flag(value: Any) -> bool:
+def is_flag(value: object) -> bool:
     return isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1))
 
 
-def are_numbers(value: Any) -> bool:
+def are_numbers(value: object) -> bool:
     """Whether NumPy makes an array of numbers of it."""
     try:
         kind = np.asarray(value).dtype
@@ -104,7 +104,7 @@ def are_numbers(value: Any) -> bool:
     return kind.kind in "biuf" or kind.type.__module__ == "ml_dtypes"
 
 
-def is_index(value: Any) -> bool:
+def is_index(value: object) -> bool:
     return isinstance(value, Index) or is_integer(value)
 
 
@@ -121,7 +121,7 @@ def scalars(values: GenerationValues) -> Take:
         value, "buffer") else number_value(value)
 
 
-def or_none(take: Take, default: Any) -> Take:
+def or_none(take: Take, default: object) -> Take:
     """None stands for the default."""
     return lambda value: default if value is None else take(value)
 
@@ -145,7 +145,7 @@ def dtypes(values: GenerationValues) -> Take:
     return dtype_value
 
 
-def dtype_value(value: Any) -> Any:
+def dtype_value(value: object) -> Any:
     if type(value) is DType:
         return value
     if type(value).__module__ == "torch":
@@ -163,17 +163,17 @@ def regions(values: GenerationValues) -> Take:
 OPERATORS = ALU.keys() | ACTIVATIONS.keys()
 
 
-def is_operator(value: Any) -> bool:
+def is_operator(value: object) -> bool:
     return getattr(value, "nki_token", None) in OPERATORS or token_name(value) in OPERATORS
 
 
-def name_value(value: Any) -> Any:
+def name_value(value: object) -> Any:
     name = getattr(value, "name", value)
     return name if isinstance(name, str) else REFUSED
 
 
 def shapes(values: GenerationValues) -> Take:
-    def take(value: Any) -> Any:
+    def take(value: object) -> Any:
         """Extents as a tuple; those that are marked as the partition stay so."""
         if type(value) is tuple and all([isinstance(n, int) for n in value]):
             return value
@@ -201,7 +201,7 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
         by_number = {m.value: m for m in own} | {
             n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
 
-        def take(value: Any) -> Any:
+        def take(value: object) -> Any:
             if type(value) is own:
                 return value
             if isinstance(value, (bool, np.bool_)):

@@ -7,7 +7,7 @@ each distinct computation on tiles (``nests.py``). Routines are compiled once in
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @alone
-def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
 
     Programs that meet are run from Python, on a thread each.

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import RESHAPES
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
@@ -85,7 +85,7 @@ class Assembler:
     def assemble(self) -> Assembly:
         operations: list[Any] = []
 
-        def visit(op: Any) -> Any:
+        def visit(op: object) -> object:
             operations.append(op)
             return ir.WalkResult.ADVANCE
         self.kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
@@ -123,7 +123,7 @@ class Assembler:
         return None
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def loop(self, op: Any, operations: Iterator[Any]) -> None:
+    def loop(self, op: Any, operations: Iterator[object]) -> None:
         _carries_nothing(op)
         low, high, step = (self.values.form(v) for v in list(op.operands)[:3])
         static = not (low.symbols or high.symbols or step.symbols)
@@ -155,7 +155,7 @@ class Assembler:
         self.lives.close(len(self.code.items))
         del self.values.facts[known:]
 
-    def parallel_loop(self, operations: Iterator[Any], span: range, memory: int, variable: int) -> None:
+    def parallel_loop(self, operations: Iterator[object], span: range, memory: int, variable: int) -> None:
         """A loop whose iterations run on the pool, if they are independent and worth it; else one like the others.
 
         The body is the same in both cases, so it is written first: two items before it and two after it decide.
@@ -182,7 +182,7 @@ class Assembler:
         self.code.mark(end)
         self.memory, self.accesses, self.times = outside, None, self.times // len(span)
 
-    def branch(self, op: Any, operations: Iterator[Any]) -> None:
+    def branch(self, op: Operation, operations: Iterator[object]) -> None:
         _carries_nothing(op)
         condition = op.operands[0]
         otherwise, end = self.code.label(), self.code.label()
@@ -196,7 +196,7 @@ class Assembler:
             self.inside(operations, OpenBlock(), self.values.holding(condition, True))
         self.code.mark(end)
 
-    def while_loop(self, op: Any, operations: Iterator[Any]) -> None:
+    def while_loop(self, op: Operation, operations: Iterator[object]) -> None:
         _carries_nothing(op)
         again, end = self.code.label(), self.code.label()
         self.lives.open()
@@ -211,7 +211,7 @@ class Assembler:
         self.code.mark(end)
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def simple(self, op: Any) -> None:
+    def simple(self, op: Operation) -> None:
         """An operation that makes one value and no computation on tiles."""
         values = self.values
         match op.name:
@@ -243,7 +243,7 @@ class Assembler:
                 raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
                                   ).located(location_of(op))
 
-    def use(self, value: Any) -> MemrefView:
+    def use(self, value: object) -> MemrefView:
         view = self.values.views[value]
         if isinstance(view.root, ScratchBuffer):
             self.lives.use(view.root, len(self.code.items))
@@ -259,7 +259,7 @@ class Assembler:
             return view
         return MemrefView(view.root, view.base, view.size, view.offset.plus(Linear(start)), view.name)
 
-    def load(self, op: Any) -> None:
+    def load(self, op: Operation) -> None:
         """One integer of a buffer, as a value."""
         dtype = layout_of(op.operands[0].type).dtype
         if not dtype.is_integer:
@@ -276,7 +276,7 @@ class Assembler:
             self.accesses.append(ByteInterval(view.root, address, 0, dtype.itemsize - 1, False))
 
     # -- computations --------------------------------------------------------------------------------------------------
-    def computation(self, op: Any, read: Structured) -> None:
+    def computation(self, op: Operation, read: Structured) -> None:
         nest = read.nest.simplified
         symbols = [self.values.form(v) for v in read.symbols]
         views = [self.view(value, start * o.dtype.itemsize)
@@ -310,7 +310,7 @@ class Assembler:
         self.code.emit("nki_spread", CodeAddress(part), Linear(count), Linear(len(steps)), *given)
         self.parallel = True
 
-    def check(self, op: Any, read: Structured, symbols: list[Linear]) -> None:
+    def check(self, op: Operation, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""
         site = self.sites.add(location_of(op))
         nest = read.nest                            # over the axes that the limits are over
@@ -320,7 +320,7 @@ class Assembler:
         for constraint in read.limits:
             self.code.emit("nki_check", _least(constraint, nest.extents, symbols), site)
 
-    def check_bounds(self, op: Any, check: RuntimeCheck) -> None:
+    def check_bounds(self, op: Operation, check: RuntimeCheck) -> None:
         """A bound of an operand that could not be proved."""
         if check.routine is not None:
             self.code.emit(check.routine, *check.arguments, self.sites.add(location_of(op)))
@@ -329,7 +329,7 @@ class Assembler:
         site = self.sites.add(location_of(op), partial(_outside, check.view, check.itemsize, check.upper))
         self.code.emit("nki_check", check.value, site)
 
-    def on_host(self, op: Any) -> None:
+    def on_host(self, op: Operation) -> None:
         site = self.sites.add(location_of(op))
         read, values = self.hosts.add(site.const, op)
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
@@ -337,13 +337,13 @@ class Assembler:
         self.code.emit(self.hosts.address, site, *arguments)
 
 
-def _carries_nothing(op: Any) -> None:
+def _carries_nothing(op: Operation) -> None:
     if len(op.results):
         raise Unsupported(feature=f"'{op.name}' that carries values on the CPU", instead="keep them in a buffer"
                           ).located(location_of(op))
 
 
-def _is_parallel(op: Any) -> bool:
+def _is_parallel(op: Operation) -> bool:
     return "nki.loop" in op.attributes and op.attributes["nki.loop"].value == "parallel"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest
@@ -162,5 +162,5 @@ class Contraction:
             result.append(code.at(pointer, offset, code.element(operand.dtype)))
         return result
 
-    def shifted(self, pointer: Value, dtype: Any, elements: int) -> Value:
+    def shifted(self, pointer: Value, dtype: DType, elements: int) -> Value:
         return self.code.at(pointer, elements, self.code.element(dtype))

@@ -32,7 +32,7 @@ class Piecewise:
     """Written piece by piece: all of it when the block has ended, until then what an iteration's piece has."""
 
     block: OpenBlock
-    piece: tuple
+    piece: tuple[Any, ...]
 
 
 @dataclass
@@ -116,7 +116,7 @@ class FreshBuffers:
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: MemrefView, piece: tuple) -> None:
+    def wrote(self, fresh: Fresh, view: MemrefView, piece: tuple[Any, ...]) -> None:
         """The first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -139,7 +139,7 @@ class FreshBuffers:
                                  if by_loops else True)
 
 
-def piece_of(view: MemrefView, operand: Operand, nest: Nest) -> tuple:
+def piece_of(view: MemrefView, operand: Operand, nest: Nest) -> tuple[Linear | tuple[tuple[int, ...], ...], ...]:
     """What an operand names: where in its memory, and (step, count) in bytes, smallest first."""
     item = operand.dtype.itemsize
     dims = [(stride * item, extent) for stride, extent in zip(operand.strides, nest.extents) if extent != 1 and stride]

@@ -42,7 +42,7 @@ class HostOperations:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
-    def add(self, site: int, operation: "Operation") -> tuple[Op, list[Any]]:
+    def add(self, site: int, operation: "Operation") -> tuple[Op, list[object]]:
         """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
         self.meets |= isinstance(op, Meeting)

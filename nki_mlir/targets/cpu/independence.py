@@ -31,7 +31,7 @@ def independent(accesses: Sequence[ByteInterval], variable: int, step: int, rang
     Slots above ``variable`` belong to the body: ``ranges`` has what is known of their values. ``private`` are the
     memories an iteration has for itself.
     """
-    by_root: dict[Any, list[ByteInterval]] = {}
+    by_root: dict[object, list[ByteInterval]] = {}
     for access in accesses:
         if access.root not in private:
             by_root.setdefault(access.root, []).append(access)

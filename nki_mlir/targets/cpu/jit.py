@@ -31,8 +31,8 @@ llvm.func @f(%c: i1, %x: f32) {
 }
 """
 
-_engines: list[Any] = []            # code is never unloaded: addresses of it are in programs, in frameworks, in threads
-_loaded: list[Any] = []             # memory of code that the cache had
+_engines: list[object] = []         # code is never unloaded: addresses of it are in programs, in frameworks, in threads
+_loaded: list[object] = []             # memory of code that the cache had
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
@@ -126,7 +126,8 @@ def compile_programs(assemblers: Sequence[Assembler]) -> list[Compiled]:
     return made
 
 
-def assemble(module: Any, axes: int, structured: Reader, hosts: HostOperations, sites: Sites) -> Assembler:
+def assemble(module: Module | Operation, axes: int, structured: Reader, hosts: HostOperations, sites: Sites
+             ) -> Assembler:
     """A module's kernel as a program. The module, of any level above the instruction stream, stays as it is."""
     copy = at_waist(module)                         # held: a function does not keep its module alive
     return assemble_function(the_kernel(copy), axes, structured, hosts, sites)
@@ -153,7 +154,7 @@ def at_waist(module: Any) -> Any:
     return copy
 
 
-def is_structured(module: Any) -> bool:
+def is_structured(module: Operation) -> bool:
     """Whether a module has linalg operations: it is at the waist already."""
     found: list[str] = []
 

@@ -8,7 +8,7 @@ when all lanes count; other lanes are neither read nor written.
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import Type, ir, load
+from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.scalar.emit import ScalarEmitter, arith
@@ -34,7 +34,7 @@ class FunctionEmitter(ScalarEmitter):
         """How an element is held in memory and, before it is converted, in registers."""
         return ir.Type.parse(storage_type(dtype))
 
-    def shaped(self, element: Any, lanes: int) -> Any:
+    def shaped(self, element: Type, lanes: int) -> Type:
         return element if lanes == 1 else ir.VectorType.get([lanes], element)
 
     # -- integers ------------------------------------------------------------------------------------------------------
@@ -78,12 +78,12 @@ class FunctionEmitter(ScalarEmitter):
         return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
 
     # -- pointers ------------------------------------------------------------------------------------------------------
-    def _llvm(self, name: str, operands: Sequence[Value], result: Any = None, **attributes: Any) -> Any:
+    def _llvm(self, name: str, operands: Sequence[Value], result: Any = None, **attributes: object) -> Any:
         op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],
                                  attributes=attributes)
         return op.results[0] if result is not None else op
 
-    def at(self, pointer: Value, index: Value | int, element: Any) -> Value:
+    def at(self, pointer: Value, index: Value | int, element: object) -> Value:
         """The address of an element; of each lane where the index is a vector."""
         if isinstance(index, int):
             if abs(index) < 1 << 31:
@@ -94,7 +94,7 @@ class FunctionEmitter(ScalarEmitter):
             result = ir.VectorType.get(index.type.shape, self.pointer)
         return self._offset([pointer, index], DYNAMIC, result, element)
 
-    def _offset(self, operands: Sequence[Value], index: int, result: Any, element: Any) -> Value:
+    def _offset(self, operands: Sequence[Value], index: int, result: Type, element: Any) -> Value:
         return self._llvm("getelementptr", operands, result, elem_type=ir.TypeAttr.get(element),
                           rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
 
@@ -133,14 +133,14 @@ class FunctionEmitter(ScalarEmitter):
     def _load(self, pointer: Value, kind: Type, dtype: DType) -> Value:
         return self._llvm("load", [pointer], kind, alignment=self._alignment(dtype, 64))
 
-    def _masked(self, name: str, operands: Sequence[Value], result: Any, dtype: DType) -> Any:
+    def _masked(self, name: str, operands: Sequence[Value], result: Type | None, dtype: DType) -> object:
         return self._llvm(f"intr.masked.{name}", operands, result, alignment=self._alignment(dtype, 32))
 
-    def _alignment(self, dtype: DType, bits: int) -> Any:
+    def _alignment(self, dtype: DType, bits: int) -> Attribute:
         # Of the element: without it, that of the whole vector would be assumed.
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(bits), dtype.itemsize)
 
-    def _lane_addresses(self, pointer: Value, step: int, element: Any, lanes: int) -> Value:
+    def _lane_addresses(self, pointer: Value, step: int, element: Type, lanes: int) -> Value:
         # 32-bit offsets from one pointer where they suffice: twice as many lanes to a gather instruction as with 64.
         return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 

@@ -114,7 +114,7 @@ class Assembly:
         self.sizes = {memory: storage.assign_offsets() for memory, storage in self.storages.items()}
         return self.sizes.get(MEMORY, 0)
 
-    def words(self, functions: dict[Any, int]) -> np.ndarray:
+    def words(self, functions: dict[object, int]) -> np.ndarray:
         """The program in words, after ``assign_offsets``; ``functions``: addresses of routines and named functions."""
         items = [i if not isinstance(i, RoutineCall) else RoutineCall(i.function, tuple(map(self._placed, i.arguments)))
                  for i in self.items]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
 from nki_mlir.targets.cpu.integer_sums import integer_sums
@@ -55,7 +55,7 @@ def forget() -> None:
         _addresses.clear()
 
 
-def vector_code(routines: Sequence[Routine], more: str = "") -> Any:
+def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
     with ALONE, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
@@ -72,7 +72,7 @@ def llvm_code(routines: Sequence[Routine]) -> Any:
     return module
 
 
-def _emit(function: Any, routine: Routine) -> None:
+def _emit(function: Operation, routine: Routine) -> None:
     block = function.regions[0].blocks[0]
     code = FunctionEmitter()
     code.entry = ir.InsertionPoint.at_block_begin(block)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import read_linear
@@ -100,7 +100,7 @@ class Values:
             self.ranges[slot] = known
         return slot_value(slot)
 
-    def affine(self, e: Any, operands: list[Linear], dims: int) -> Linear:
+    def affine(self, e: ir.AffineExpr, operands: list[Linear], dims: int) -> Linear:
         match e:
             case ir.AffineModExpr():
                 by = read_linear(e.rhs)
@@ -131,7 +131,7 @@ class Values:
             return Linear().plus(a, b.const)
         return Linear().plus(b, a.const) if not a.symbols else self.compute("muli", a, b)
 
-    def extreme(self, op: Any) -> Linear:
+    def extreme(self, op: Operation) -> Linear:
         """``affine.min`` and ``affine.max``."""
         mapping = op.attributes["map"].value
         operands = [self.form(v) for v in op.operands]
@@ -143,7 +143,7 @@ class Values:
             total = self.compute("minsi" if least else "maxsi", total, other, known=known)      # type: ignore[arg-type]
         return total
 
-    def arithmetic(self, op: Any) -> Linear:
+    def arithmetic(self, op: Operation) -> Linear:
         a, b = (self.form(v) for v in op.operands)
         match op.name:
             case "arith.addi":
@@ -174,7 +174,7 @@ class Values:
         bits = (1 << kind.width) - 1
         return self.compute("andi", form, Linear(bits), known=(0, bits))
 
-    def holding(self, condition: Any, negated: bool) -> list[Linear]:
+    def holding(self, condition: Value, negated: bool) -> list[Linear]:
         """What a condition, or its opposite, says as forms that are >= 0."""
         known = self.conditions.get(condition, ())
         if not negated:
@@ -182,7 +182,7 @@ class Values:
         return [Linear(-1).plus(known[0][0], -1)] if len(known) == 1 and not known[0][1] else []
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocated(self, value: Any, memory: int, depth: int) -> None:
+    def allocated(self, value: Value, memory: int, depth: int) -> None:
         dtype, shape, *_ = layout_of(value.type)
         size = prod(shape) * dtype.itemsize
         base, buffer = self.code.allocate(size, memory, depth)

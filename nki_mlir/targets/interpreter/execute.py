@@ -8,7 +8,7 @@ instruction means is written once, in its class.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
+
+if TYPE_CHECKING:
+    from nki_mlir.scalar.dtypes import DType
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -69,7 +72,7 @@ def compile_op(op: Op) -> Runner:
     return run
 
 
-def _result_dtype(value: object, compute: Any) -> Any:
+def _result_dtype(value: object, compute: "DType | None") -> "DType | None":
     """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
 
@@ -88,7 +91,7 @@ def _masked(op: Op) -> Runner:
     iteration = op.iteration()
     operands = op.operands()
     patterns = {f.name: (Pattern(t), k, t.dtype) for k, (f, t) in enumerate(operands)}
-    boxes: dict[tuple, Runner] = {}
+    boxes: dict[tuple[object, ...], Runner] = {}
 
     def run(arrays: Arrays, values: Values) -> None:
         starts, counts, rest = masked_box(op.mask, iteration.extents, values)
@@ -117,7 +120,8 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
             raise MaskTooWeak(excess=-least)
 
 
-def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple, positions: list) -> None:
+def _scattered(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...],
+               positions: list[np.ndarray]) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
     if op.rows_apart:
         return _by_rows(op, patterns, arrays, values, box)
@@ -145,7 +149,7 @@ def _scattered(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tupl
     return None
 
 
-def _by_rows(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple) -> None:
+def _by_rows(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
     """An operation on rows of different active elements, for each group of equal rows on memory of its own."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
@@ -165,7 +169,8 @@ def _by_rows(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple)
                 flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = made.reshape(-1)
 
 
-def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinates: list, positions: list) -> None:
+def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
+              positions: list[np.ndarray]) -> None:
     """The operation on the elements at some coordinates of its axes.
 
     Without reductions these are the active elements, in one dimension. Else they are those of each axis by itself, but
@@ -205,7 +210,7 @@ def _has_identity(op: Op) -> bool:
     return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
 
 
-def _filled(op: Op, patterns: dict, arrays: Arrays, values: Values, box: tuple) -> None:
+def _filled(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
     starts, counts, active = box
     iteration, compute = op.iteration(), op.compute
     (source, tile), = op.sources()

@@ -116,7 +116,7 @@ class Space:
 
     operation: Any
     op: Op
-    spans: dict[Any, range] = field(default_factory=dict)               # by loop variable or program id
+    spans: dict[object, range] = field(default_factory=dict)               # by loop variable or program id
     branches: list[tuple[Any, bool]] = field(default_factory=list)      # conditions, and what they are here
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class OperationPoints:
             self.known[value] = self.computed(value)
         return self.known[value]
 
-    def computed(self, value: Any) -> Any:
+    def computed(self, value: Any) -> np.ndarray:
         operation = value.owner.operation
         if operation.name == "memref.load" or not is_scalar(operation.name):
             raise UndecidedWrites

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.attributes import read_linear
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-def scalar_function(op: Any) -> Function:
+def scalar_function(op: Operation) -> Function:
     """What a scalar operation computes from the values of its operands."""
     if op.name in _INDEX:
         return _INDEX[op.name](op)
@@ -70,21 +70,21 @@ def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
 
 
 # -- affine maps, outside of bodies also those that are not linear -----------------------------------------------------
-def _affine_apply(op: Any) -> Function:
+def _affine_apply(op: Operation) -> Function:
     mapping = op.attributes["map"].value
     (result,) = mapping.results
     evaluate = compile_expression(result, mapping.n_dims)
     return lambda *values: evaluate(values)
 
 
-def _affine_extremum(op: Any) -> Function:
+def _affine_extremum(op: Operation) -> Function:
     mapping = op.attributes["map"].value
     forms = [compile_expression(e, mapping.n_dims) for e in mapping.results]
     choose = min if op.name == "affine.min" else max
     return lambda *values: choose(form(values) for form in forms)
 
 
-def compile_expression(e: Any, dims: int) -> Callable[[Any], Any]:
+def compile_expression(e: ir.AffineExpr, dims: int) -> Callable[[Any], Any]:
     """An affine expression as a function of its operands (dims first, then symbols)."""
     match e:
         case ir.AffineModExpr():
@@ -123,7 +123,7 @@ def _on_unsigned(function: Function) -> Function:
     return lambda a, b: function(_unsigned(np.asarray(a)), _unsigned(np.asarray(b)))
 
 
-def _cast(op: Any) -> Function:
+def _cast(op: Operation) -> Function:
     dtype = (scalar_dtype(op.results[0].type) or INT64).numpy
     if op.name in ("arith.index_castui", "arith.extui"):
         return lambda value: _unsigned(np.asarray(value)).astype(dtype)
@@ -148,7 +148,7 @@ NAMES = frozenset({*(f"scalar.{name}" for name in ("convert", "wrap", "bitcast",
 
 # -- outside of bodies -------------------------------------------------------------------------------------------------
 @executes(*NAMES)
-def _scalar_step(code: "FunctionCompiler", op: Any) -> Run:
+def _scalar_step(code: "FunctionCompiler", op: Operation) -> Run:
     function, out = scalar_function(op), code.slot(op.results[0])
     operands = [code.slot(v) for v in op.operands]
     if not operands:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, ir
 from nki_mlir.dialects.access import masked_box
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
@@ -152,13 +152,13 @@ class Generic:
             else:
                 target[...] = self._last(value, k)
 
-    def _last(self, value: Any, k: int) -> Any:
+    def _last(self, value: Any, k: int) -> object:
         """Of values that are assigned to one element, the last."""
         if not self.missing[k] or np.ndim(value) == 0:
             return value
         return value[tuple(slice(-1, None) if a in self.missing[k] else slice(None) for a in range(self.rank))]
 
-    def _scattered(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray, plan: OutputPlan
+    def _scattered(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray, plan: OutputPlan
                    ) -> None:
         """The active elements are no box: they are gathered one by one, no other address is formed."""
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
@@ -174,8 +174,8 @@ class Generic:
                 buffer, at = places[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
 
-    def _fold_scattered(self, target: Any, box: Box, active: np.ndarray, k: int, output: BodyOutput, value: Any
-                        ) -> None:
+    def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: BodyOutput,
+                        value: np.generic | np.ndarray) -> None:
         """Inactive elements count as the operation's identity; totals with no active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
         filled = np.full(tuple(box[1]), output.identity)
@@ -217,7 +217,7 @@ def _multiply(values: list[Any], product: BodyContraction, counts: Sequence[int]
 
 
 @executes("linalg.generic")
-def _generic(code: "FunctionCompiler", op: Any) -> Step:
+def _generic(code: "FunctionCompiler", op: Operation) -> Step:
     read = code.reader.read(op)
     key = "generic", id(read.nest)                      # operations of equal structure have one nest
     if key not in code.known:

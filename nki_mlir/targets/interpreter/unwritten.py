@@ -56,7 +56,7 @@ class Tracked(np.ndarray):
             self.written_units = np.repeat(self.written_units, times)
             self.unit, self.left = self.unit // times, self.left * times
 
-    def mark(self, part: Any) -> None:
+    def mark(self, part: np.ndarray) -> None:
         """Units have been written: ``part`` is a view of the flags, or the places of units."""
         if part.dtype == np.bool_:
             part[...] = True
@@ -124,7 +124,7 @@ class Uses:
             pattern = self.patterns[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
         return pattern.at(array.written_units, values)
 
-    def active(self, iteration: Any, values: Values) -> Any:
+    def active(self, iteration: Any, values: Values) -> tuple[list[int] | np.ndarray | None, ...] | None:
         """The elements that the mask leaves: starts and counts of their box, and which of them; None: there is none."""
         starts, counts, rest = masked_box(self.op.mask, iteration.extents, values)
         if 0 in counts:
@@ -208,7 +208,7 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
     positions = np.stack([found[a] + starts[a] if extent > 1 else np.zeros_like(found[0])
                           for a, extent in zip(axes, pattern.shape)])
 
-    def units_of(array: Any) -> np.ndarray:
+    def units_of(array: "Tracked") -> np.ndarray:
         elements, units = np.unique(pattern.elements(array, values, positions)), tile.dtype.itemsize // array.unit
         return (elements[:, None] * units + np.arange(units)).reshape(-1)
     return units_of

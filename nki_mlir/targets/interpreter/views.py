@@ -6,11 +6,11 @@ elements are accessed, because a view may name elements outside of its buffer th
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Operation, Type, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
@@ -21,7 +21,7 @@ from nki_mlir.waist.reader import DYNAMIC, layout_of
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
 
-def buffer_of(value: Any) -> tuple[np.ndarray, int]:
+def buffer_of(value: object) -> tuple[np.ndarray, int]:
     """The array and the offset behind a memref's run-time value."""
     return value if type(value) is tuple else (value, 0)
 
@@ -32,12 +32,12 @@ class IterationWindow:
     ``axes`` are those that its subscripts use.
     """
 
-    def __init__(self, kind: Any, label: str, steps: Sequence[int], start: int, axes: frozenset[int]) -> None:
+    def __init__(self, kind: Type, label: str, steps: Sequence[int], start: int, axes: frozenset[int]) -> None:
         layout = layout_of(kind)
         self.sizes, self.dtype = layout.sizes, layout.dtype.numpy
         self.label, self.steps, self.start, self.axes = label, steps, start, axes
 
-    def view(self, memref: Any, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    def view(self, memref: object, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
         """The elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
         array, offset = buffer_of(memref)
         offset += self.start
@@ -55,7 +55,7 @@ class IterationWindow:
         size = self.dtype.itemsize
         return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
 
-    def elements(self, memref: Any, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def elements(self, memref: object, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The whole buffer in one dimension, and the places of the given positions ``[rank, n]`` in it."""
         array, offset = buffer_of(memref)
         places = offset + self.start + np.dot(self.steps, positions)
@@ -69,7 +69,7 @@ class IterationWindow:
             raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)
 
 
-def full_window(kind: Any, label: str) -> IterationWindow:
+def full_window(kind: Type, label: str) -> IterationWindow:
     """A memref as the iteration space of its own dims."""
     strides = layout_of(kind).strides
     return IterationWindow(kind, label, strides, 0, frozenset(range(len(strides))))
@@ -77,7 +77,7 @@ def full_window(kind: Any, label: str) -> IterationWindow:
 
 # -- operations --------------------------------------------------------------------------------------------------------
 @executes("memref.reinterpret_cast")
-def _reinterpret_cast(code: "FunctionCompiler", op: Any) -> Step:
+def _reinterpret_cast(code: "FunctionCompiler", op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
     offset = op.attributes["static_offsets"][0]
@@ -88,7 +88,7 @@ def _reinterpret_cast(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("nki.view")
-def _view(code: "FunctionCompiler", op: Any) -> Step:
+def _view(code: "FunctionCompiler", op: Operation) -> Step:
     tile, _ = read_view(op)
     source, out, start = code.slot(op.operands[0]), code.slot(op.results[0]), tile.offset
     given = [(code.slot(op.operands[1 + position]), c) for position, c in start.symbols]
@@ -96,7 +96,7 @@ def _view(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("memref.subview")
-def _subview(code: "FunctionCompiler", op: Any) -> Step:
+def _subview(code: "FunctionCompiler", op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
     strides = layout_of(op.operands[0].type).strides
@@ -112,21 +112,21 @@ def _subview(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("memref.cast", "memref.transpose", "memref.expand_shape", "memref.collapse_shape", "memref.memory_space_cast")
-def _same_start(code: "FunctionCompiler", op: Any) -> Step:
+def _same_start(code: "FunctionCompiler", op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
     return lambda env: env.__setitem__(out, env[source])
 
 
 @executes("nki.reinterpret")
-def _reinterpret(code: "FunctionCompiler", op: Any) -> Step:
+def _reinterpret(code: "FunctionCompiler", op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     shape, dtype, _ = memref_parts(op.results[0].type)
     return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
 
 
 @executes("memref.load", "memref.store")
-def _element(code: "FunctionCompiler", op: Any) -> Step:
+def _element(code: "FunctionCompiler", op: Operation) -> Step:
     loads = op.name == "memref.load"
     memref, *subscripts = list(op.operands)[0 if loads else 1:]
     window, place = full_window(memref.type, op.name), code.slot(memref)
@@ -147,7 +147,7 @@ def _element(code: "FunctionCompiler", op: Any) -> Step:
 
 
 @executes("linalg.fill", "linalg.copy", "memref.copy")
-def _copy(code: "FunctionCompiler", op: Any) -> Step:
+def _copy(code: "FunctionCompiler", op: Operation) -> Step:
     source, target = op.operands[0], op.operands[1]
     out, to, frm = full_window(target.type, op.name), code.slot(target), code.slot(source)
     rank = len(out.sizes)

@@ -16,7 +16,7 @@ from nki_mlir.dialects.isa.program import Program, instruction_counts
 from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
+    from nki_mlir.bindings import Module, Operation
     from nki_mlir.targets.neuron.timing import Timing
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
@@ -27,7 +27,7 @@ __all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emit", "
 
 
 @alone
-def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, simulated from its binary.
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
@@ -76,14 +76,14 @@ def with_marks(program: Program, emitted: Program) -> Program:
 
 
 @alone
-def compile_captured(captured: Any, grid: tuple[int, ...]) -> Program:
+def compile_captured(captured: object, grid: tuple[int, ...]) -> Program:
     """The program of a captured kernel, all programs of the grid one after the other."""
     from nki_mlir.targets.neuron.codegen.emission import emit_variants  # start-up: needed where it is asked for
     return emit_variants(lowered(captured), grid)
 
 
 @alone
-def lowered(captured: Any) -> dict[tuple, Any]:
+def lowered(captured: Any) -> "dict[tuple[tuple[int, ...], ...], Operation]":
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
@@ -101,7 +101,7 @@ def lowered(captured: Any) -> dict[tuple, Any]:
 
 
 @alone
-def emit(module: Any, form: str = "asm") -> str | bytes:
+def emit(module: object, form: str = "asm") -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
     from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: needed where it is asked for
     return write(emit_each(module), form)

@@ -7,6 +7,7 @@ The meaning is the op class's own, through the interpreter's ``compile_op``. An 
 import mmap
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -48,8 +49,8 @@ class Executors:
     """The compiled forms of one program."""
 
     def __init__(self) -> None:
-        self.runners: dict[tuple, Runner] = {}
-        self.uses: dict[tuple, Uses] = {}                   # of HBM
+        self.runners: dict[tuple[object, ...], Runner] = {}
+        self.uses: dict[tuple[Any, ...], Uses] = {}                   # of HBM
         self.of_op: dict[int, tuple[Op, Runner, Uses | None]] = {}      # by identity: the op is kept alive
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:

@@ -156,7 +156,7 @@ def constant_interval(form: Linear) -> tuple[int, int]:
     return form.const, form.const
 
 
-def form_of(op: Op) -> Any:
+def form_of(op: Op) -> tuple[tuple[object, ...] | type, ...]:
     """What the rules of an operation depend on: everything but where its tiles start."""
     tiles = tuple((f.name, t.space, t.access.dtype.name, t.access.dims) for f, t in op.operands())
     # Floats as text, because -0.0 equals 0.0 and a NaN not itself.
@@ -180,7 +180,7 @@ def with_engine(op: Op, engine: Engine) -> Op:
     return op
 
 
-def plain_dims(access: Any) -> Any:
+def plain_dims(access: Any) -> object:
     """The same pattern with a partition step of 1 where there is one partition."""
     if access.partition is None or access.dims[0][1] != 1 or access.dims[0][0] in (0, 1):
         return access

@@ -118,7 +118,7 @@ class OnChipSpace:
         return OnChipSpace(space, machine.psum_bytes_per_partition, machine.partitions, machine.address_alignment,
                            machine.psum_bank_bytes)
 
-    def attempts(self, lives: Sequence[Lifetime]) -> Iterator[Callable]:
+    def attempts(self, lives: Sequence[Lifetime]) -> Iterator[Callable[..., Any]]:
         """Ways to place buffers, roomy ones first."""
         if self.bank:
             yield Packing(self, self.limit, self.bank, rotate=True).in_order

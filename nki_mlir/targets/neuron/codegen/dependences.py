@@ -41,7 +41,7 @@ class Dependences:
         self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
         self.buckets: dict[tuple[Hashable, int, int], dict[int | None, Entries]] = {}       # by strip; None: any
         self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
-        self.latest: dict[tuple, TrackedAccess] = {}
+        self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         self.queries = 0
 
     def add(self, node: int, stream: Hashable, reads: Sequence[Region], writes: Sequence[Region]) -> list[int]:

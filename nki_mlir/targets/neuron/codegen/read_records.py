@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
@@ -100,7 +100,7 @@ class _Reader:
             value = self.value(op)
             self.values[op.results[0]] = value
 
-    def tile_operation(self, op: Any) -> Op:
+    def tile_operation(self, op: Operation) -> Op:
         read = read_op(op)
         if not read.mnemonic:
             raise Unsupported(feature=f"'{op.name}' in an instruction stream",
@@ -126,7 +126,7 @@ class _Reader:
         marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
         return [Loop(variable, span, self.block(block, Block()), location_of(op), marks)]
 
-    def while_loop(self, op: Any) -> While:
+    def while_loop(self, op: Operation) -> While:
         if len(op.results) or len(op.operands):
             raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer").located(
                 location_of(op))
@@ -168,7 +168,7 @@ class _Reader:
         raise Unsupported(feature=f"'{name}' in an instruction stream", instead="lower to the nisa level").located(
             location_of(op))
 
-    def expression(self, e: Any, operands: list[Value], dims: int) -> Value:
+    def expression(self, e: object, operands: list[Value], dims: int) -> Value:
         """An affine expression of values."""
         match e:
             case ir.AffineConstantExpr():
@@ -225,5 +225,5 @@ class _Reader:
         return buffer
 
 
-def text_of(attribute: Any) -> str:
+def text_of(attribute: Attribute | None) -> str:
     return attribute.value if attribute is not None else ""

@@ -193,7 +193,7 @@ class Code:
     notes: list[str] = field(default_factory=list)
 
 
-def tiles_of(node: Any) -> list[Tile]:
+def tiles_of(node: object) -> list[Tile]:
     """What a node itself accesses."""
     match node:
         case InstructionStep():
@@ -203,7 +203,7 @@ def tiles_of(node: Any) -> list[Tile]:
     return []
 
 
-def sub_blocks(node: Any) -> list[Block]:
+def sub_blocks(node: object) -> list[Block]:
     """The blocks that a node holds, in the order they run."""
     match node:
         case Loop():

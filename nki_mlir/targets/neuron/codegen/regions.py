@@ -10,9 +10,12 @@ too few.
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nki_mlir.dialects.access import Linear, Ranges, Tile
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.codegen.records import Computed, LoopVariable
 
 BLOCKS_COMPARED = 64            # of one pattern against another with a different step
 
@@ -115,8 +118,8 @@ def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: 
                for k in range(lowest, highest + 1))
 
 
-def region_of(tile: Tile, memory: Hashable, partition: int = 0, byte: int = 0, symbols: tuple = (),
-              ranges: Ranges = ()) -> Region:
+def region_of(tile: Tile, memory: Hashable, partition: int = 0, byte: int = 0,
+              symbols: "tuple[Computed | LoopVariable, ...]" = (), ranges: Ranges = ()) -> Region:
     """The region of a tile whose buffer begins at that partition and byte of a memory."""
     access = tile.access
     size = access.dtype.itemsize

@@ -49,7 +49,7 @@ class RegisterFile:
         self.computed[value] = register
         return register
 
-    def _free(self, keep: Sequence[Any]) -> Register:
+    def _free(self, keep: Sequence[Computed | LoopVariable | int]) -> Register:
         taken = {r.number for r in (*self.pinned.values(), *self.computed.values())}
         for number in range(REGISTERS):
             if number not in taken:

@@ -24,9 +24,11 @@ from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
+    Branch,
     Code,
     DeviceBuffer,
     InstructionStep,
+    Loop,
     blocks,
     sub_blocks,
     tiles_of,
@@ -69,12 +71,12 @@ def sunk(block: Block) -> Iterator[Any]:
             yield from steps
 
 
-def is_constant(node: Any) -> bool:
+def is_constant(node: Branch | InstructionStep | Loop) -> bool:
     return (isinstance(node, InstructionStep) and type(node.op) is MemsetOp
             and not (node.op.symbols or node.op.mask or node.op.limits or NO_REORDER in node.op.extra))
 
 
-def touched(node: Any) -> Iterator[Tile]:
+def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
     """The tiles that a node uses, those of its inner blocks included."""
     yield from tiles_of(node)
     for inner in sub_blocks(node):
@@ -83,7 +85,7 @@ def touched(node: Any) -> Iterator[Tile]:
                 yield from tiles_of(part)
 
 
-def first_use(node: Any, constants: list[InstructionStep]) -> tuple[Any, list[InstructionStep]]:
+def first_use(node: object, constants: list[InstructionStep]) -> tuple[Any, list[InstructionStep]]:
     """The node that uses the buffer next, and those constants that it still needs in front of it."""
     if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
         return node, constants

@@ -56,7 +56,7 @@ class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
 def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
-    uses: dict[DeviceBuffer, list[tuple[Any, Tile]]] = {}
+    uses: dict[DeviceBuffer, list[tuple[object, Tile]]] = {}
     for block in blocks(code.body):
         for node in block.nodes:
             for tile in tiles_of(node):
@@ -90,7 +90,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
     return 0
 
 
-def block_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
+def block_bytes(buffer: DeviceBuffer, uses: list[tuple[object, Tile]]) -> int:
     """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
     if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
         return 0
@@ -102,7 +102,7 @@ def block_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
     return 0
 
 
-def fits(node: Any, tile: Tile, size: int) -> bool:
+def fits(node: object, tile: Tile, size: int) -> bool:
     """Whether a use stays in one block, or can be cut where blocks begin."""
     first, after = ends(tile)
     if tile.access.free.symbols or size % tile.dtype.itemsize:

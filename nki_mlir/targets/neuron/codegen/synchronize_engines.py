@@ -297,7 +297,7 @@ class _Emitter:
             access.dtype, access.partition.plus(Linear(partition)),
             access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
 
-    def register(self, engine: Engine, value: Any, keep: Sequence[Any] = ()) -> Any:
+    def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[object] = ()) -> Register:
         """A register that holds the value; code that computes it where none does."""
         return self.registers[engine].get(value, keep, lambda op: self.control(engine, op))
 
@@ -352,7 +352,7 @@ def _steps(block: Block) -> Iterator[InstructionStep]:
             yield from _steps(inner)
 
 
-def numbers_used(part: Any) -> Iterator[LoopVariable]:
+def numbers_used(part: object) -> Iterator[LoopVariable]:
     """The variables that steps, or a node with all inside it, make use of."""
     match part:
         case SegmentWaits():

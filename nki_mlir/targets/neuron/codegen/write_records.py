@@ -179,7 +179,7 @@ class _RecordsWriter:
             self.values[value] = self.computed(value)
         return self.values[value]
 
-    def truth(self, condition: Value) -> Any:
+    def truth(self, condition: Value) -> object:
         """A condition, which is any number that is not 0."""
         made = self.value(condition)
         return made if made.type == self.make.i1 else self.value(Computed("ne", condition, 0))

@@ -127,7 +127,7 @@ def scalar_text(value: object) -> str:
     return f"{value:04d}" if isinstance(value, Label) else str(value)
 
 
-def attribute_text(value: Any, kind: type, symbols: tuple) -> str:
+def attribute_text(value: Any, kind: type, symbols: tuple[object, ...]) -> str:
     """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
     if kind is Linear:
         return linear_text(value, symbols)
@@ -140,13 +140,13 @@ def attribute_text(value: Any, kind: type, symbols: tuple) -> str:
     return str(int(value)) if kind is bool else str(value)
 
 
-def linear_text(form: Linear, symbols: tuple) -> str:
+def linear_text(form: Linear, symbols: tuple[object, ...]) -> str:
     """``3+4*d0-2*r1``: axes are d, registers r."""
     axes = "".join(f"{c:+d}*d{axis}" for axis, c in form.axes)
     return f"{form.const}{axes}{register_terms(form, symbols)}"
 
 
-def register_terms(form: Linear, symbols: tuple, unit: str = "") -> str:
+def register_terms(form: Linear, symbols: tuple[Any, ...], unit: str = "") -> str:
     """``+64*r1``, in the order of the registers."""
     terms = sorted((symbols[k].number, c) for k, c in form.symbols)
     return "".join(f"{c:+d}*r{number}{unit}" for number, c in terms)
@@ -165,7 +165,7 @@ def tile_text(tile: Tile, symbols: tuple, channels: int | None) -> str:
     return f"{tile.dtype.asm}@{address_text(tile, symbols)}[{steps}][{counts}]{lanes}"
 
 
-def address_text(tile: Tile, symbols: tuple) -> str:
+def address_text(tile: Tile, symbols: tuple[object, ...]) -> str:
     """The start, then what registers add: bytes, or partitions where a term ends in p."""
     free = scaled(tile.access.free, tile.dtype.itemsize)
     terms = []

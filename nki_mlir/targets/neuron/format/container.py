@@ -121,7 +121,7 @@ def split(data: bytes) -> dict[bytes, bytes]:
     return sections
 
 
-def records(data: bytes, form: struct.Struct, what: str) -> list[tuple]:
+def records(data: bytes, form: struct.Struct, what: str) -> list[tuple[int, ...]]:
     if len(data) % form.size:
         raise BadBinary(what=f"{what} end too early")
     return list(form.iter_unpack(data))

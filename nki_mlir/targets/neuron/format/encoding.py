@@ -102,7 +102,7 @@ class Encoder:
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
-    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple) -> bytes:
+    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Any, ...]) -> bytes:
         access, size, dim = tile.access, tile.dtype.itemsize, dim_of(cls, tile.space)
         free = scaled(access.free, size)
         terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
@@ -171,7 +171,7 @@ class Bytes:
     def __init__(self, data: bytes, what: str) -> None:
         self.data, self.what, self.at = data, what, 0
 
-    def take(self, form: struct.Struct) -> tuple:
+    def take(self, form: struct.Struct) -> tuple[Any, ...]:
         if self.at + form.size > len(self.data):
             raise BadBinary(what=f"{self.what} ends too early")
         values = form.unpack_from(self.data, self.at)
@@ -195,7 +195,7 @@ def entry(table: Any, number: int, what: str) -> Any:
 class Decoder:
     """Decodes the instructions of one program."""
 
-    def __init__(self, machine: Machine, variables: list[Variable], strings: list[str], locations: list) -> None:
+    def __init__(self, machine: Machine, variables: list[Variable], strings: list[str], locations: list[Any]) -> None:
         self.machine, self.variables, self.strings, self.locations = machine, variables, strings, locations
 
     def instruction(self, code: Bytes, engine: Engine) -> Instruction:
@@ -220,7 +220,7 @@ class Decoder:
                            queue if flags & HAS_QUEUE else None,
                            entry(self.locations, location, "location") if flags & HAS_LOCATION else None)
 
-    def update(self, fields: tuple) -> Update:
+    def update(self, fields: tuple[Any, ...]) -> Update:
         semaphore, kind, value, _ = fields
         if kind not in (INC, DEC, ADD, SUB):
             raise BadBinary(what=f"there is no semaphore operation {kind}")
@@ -300,7 +300,7 @@ class _TileOperation(_TileReader):
                 values[name] = self.attribute(kind)
         self.op = cls(symbols=tuple(self.registers), **values)
 
-    def attribute(self, kind: Any) -> Any:
+    def attribute(self, kind: type) -> object:
         code = self.code
         if kind is str:
             return entry(self.decoder.strings, code.take(_STRING)[0], "string")

@@ -163,7 +163,7 @@ class OperationReader(TileReader):
             return self.linear(text)
         if kind is str:
             return self.string(text)
-        read: Callable = float if kind is float else int
+        read: Callable[..., Any] = float if kind is float else int
         try:
             value = read(text.value)
         except ValueError:

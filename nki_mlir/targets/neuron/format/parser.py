@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads assembly text. Errors are ``FILE:LINE:COL: error: ...``."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
@@ -11,6 +11,9 @@ from nki_mlir.targets.neuron.format.assembly import VERSION
 from nki_mlir.targets.neuron.format.assembly_line import NAME, AssemblyError, Line, Text
 from nki_mlir.targets.neuron.format.operation_parser import OperationReader, TileReader, element_type, read_control
 from nki_mlir.targets.neuron.validate import Validator
+
+if TYPE_CHECKING:
+    from nki_mlir.machine.description import Machine
 
 __all__ = ["AssemblyError", "parse_program"]
 
@@ -73,7 +76,7 @@ class _Parser:
             raise line.fail(f"this target has {limit} bytes per partition")
         return used
 
-    def _machine(self, line: Line) -> Any:
+    def _machine(self, line: Line) -> "Machine":
         if "target" not in self.declared:
             raise line.fail("the .target must come first")
         return self.machine
@@ -104,7 +107,7 @@ class _Parser:
             raise line.fail("data follow a .constant")
         self.program.variables[-1].data.extend(bytes.fromhex(line.expect(r"(?:[0-9a-f]{2})+", "hexadecimal bytes")[0]))
 
-    def _numbered(self, line: Line, known: list) -> None:
+    def _numbered(self, line: Line, known: list[Any]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(known):
             raise line.fail(f"the next number is {len(known)}")
 
