@@ -95,8 +95,8 @@ def gather(src: Any, *, dst: object = None, dtype: object = None, mask: Any = No
     """The addressed elements as a new SBUF tile, or into ``dst``."""
     if isinstance(src, DynamicView):
         return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode))
-    return ops.compute(indirect.DmaGatherOp, src.shape, dtype or src.dtype, {"src": src.table, "index": src.rows}, mask,
-                       destination=dst, explicit_dtype=dtype is not None, mode=mode_name(mode))
+    return ops.compute(indirect.DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
+                       asked=dtype, destination=dst, mode=mode_name(mode))
 
 
 def scatter(dst: Any, value: Any, *, mask: object = None, mode: object = None, rmw: str = "bypass") -> None:

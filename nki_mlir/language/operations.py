@@ -51,8 +51,7 @@ def load(src: Any, *, mask: object = None, dtype: Any = None) -> "Tensor":
     source = as_operand(src)
     if source.shape[0] > Machine.partitions:
         raise TooManyPartitions(count=source.shape[0], limit=Machine.partitions).located(user_location())
-    return compute(movement.LoadOp, source.shape, dtype or src.dtype, {"src": source}, mask,
-                   explicit_dtype=dtype is not None)
+    return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
 def store(dst: Any, value: object, *, mask: object = None) -> None:
@@ -88,13 +87,14 @@ def match_destination(value: View, target: Any, op: str) -> View:
 
 def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
     source = as_operand(src)
-    return compute(movement.CopyOp, source.shape, dtype or src.dtype, {"src": source}, mask,
-                   explicit_dtype=dtype is not None)
+    return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
 def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
-            explicit_dtype: bool = False, destination: Any = None, **attributes: Any) -> Any:
-    """Emit an operation that makes a new tile ``dst``, or writes ``destination``."""
+            asked: Any = None, destination: Any = None, **attributes: Any) -> Any:
+    """Emit an operation that makes a new tile ``dst``, or writes ``destination``; ``asked`` is the dtype that the
+    kernel gave."""
+    dtype = dtype if asked is None else asked
     if destination is not None:
         emit(cls, {"dst": destination, **views}, mask, **attributes)
         return destination
@@ -104,7 +104,7 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     happens = emit(cls, {"dst": result, **views}, mask, **attributes) is not None
     builder = active()
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
-                                            attributes, explicit_dtype)
+                                            attributes, asked is not None)
     return result
 
 
@@ -208,7 +208,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         if not isinstance(x, View):
             check_number(op, x)
     kind = result_dtype(op, left, right, dtype, boolean)
-    common: dict[str, Any] = {"mask": mask, "explicit_dtype": dtype is not None, "destination": destination, "op": op}
+    common: dict[str, Any] = {"mask": mask, "asked": dtype, "destination": destination, "op": op}
     if len(tensors) == 2:
         return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, *tensors), **common)
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
@@ -256,8 +256,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "
     require_space(name, "x", source, PSUM, SBUF)
     if name not in ALU:
         refuse_hidden(HiddenBias, name, source)
-    return compute(elementwise.UnaryOp, source.shape, dtype or x.dtype, {"src": source}, mask, fn=name,
-                   explicit_dtype=dtype is not None)
+    return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
 
 
 def select(condition: object, on_true: Any, on_false: object, *, mask: object = None, dtype: object = None) -> "Tensor":
@@ -272,7 +271,7 @@ def select(condition: object, on_true: Any, on_false: object, *, mask: object = 
         parts[0] = binary("not_equal", parts[0], 0, mask=mask, dtype=UINT8)     # values stay integers beside it
     shape = broadcast_shape(*(p.shape for p in parts), what="where")
     views = dict(zip(("condition", "on_true", "on_false"), parts))
-    return compute(elementwise.SelectOp, shape, kind, views, mask, explicit_dtype=dtype is not None)
+    return compute(elementwise.SelectOp, shape, kind, views, mask, asked=dtype)
 
 
 class PartitionAxis(KernelError, IndexError):
@@ -306,8 +305,7 @@ def reduce(op: object, x: Any, axis: object, *, mask: object = None, dtype: obje
     require_space(name, "x", source, PSUM, SBUF)
     axes = free_axes(source, axis)
     kept = reduction.reduced_shape(source.shape, axes)
-    result = compute(reduction.ReduceOp, kept, dtype or x.dtype, {"src": source}, mask, op=name, axes=axes,
-                     explicit_dtype=dtype is not None)
+    result = compute(reduction.ReduceOp, kept, x.dtype, {"src": source}, mask, asked=dtype, op=name, axes=axes)
     return drop_axes(result, axes, keepdims)
 
 
@@ -360,8 +358,7 @@ def transpose(x: Any, *, mask: object = None, dtype: DType | None = None) -> "Te
             user_location())
     if max(source.shape) > Machine.transpose_vector_max:                      # smaller ones are the Vector engine's
         refuse_hidden(HiddenTranspose, "transpose", source)
-    return compute(movement.TransposeOp, source.shape[::-1], dtype or x.dtype, {"src": source}, mask,
-                   explicit_dtype=dtype is not None)
+    return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, asked=dtype)
 
 
 def tile_index(expression: object) -> Index:

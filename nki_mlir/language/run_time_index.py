@@ -334,8 +334,7 @@ def read(src: DynamicView, *, dst: Any = None, dtype: object = None, mask: Any =
                 (instructions.DmaDynamicReadOp, {"mode": mode}))
     views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | own
     if dst is None and not src.limits:
-        return ops.compute(cls, src.shape, dtype or src.dtype, views, mask, explicit_dtype=dtype is not None,
-                           **attributes)
+        return ops.compute(cls, src.shape, src.dtype, views, mask, asked=dtype, **attributes)
     made = creation.new_tensor(src.shape, dtype or src.dtype) if dst is None else dst
     creation.emit(cls, {"dst": src.piece(broadcast(made, src.shape)), **views}, mask, **attributes)
     return made

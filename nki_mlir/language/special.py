@@ -22,7 +22,7 @@ def gather_flattened(data: Any, indices: object, *, mask: object = None, dtype: 
     """Per partition: data's free elements, flattened, at ``indices``."""
     source, places = creation.as_operand(data), creation.as_operand(indices)
     made = ops.compute(shuffle.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
-                       explicit_dtype=True)
+                       asked=data.dtype)
     return made if dtype is None else ops.copy(made, dtype=dtype)
 
 
@@ -46,7 +46,7 @@ def random_seed(seed: Any, *, mask: object = None) -> None:
 def rand(shape: object, dtype: object) -> Any:
     """A tile of uniform numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, explicit_dtype=True)
+    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
 
 
 def dropout(data: Any, prob: object, *, dtype: object = None, mask: object = None) -> Any:
@@ -57,6 +57,5 @@ def dropout(data: Any, prob: object, *, dtype: object = None, mask: object = Non
         raise BadProbability(found=prob).located(user_location())
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))
-    return ops.compute(random.DropoutOp, source.shape, dtype or data.dtype,
-                       {"state": generator_state(), "src": source, "prob": tile}, mask,
-                       explicit_dtype=dtype is not None, imm=number)
+    return ops.compute(random.DropoutOp, source.shape, data.dtype,
+                       {"state": generator_state(), "src": source, "prob": tile}, mask, asked=dtype, imm=number)

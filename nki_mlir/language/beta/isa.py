@@ -53,9 +53,9 @@ def _computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
             views[tile], attributes[number] = operand(given[parameter])
         if accumulates:
             views |= {"accumulator": registers(cls.engines[0].value, shape[0]), "reduce_res": given["reduce_res"]}
-        explicit = asked is not None or entry.dtype is not None or "dtype" not in given
-        return ops.compute(cls, shape, asked or kind, views, mask, destination=dst, explicit_dtype=explicit,
-                           **attributes)
+        if asked is None and (entry.dtype is not None or "dtype" not in given):
+            asked = kind                        # nothing else makes the result's dtype another
+        return ops.compute(cls, shape, kind, views, mask, asked=asked, destination=dst, **attributes)
     return compute
 
 

@@ -60,7 +60,7 @@ def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> "Tensor":
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
         raise PartitionMismatch(tiles=tiles, op="tensor_tensor").located(user_location())
     return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
-                       explicit_dtype=dtype is not None, op=name, engine=engine_name(engine))
+                       asked=dtype, op=name, engine=engine_name(engine))
 
 
 def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dtype, mask, engine) -> "Tensor":
@@ -71,10 +71,10 @@ def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dty
     first, second = alu_token(op0).name, "bypass" if op1 is None else alu_token(op1).name
     tile0, imm0 = operand(operand0, first)
     tile1, imm1 = operand(0.0 if operand1 is None else operand1, second)
-    return ops.compute(elementwise.TensorScalarOp, source.shape, dtype or data.dtype,
-                       {"src": source, "operand0": tile0, "operand1": tile1}, mask,
-                       explicit_dtype=dtype is not None, op0=first, imm0=imm0, reverse0=bool(reverse0), op1=second,
-                       imm1=imm1, reverse1=bool(reverse1), engine=engine_name(engine))
+    return ops.compute(elementwise.TensorScalarOp, source.shape, data.dtype,
+                       {"src": source, "operand0": tile0, "operand1": tile1}, mask, asked=dtype, op0=first, imm0=imm0,
+                       reverse0=bool(reverse0), op1=second, imm1=imm1, reverse1=bool(reverse1),
+                       engine=engine_name(engine))
 
 
 def activation_source(op: object, data: object, bias: object, scale: object
@@ -97,26 +97,24 @@ def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtyp
         cls = selection.ActivationAccumulateOp                              # type: ignore[assignment]
         views |= {"accumulator": registers("scalar", source.shape[0]), "reduce_res": reduce_res}
         attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
-    return ops.compute(cls, source.shape, kind, views, mask, destination=dst, explicit_dtype=dtype is not None,
-                       **attributes)
+    return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
 
 def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, mask) -> "Tensor":
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
-    return ops.compute(reduction.ActivationReduceOp, source.shape, dtype or data.dtype,
-                       {"reduce_res": rows_like(reduce_res, source), **views}, mask,
-                       explicit_dtype=dtype is not None, reduce_op=alu_token(reduce_op).name, **attributes)
+    return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
+                       {"reduce_res": rows_like(reduce_res, source), **views}, mask, asked=dtype,
+                       reduce_op=alu_token(reduce_op).name, **attributes)
 
 
 def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0, dtype, mask) -> "Tensor":
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
-    return ops.compute(reduction.TensorScalarReduceOp, source.shape, dtype or data.dtype,
-                       {"reduce_res": rows_like(reduce_res, source), "src": source,
-                        "operand0": over_row(tile0, source.shape)}, mask,
-                       explicit_dtype=dtype is not None, op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
+    views = {"reduce_res": rows_like(reduce_res, source), "src": source, "operand0": over_row(tile0, source.shape)}
+    return ops.compute(reduction.TensorScalarReduceOp, source.shape, data.dtype, views, mask, asked=dtype,
+                       op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
                        reduce_op=alu_token(reduce_op).name)
 
 
@@ -124,9 +122,8 @@ def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> "Tensor":
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
-    result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), dtype or data.dtype,
-                         {"src": source}, mask, explicit_dtype=dtype is not None, op=alu_token(op).name, axes=axes,
-                         negate=bool(negate))
+    result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), data.dtype, {"src": source}, mask,
+                         asked=dtype, op=alu_token(op).name, axes=axes, negate=bool(negate))
     return ops.drop_axes(result, axes, keepdims)
 
 
@@ -149,22 +146,21 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> "Tensor
     (expression, equal), = pred.terms
     if pred.negated:
         raise UnsupportedMask(what="affine_select has no != comparison").located(user_location())
-    return ops.compute(elementwise.AffineSelectOp, source.shape, dtype or on_true_tile.dtype, {"src": source}, mask,
-                       explicit_dtype=dtype is not None, predicate=expression.spread(source.shape), equal=equal,
-                       value=float(on_false_value))
+    return ops.compute(elementwise.AffineSelectOp, source.shape, on_true_tile.dtype, {"src": source}, mask, asked=dtype,
+                       predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
 def memset(shape, value, dtype, *, mask, engine) -> "Tensor":
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
-    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, explicit_dtype=True, value=float(value),
+    return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
                        engine=engine_name(engine))
 
 
 def iota(expr, dtype, *, mask) -> "Tensor":
     """The values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
-    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, explicit_dtype=True, expression=spread)
+    return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
 
 
 class BadPosition(KernelError, ValueError):
@@ -319,8 +315,8 @@ def dma_transpose(src, *, axes, mask, dtype, dge_mode=enums.dge_mode.unknown) ->
         raise ops.ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").located(
             user_location())
     shape = tuple(src.shape[k] for k in permutation)
-    return ops.compute(shuffle.DmaTransposeOp, shape, dtype or src.dtype, {"src": src}, mask,
-                       explicit_dtype=dtype is not None, permutation=permutation)
+    return ops.compute(shuffle.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
+                       permutation=permutation)
 
 
 def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=enums.reduce_cmd.reset_reduce, *,
