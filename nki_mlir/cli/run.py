@@ -30,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--time", action="store_true",
                    help="how long it takes on the device, by the timed model of its streams; computes no values")
     p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
+    p.add_argument("--profile", metavar="DIR",
+                   help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
                    help="also run on these executors (all without a value) and compare; exit status 1 if they differ")
     p.add_argument("--tolerance", type=float, default=1e-5,
@@ -61,6 +63,10 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
                         f"{clash.replace('_', '-')}")
         if len(options.source) > 2:
             given.error(f"--time compares two, {len(options.source)} are given")
+        if options.profile is not None and len(options.source) > 1:
+            given.error("--profile is of one kernel or module, two are given")
+    elif options.profile is not None:
+        given.error("--profile is of what --time times")
     elif options.json:
         given.error("--json is the form of what --time prints")
     elif len(options.source) > 1:

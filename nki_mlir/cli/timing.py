@@ -3,10 +3,12 @@
 
 import argparse
 import json
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
+    from nki_mlir.dialects.isa.program import Program
     from nki_mlir.targets.neuron.timing import Timing
     from nki_mlir.targets.neuron.timing.result import Share
 
@@ -26,6 +28,8 @@ def time_all(options: argparse.Namespace) -> int:
     """Time what the options name, and print it; two are compared."""
     from nki_mlir.cli.source import load_libraries  # start-up: needed where it is asked for
     load_libraries(options.load_library)
+    if options.profile is not None:
+        return profile(options)
     found = [timing(source, options) for source in options.source]
     if len(found) == 1:
         print(json.dumps(found[0].figures(), indent=1) if options.json else "\n".join(report(found[0])))
@@ -42,11 +46,31 @@ def time_all(options: argparse.Namespace) -> int:
 
 def timing(source: str, options: argparse.Namespace) -> "Timing":
     """The time of what one source holds."""
+    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+    return neuron.timed(streams(source, options))
+
+
+def streams(source: str, options: argparse.Namespace) -> "list[Program]":
+    """Its programs, a core each."""
     from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import runnable
-    from nki_mlir.targets import neuron
     positional, keywords = parse_arguments(options.arg, values=False)
-    return neuron.timed(runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams())
+    return runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams()
+
+
+def profile(options: argparse.Namespace) -> int:
+    """Time what the options name, write where its time goes, and print a summary."""
+    from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile  # start-up: where asked for
+    from nki_mlir.targets.neuron.profile.summary import show
+    folder = check_folder(options.profile)                      # before what takes long
+    made = profile_of(streams(options.source[0], options))
+    written = write_profile(made, folder)
+    if options.json:
+        print(json.dumps(made["timing"], indent=1))
+    else:
+        show(made, sys.stdout)
+        print("\n".join(f"wrote {file}" for file in written))
+    return 0
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

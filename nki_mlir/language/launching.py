@@ -44,7 +44,7 @@ class ProfileDirectory(KernelError, ValueError):
 
 
 MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
-FILES = ("save_neff_name", "save_trace_name", "artifacts_dir")
+FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 
 
 def changes_of(mode: str, options: dict[str, object]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Decorators:
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
             kwargs: save_neff_name (the program), save_trace_name (a summary of its estimated costs), artifacts_dir (an
-                empty folder); others as of jit
+                empty folder), profile (a folder for what docs/profile.md describes); others as of jit
 
         Result:
             A kernel on NumPy arrays.
@@ -186,7 +186,7 @@ class Decorators:
     def profile(self, func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
-        """A kernel whose calls write the program and a summary of its modelled time into a folder.
+        """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
 
         Arguments:
             func: the function or kernel; without it the result is a decorator

@@ -18,6 +18,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 from nki_mlir.language.specialization import Specialization
+from nki_mlir.targets.neuron import profile
 
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.timing import Timing
@@ -54,13 +55,22 @@ def timing_of(made: Specialization) -> "Timing":
     return found
 
 
+def leave_profile(made: Specialization, folder: Path) -> None:
+    """Write the profile of a kernel's programs."""
+    from nki_mlir.targets import neuron  # start-up: loads MLIR
+    if "profile" not in made.programs:
+        made.programs["profile"] = profile.profile_of(neuron.streams(made.captured, made.grid))
+    profile.write_profile(made.programs["profile"], folder)
+
+
 @dataclass(eq=False)
 class MeasuredKernel(Kernel):
-    """A kernel whose calls on arrays leave files: the first program's module, and a summary of its time."""
+    """A kernel whose calls on arrays leave files: the first program's module, a summary of its time, its profile."""
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
     artifacts_dir: Any = None
+    profile: Any = None
 
     def __call__(self, *arguments: object, **keywords: Any) -> Any:
         if capturing():
@@ -74,6 +84,8 @@ class MeasuredKernel(Kernel):
 
     def folders(self) -> list[Path]:
         """Where files go besides the working directory; refused where others are in the way."""
+        if self.profile is not None:
+            profile.check_folder(self.profile)
         if self.artifacts_dir is None:
             return []
         folder = Path(self.artifacts_dir)
@@ -91,6 +103,8 @@ class MeasuredKernel(Kernel):
             write_file(Path(self.save_neff_name), str(module))
         if self.save_trace_name:
             write_file(Path(self.save_trace_name), summary_of(timing_of(made)))
+        if self.profile is not None:
+            leave_profile(made, Path(self.profile))
 
 
 class ArtifactsDirectory(KernelError, ValueError):
@@ -131,7 +145,7 @@ class BenchmarkedKernel(MeasuredKernel):
 
 @dataclass(eq=False)
 class ProfiledKernel(MeasuredKernel):
-    """A kernel whose calls write the program and a summary of its time into ``working_directory``."""
+    """A kernel whose calls write the program, a summary of its time and its profile into ``working_directory``."""
 
     save_neff_name: str = "file.neff"
     save_trace_name: str = "profile.ntff"
@@ -140,11 +154,12 @@ class ProfiledKernel(MeasuredKernel):
     num_execs: int | None = None
 
     def folders(self) -> list[Path]:
-        return [Path(self.working_directory) / "json_reports"]
+        return [profile.check_folder(self.working_directory) / "json_reports"]
 
     @alone
     def leave(self, made: Specialization) -> None:
         folder, summary = Path(self.working_directory), summary_of(timing_of(made))
+        leave_profile(made, folder)
         write_file(folder / self.save_neff_name, str(made.modules[0]))
         for name in self.traces():
             write_file(folder / name, summary)

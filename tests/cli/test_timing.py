@@ -2,7 +2,7 @@
 """``nki-run --time``: of kernels, graphs and streams, of two kernels, and what it does not go with."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import pytest
@@ -53,11 +53,34 @@ def test_a_linked_graph_is_timed(capsys):
     assert found["total_ns"] > 0 and found["hbm_bytes"] > 0
 
 
+def test_a_profile_and_its_summary(capsys, tmp_path):
+    assert run.main([TILED, *MATRICES, "--time", "--profile", str(tmp_path / "new")]) == 0
+    text = capsys.readouterr().out
+    profile = json.loads((tmp_path / "new" / "profile.json").read_text())
+    assert profile["timing"] == figures(capsys, TILED, *MATRICES)
+    busy = profile["timing"]["busy_ns"]["tensor"] / profile["timing"]["total_ns"]
+    assert f"{busy:.0%}" in next(line for line in text.splitlines() if line.startswith("tensor"))
+    assert "█" in text and "matmul.py:31" in text and f"wrote {tmp_path / 'new' / 'trace.json.gz'}" in text
+
+
+def test_a_profile_of_a_graph_has_its_operations(capsys, tmp_path):
+    assert figures(capsys, str(ROOT / "examples/mlir/tensor_add.mlir"), "--profile", str(tmp_path))["total_ns"] > 0
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert [PurePath(group["file"]).name for group in profile["groups"]] == ["tensor_add.mlir"]
+
+
+def test_a_profile_that_cannot_be_written_fails_before_anything_is_compiled(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    assert run.main(["none.py:kernel", "--time", "--profile", str(tmp_path / "file")]) == 1
+    assert f"a profile cannot be written into {tmp_path}/file: File exists" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["--on=jit"], "--time is of instruction streams, and computes no values: it does not go with --on=jit"),
     (["--save", "x.npz"], "it does not go with --save"),
     (["--verify-each"], "it does not go with --verify-each"),
     ([SOFTMAX, SOFTMAX], "--time compares two, 3 are given"),
+    ([SOFTMAX, "--profile", "folder"], "--profile is of one kernel or module, two are given"),
 ])
 def test_what_does_not_go_with_it(capsys, arguments, message):
     with pytest.raises(SystemExit, match="2"):
@@ -66,6 +89,7 @@ def test_what_does_not_go_with_it(capsys, arguments, message):
 
 
 @pytest.mark.parametrize("arguments, message", [
+    (["--profile", "folder"], "--profile is of what --time times"),
     (["--json"], "--json is the form of what --time prints"),
     ([SOFTMAX], "one kernel or module runs at a time; with --time two are compared"),
 ])

@@ -8,6 +8,7 @@ import pytest
 
 import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import run
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import nki
 from nki_mlir.machine import machine_named
 
@@ -68,10 +69,29 @@ def test_profile_writes_the_program_and_its_summary(tmp_path):
     kernel = nki.profile(working_directory=tmp_path, save_neff_name="kernel.neff", save_trace_name="kernel.ntff",
                          profile_nth=2)(exponential)
     np.testing.assert_allclose(kernel(DATA), np.exp(DATA), rtol=1e-5)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["json_reports", "kernel.neff", "kernel_exec_2.ntff"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "json_reports", "kernel.neff", "kernel_exec_2.ntff", "profile.json", "trace.json.gz"]
+    assert json.loads((tmp_path / "profile.json").read_text())["timing"]["hbm_bytes"] == 2 * DATA.nbytes
     summary = json.loads((tmp_path / "json_reports" / "kernel_exec_2.json").read_text())
     assert summary["hbm_bytes"] == 2 * DATA.nbytes
     assert summary["total_time"] > 0
+
+
+@pytest.mark.parametrize("decorator", [nki.benchmark, nki.baremetal])
+def test_a_profile_of_a_call(tmp_path, decorator):
+    decorator(profile=tmp_path)(exponential)(DATA)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["profile.json", "trace.json.gz"]
+    assert json.loads((tmp_path / "profile.json").read_text())["timing"]["kernel"] == "exponential"
+
+
+def test_a_profile_that_cannot_be_written_fails_before_the_call(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NkiMlirError, match=r"a profile cannot be written into .*file: File exists"):
+        nki.benchmark(profile=tmp_path / "file")(never_captured)(DATA)
+
+
+def never_captured(x):
+    pytest.fail("the kernel was captured")
 
 
 def test_a_measured_kernel_may_be_a_jit_kernel():

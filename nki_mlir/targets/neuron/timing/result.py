@@ -13,7 +13,7 @@ from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.machine import Agent, TimedMachine
 from nki_mlir.targets.neuron.timing.path import Piece, critical_path
-from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE, Record
+from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE
 
 VERSION = 1
 LAUNCH, CONTROL, END, CORES = "launch", "control", "end", "other cores"
@@ -159,7 +159,7 @@ def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
         own = sums[number]
         own.count += 1
         if start > own.end:
-            own.stall(_cause(record, event, agents, is_control), start - own.end)
+            own.stall(stall_cause(run, event), start - own.end)
         if is_control[number][place]:
             own.stall(CONTROL, end - start)
         else:
@@ -171,14 +171,15 @@ def _controls(agents: Sequence[Agent]) -> list[list[bool]]:
     return [[entry[0] == KIND for entry in agent.stream.entries] for agent in agents]
 
 
-def _cause(record: Record, event: int, agents: Sequence[Agent], is_control: list[list[bool]]) -> str:
+def stall_cause(run: TimedMachine, event: int) -> str:
     """What an event waited for, in a word: an engine's name, transfers, the cores' barrier ..."""
+    record = run.record
     why, cause = record.why[event], record.cause[event]
     if why == SEMAPHORE:
         if cause in record.movements:
             return TRANSFERS
-        number = record.agent[cause]
-        return BARRIER if is_control[number][record.position[cause]] else agents[number].stream.engine.value
+        stream = run.agents[record.agent[cause]].stream
+        return BARRIER if stream.entries[record.position[cause]][0] == KIND else stream.engine.value
     return {OWN_RESULT: OWN, PORT: PORTS, MEETING: CORES, ORDER: CONTROL}.get(why, CONTROL)
 
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Profiles: where the time of instruction streams goes, as JSON and as a trace.
+
+    profile = profile_of(programs)
+    write_profile(profile, folder)
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.files import write_file
+from nki_mlir.targets.neuron.profile.document import Document, document_of
+from nki_mlir.targets.neuron.profile.perfetto import trace
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+
+__all__ = ["Document", "check_folder", "profile_of", "write_profile"]
+
+JSON, TRACE = "profile.json", "trace.json.gz"
+
+
+class ProfileFolder(NkiMlirError):
+    code = "NKI-PROFILE-FOLDER"
+    message = "a profile cannot be written into {folder}: {reason}"
+    fix = "name a directory that can be written to; it is made where there is none"
+
+
+def profile_of(programs: Sequence[Program]) -> Document:
+    """The profile of programs that run together, a core each. Raises ``Deadlock`` where they wait for ever."""
+    run = TimedMachine(programs)
+    run.run()
+    return document_of(run)
+
+
+def check_folder(folder: str | Path) -> Path:
+    """The folder, made where there is none. Raises ``ProfileFolder`` where no file can be written."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".{JSON}.probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
+    return path
+
+
+def write_profile(profile: Document, folder: str | Path) -> list[Path]:
+    """Write the files of a profile; returns their names."""
+    path = check_folder(folder)
+    write_file(path / JSON, json.dumps(profile, separators=(",", ":")))
+    write_file(path / TRACE, trace(profile))
+    return [path / JSON, path / TRACE]

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A profile as one JSON document, which the page and the summary show. docs/profile.md has its schema.
+
+Tables are columns: lists of one length. Times are ns from the launch.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.files import shown
+from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
+from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
+from nki_mlir.targets.neuron.profile.work import ceilings, points
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.path import critical_path
+from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
+
+VERSION = 1
+SLICES = 1_000_000              # more are thinned
+BINS = 400                      # of the bandwidth over time
+HELD = 100_000                  # values on chip that are shown
+Document = dict[str, Any]
+
+
+def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
+    """The document of a run that has come to its end."""
+    timing = timing_of(run)
+    slices = slices_of(run)
+    launch = timing.launch_ns
+    instruction_of = [slices.instruction[s] for s in slices.of_event]
+    held = held_of(run, instruction_of, launch)
+    path = _path(run, slices, launch)
+    return {
+        "version": VERSION,
+        "timing": timing.figures(),
+        "files": _files(slices),
+        "lines": _lines(slices, path),
+        "groups": _groups(slices),
+        "instructions": _instructions(slices),
+        "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
+        **_slices(slices, slice_limit),
+        "path": path,
+        "memory": _memory(run, held),
+        "dma": _bandwidth(slices, timing.total_ns),
+        "roofline": {"ceilings": ceilings(run.machine, len(run.cores)),
+                     "points": [vars(p) for p in points(run, slices, timing.total_ns)]},
+        "advice": [],
+    }
+
+
+def _instructions(slices: Slices) -> Document:
+    """Executed instructions, each distinct one once; those of no line have the line -1."""
+    rows = slices.instructions
+    lines = {line: k for k, line in enumerate(_line_names(slices))}
+    return {"name": [i.name for i in rows], "text": [i.text for i in rows], "engine": [i.engine for i in rows],
+            "core": [i.core for i in rows], "line": [lines.get(i.line, -1) for i in rows],
+            "hbm_bytes": [i.transfer_bytes for i in rows]}
+
+
+def _line_names(slices: Slices) -> list[str]:
+    located = {(i.location.file, i.location.line) for i in slices.instructions if i.location is not None}
+    return [f"{file}:{line}" for file, line in sorted(located)]
+
+
+def _files(slices: Slices) -> dict[str, list[str]]:
+    """Source text by file name; files that are not there have none."""
+    found = {}
+    for name in sorted({i.location.file for i in slices.instructions if i.location is not None}):
+        try:
+            found[name] = Path(name).read_text().splitlines()
+        except (OSError, ValueError):
+            found[name] = []
+    return found
+
+
+def _lines(slices: Slices, path: Document) -> list[Document]:
+    """By source line: how often its instructions ran, ns of engines and of transfers, bytes, its critical ns."""
+    found: dict[str, Document] = {}
+    for name in _line_names(slices):
+        file, _, line = name.rpartition(":")
+        found[name] = {"file": file, "line": int(line), "executed": 0, "engine_ns": 0.0, "transfer_ns": 0.0,
+                       "hbm_bytes": 0, "path_ns": 0.0}
+    for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
+        instruction = slices.instructions[number]
+        row = found.get(instruction.line)
+        if row is None:
+            continue
+        if slices.tracks[track].kind == QUEUE:
+            row["transfer_ns"] += end - begin
+            row["hbm_bytes"] += instruction.transfer_bytes
+        else:
+            row["engine_ns"] += end - begin
+            row["executed"] += 1
+    for begin, end, number in zip(path["begin"], path["end"], path["instruction"]):
+        if number >= 0 and (row := found.get(slices.instructions[number].line)) is not None:
+            row["path_ns"] += end - begin
+    return list(found.values())
+
+
+def _groups(slices: Slices) -> list[Document]:
+    """By file: from when to when its instructions ran. Of a linked program these are the graph and its kernels."""
+    found: dict[str, list[float]] = {}
+    for begin, end, number in zip(slices.begin, slices.end, slices.instruction):
+        location = slices.instructions[number].location
+        if location is not None:
+            span = found.setdefault(location.file, [begin, end, 0.0])
+            span[0], span[1], span[2] = min(span[0], begin), max(span[1], end), span[2] + end - begin
+    return [{"name": shown(name), "file": name, "begin": b, "end": e, "ns": ns}
+            for name, (b, e, ns) in sorted(found.items(), key=lambda item: item[1][0])]
+
+
+def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
+    """The critical path's segments in order of time, the launch first; they follow each other without a gap."""
+    pieces = critical_path(run.record)
+    number = [slices.instruction[slices.of_event[p.event]] for p in pieces]
+    return {"begin": [0.0, *(launch + p.begin for p in pieces)], "end": [launch, *(launch + p.end for p in pieces)],
+            "what": [LAUNCH, *(p.what for p in pieces)], "instruction": [-1, *number]}
+
+
+def _slices(slices: Slices, limit: int) -> Document:
+    """Columns by slice, on each track by time; thinned where there are too many, which ``notes`` then says."""
+    order = sorted(range(len(slices)), key=lambda s: (slices.track[s], slices.begin[s]))
+    rows = [(slices.track[s], slices.begin[s], slices.end[s], slices.instruction[s], slices.cause[s],
+             slices.stalled[s], 1) for s in order]
+    notes = []
+    index = {s: k for k, s in enumerate(order)}
+    edges = [(index[a], index[b]) for a, b in slices.edges]
+    if len(rows) > limit:
+        rows, edges = thinned(rows, limit), []
+        notes.append(f"{len(order)} slices are too many: neighbours on a track are drawn as one, {len(rows)} are left; "
+                     "arrows are left out. Sums are of all.")
+    names = "track", "begin", "end", "instruction", "cause", "stalled", "count"
+    columns = {name: list(column) for name, column in zip(names, zip(*rows))} if rows else {name: [] for name in names}
+    return {"slices": columns, "causes": slices.causes, "edges": edges, "notes": notes}
+
+
+Row = tuple[int, float, float, int, int, float, int]
+
+
+def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
+    """Neighbours of a track as one slice, which has the name of the longest, until no more than ``limit`` are left."""
+    every = -(-len(rows) // max(1, limit // 2))         # tracks end with groups that are not full
+    made: list[Row] = []
+    at = 0
+    while at < len(rows):
+        group = [row for row in rows[at:at + every] if row[0] == rows[at][0]]
+        longest = max(group, key=lambda row: row[2] - row[1])
+        made.append((group[0][0], group[0][1], max(row[2] for row in group), longest[3], group[0][4], group[0][5],
+                     sum(row[6] for row in group)))
+        at += len(group)
+    return made
+
+
+def _memory(run: TimedMachine, held: list[Occupant]) -> Document:
+    """What SBUF and PSUM of each core hold: levels over time, and values with the instruction that wrote them."""
+    machine = run.machine
+    capacity = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
+    cores = []
+    for core in range(len(run.cores)):
+        own: Document = {}
+        for space in (SBUF, PSUM):
+            times, counts = levels(held, core, space)
+            own[space] = {"time": times, "bytes": counts, "peak": max(counts)}
+        cores.append(own)
+    most = sorted(held, key=lambda h: -h.nbytes * (h.end - h.begin))[:HELD]
+    most.sort(key=lambda h: h.begin)
+    columns: Document = {"core": [h.core for h in most], "space": [h.region.space for h in most]}
+    for name in ("p0", "p1", "b0", "b1"):
+        columns[name] = [getattr(h.region, name) for h in most]
+    for name in ("begin", "end", "instruction"):
+        columns[name] = [getattr(h, name) for h in most]
+    return {"partitions": machine.partitions, "bytes_per_partition": capacity, "cores": cores, "held": columns}
+
+
+def _bandwidth(slices: Slices, total: float) -> Document:
+    """Bytes a ns to and from HBM, in bins of one length; a transfer's bytes are even over the time it moves."""
+    width = total / BINS
+    rate = [0.0] * BINS
+    for track, begin, end, number in zip(slices.track, slices.begin, slices.end, slices.instruction):
+        nbytes = slices.instructions[number].transfer_bytes
+        if slices.tracks[track].kind != QUEUE or not nbytes:
+            continue
+        first, last = min(int(begin / width), BINS - 1), min(int(end / width), BINS - 1)
+        for k in range(first, last + 1):
+            inside = min(end, (k + 1) * width) - max(begin, k * width)
+            share = inside / (end - begin) if end > begin else 1.0 / (last - first + 1)
+            rate[k] += nbytes * share / width
+    return {"bin_ns": width, "bytes_per_ns": rate}

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What SBUF and PSUM hold over time: values, each from the instruction that begins to write it to its last use.
+
+A value is what one region holds between being written and being written anew; an instruction that adds to a region, and
+one that fills another part of it before anyone has read it, go on with the value that is there.
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+
+BUCKET = 2048                   # bytes of a partition whose values are looked through together
+
+
+class Footprint(NamedTuple):
+    """Partitions ``p0`` up to ``p1`` and bytes ``b0`` up to ``b1`` of each."""
+
+    space: str
+    p0: int
+    p1: int
+    b0: int
+    b1: int
+
+
+@dataclass
+class Occupant:
+    """A value: where and from when to when it is, ns from the launch, and the instruction that wrote it."""
+
+    core: int
+    region: Footprint
+    begin: float
+    end: float
+    instruction: int
+    read: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return (self.region.p1 - self.region.p0) * (self.region.b1 - self.region.b0)
+
+
+def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list[Occupant]:
+    """All values of a run, by when they begin. ``instruction_of``: the instruction's number, by event."""
+    record = run.record
+    memories = [_Memory(k) for k in range(len(run.cores))]
+    known: dict[tuple[int, int], list[tuple[Footprint, bool, bool]]] = {}
+    for event in sorted(range(len(record)), key=record.start.__getitem__):
+        key = record.agent[event], record.position[event]
+        operands = known.get(key)
+        if operands is None:
+            op = run.agents[key[0]].stream.instructions[key[1]].op
+            operands = known[key] = _operands(op) if isinstance(op, Op) else []
+        if not operands:
+            continue
+        movement = record.movements.get(event)
+        begin, end = (movement.begin, movement.end) if movement else (record.start[event], record.complete[event])
+        memory = memories[run.cores.index(run.agents[key[0]].core)]
+        for region, reads, writes in operands:
+            if writes:
+                memory.write(region, reads, launch + begin, launch + end, instruction_of[event])
+            else:
+                memory.read(region, launch + end)
+    return sorted((h for m in memories for h in m.all), key=lambda h: h.begin)
+
+
+def _operands(op: Op) -> list[tuple[Footprint, bool, bool]]:
+    """Regions on chip, those that are read first; a product that begins a sum does not read its result."""
+    begins = getattr(op, "accumulate", None) is False
+    found = [(region_of(t), f.reads and not (f.writes and begins), f.writes) for f, t in op.operands() if t.on_chip]
+    return sorted(found, key=lambda operand: operand[2])
+
+
+def region_of(tile: Tile) -> Footprint:
+    """The bytes between a tile's ends. Where registers are part of its start they count as 0."""
+    access, size = tile.access, tile.access.dtype.itemsize
+    low, high = access.reach()
+    first = access.partition.const if access.partition is not None else 0
+    start = access.free.const * size
+    return Footprint(tile.space, first, first + access.dims[0][1], start + low * size, start + (high + 1) * size)
+
+
+class _Memory:
+    """The values of one core, by buckets of bytes."""
+
+    def __init__(self, core: int) -> None:
+        self.core = core
+        self.all: list[Occupant] = []
+        self.live: dict[tuple[str, int], list[Occupant]] = {}
+
+    def _overlapping(self, region: Footprint) -> list[Occupant]:
+        found: list[Occupant] = []
+        for bucket in _buckets(region):
+            for held in self.live.get(bucket, ()):
+                r = held.region
+                if r.b0 < region.b1 and region.b0 < r.b1 and r.p0 < region.p1 and region.p0 < r.p1 \
+                        and not any(held is other for other in found):
+                    found.append(held)
+        return found
+
+    def read(self, region: Footprint, end: float) -> None:
+        for held in self._overlapping(region):
+            held.read, held.end = True, max(held.end, end)
+
+    def write(self, region: Footprint, reads: bool, begin: float, end: float, instruction: int) -> None:
+        for held in self._overlapping(region):
+            r = held.region
+            whole = r.p0 <= region.p0 and region.p1 <= r.p1 and r.b0 <= region.b0 and region.b1 <= r.b1
+            if whole and (reads or (not held.read and r != region)):
+                held.end = max(held.end, end)
+                return
+            held.end = min(held.end, max(begin, held.begin))
+            for bucket in _buckets(r):
+                self.live[bucket].remove(held)
+        held = Occupant(self.core, region, begin, end, instruction)
+        self.all.append(held)
+        for bucket in _buckets(region):
+            self.live.setdefault(bucket, []).append(held)
+
+
+def _buckets(region: Footprint) -> list[tuple[str, int]]:
+    return [(region.space, k) for k in range(region.b0 // BUCKET, (region.b1 - 1) // BUCKET + 1)]
+
+
+def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], list[int]]:
+    """(when, bytes held from then on) of a memory of one core."""
+    assert space in (SBUF, PSUM)
+    times, counts, now, ending = [0.0], [0], 0, []          # type: tuple[list[float], list[int], int, list[tuple[float, int]]]
+
+    def set_to(when: float, count: int) -> None:
+        if times[-1] == when:
+            counts[-1] = count
+        else:
+            times.append(when)
+            counts.append(count)
+
+    for held in values:
+        if held.core != core or held.region.space != space:
+            continue
+        while ending and ending[0][0] <= held.begin:
+            until, nbytes = heappop(ending)
+            now -= nbytes
+            set_to(until, now)
+        now += held.nbytes
+        set_to(held.begin, now)
+        heappush(ending, (held.end, held.nbytes))
+    while ending:
+        until, nbytes = heappop(ending)
+        now -= nbytes
+        set_to(until, now)
+    return times, counts

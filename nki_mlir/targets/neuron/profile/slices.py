@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A run of the timed machine as slices: what was on which track from when to when, and what waited for what.
+
+Tracks are the engines of each core and its DMA queues; transfers of a queue that overlap lie in lanes. Times are ns
+from the launch, which is in front of everything.
+"""
+
+from array import array
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import Control, Instruction
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.format.assembly import operation_text
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.record import SEMAPHORE
+from nki_mlir.targets.neuron.timing.result import stall_cause
+
+ENGINE, QUEUE = "engine", "queue"
+ROUNDING = 1e-6                 # ns: times that differ by less are one time
+
+
+@dataclass(frozen=True)
+class Track:
+    """An engine of a core, or a lane of one of its DMA queues."""
+
+    core: int
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An instruction of a stream, however often it ran."""
+
+    core: int
+    engine: str
+    name: str
+    text: str
+    location: Location | None
+    transfer_bytes: int = 0
+    control: bool = False
+
+    @property
+    def line(self) -> str:
+        """FILE:LINE, empty where the instruction is of no line."""
+        return f"{self.location.file}:{self.location.line}" if self.location is not None else ""
+
+    @property
+    def label(self) -> str:
+        """What a slice of it is called."""
+        where = f" {PurePath(self.location.file).name}:{self.location.line}" if self.location is not None else ""
+        return self.name + where
+
+
+@dataclass
+class Slices:
+    """Columns by slice: track, ns, instruction, and of an engine's slice what it waited for before (an index into
+    ``causes``, 0: nothing) and for how long. ``edges`` are (slice that signalled, slice that waited)."""
+
+    tracks: list[Track] = field(default_factory=list)
+    instructions: list[Executed] = field(default_factory=list)
+    causes: list[str] = field(default_factory=lambda: [""])
+    track: "array[int]" = field(default_factory=lambda: array("i"))
+    begin: "array[float]" = field(default_factory=lambda: array("d"))
+    end: "array[float]" = field(default_factory=lambda: array("d"))
+    instruction: "array[int]" = field(default_factory=lambda: array("i"))
+    cause: "array[int]" = field(default_factory=lambda: array("b"))
+    stalled: "array[float]" = field(default_factory=lambda: array("d"))
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    of_event: "array[int]" = field(default_factory=lambda: array("i"))     # the slice of an event on its engine
+    of_transfer: dict[int, int] = field(default_factory=dict)           # and that on its queue
+
+    def __len__(self) -> int:
+        return len(self.track)
+
+    def add(self, track: int, begin: float, end: float, instruction: int, cause: int = 0, stalled: float = 0.0) -> int:
+        self.track.append(track)
+        self.begin.append(begin)
+        self.end.append(end)
+        self.instruction.append(instruction)
+        self.cause.append(cause)
+        self.stalled.append(stalled)
+        return len(self.track) - 1
+
+
+def slices_of(run: TimedMachine) -> Slices:
+    """The slices of a run that has come to its end."""
+    made = Slices()
+    numbers = _instructions(run, made)
+    engines = {agent.number: _track(made, run.cores.index(agent.core), agent.stream.engine.value, ENGINE)
+               for agent in run.agents}
+    record, launch = run.record, float(run.machine.costs.control.launch_ns)
+    known = {"": 0}
+    ends = [0.0] * len(run.agents)
+    for event, (agent, place, start, end) in enumerate(zip(record.agent, record.position, record.start, record.end)):
+        stalled, cause = start - ends[agent], 0
+        if stalled > 0.0:
+            cause = known.setdefault(stall_cause(run, event), len(known))
+        made.of_event.append(made.add(engines[agent], launch + start, launch + end, numbers[agent][place], cause,
+                                      max(stalled, 0.0)))
+        ends[agent] = end
+    made.causes = list(known)
+    _transfers(run, made, numbers, launch)
+    for event, (why, cause) in enumerate(zip(record.why, record.cause)):
+        if why == SEMAPHORE and cause >= 0:
+            made.edges.append((made.of_transfer.get(cause, made.of_event[cause]), made.of_event[event]))
+    return made
+
+
+def _transfers(run: TimedMachine, made: Slices, numbers: list[list[int]], launch: float) -> None:
+    lanes: dict[tuple[int, str], list[tuple[float, int]]] = {}          # by queue: until when each is taken, its track
+    for event, movement in sorted(run.record.movements.items(), key=lambda item: item[1].begin):
+        agent = run.agents[run.record.agent[event]]
+        core, place = run.cores.index(agent.core), run.record.position[event]
+        queue = agent.stream.instructions[place].queue
+        assert queue is not None
+        name = agent.core.columns.program.queues[queue].name
+        found = lanes.setdefault((core, name), [])
+        begin, end = launch + movement.begin, launch + movement.end
+        lane = next((k for k, (until, _) in enumerate(found) if until <= begin + ROUNDING), len(found))
+        if lane == len(found):
+            found.append((0.0, _track(made, core, name if not lane else f"{name} ({lane + 1})", QUEUE)))
+        found[lane] = end, found[lane][1]
+        made.of_transfer[event] = made.add(found[lane][1], begin, end, numbers[agent.number][place])
+
+
+def _track(made: Slices, core: int, name: str, kind: str) -> int:
+    made.tracks.append(Track(core, name, kind))
+    return len(made.tracks) - 1
+
+
+def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
+    """For each agent and place the number of its instruction; those that are alike have one."""
+    known: dict[Executed, int] = {}
+    numbers = []
+    for agent in run.agents:
+        core, program = run.cores.index(agent.core), agent.core.columns.program
+        own = []
+        for place, instruction in enumerate(agent.stream.instructions):
+            nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
+            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text_of(instruction, program),
+                           instruction.location, nbytes, isinstance(instruction.op, Control))
+            own.append(known.setdefault(one, len(known)))
+        numbers.append(own)
+    made.instructions = list(known)
+    return numbers
+
+
+def text_of(instruction: Instruction, program: Program) -> str:
+    """As in assembly, without its waits and its signal."""
+    return operation_text(instruction.op, instruction.queue)

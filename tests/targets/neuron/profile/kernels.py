@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instruction streams of kernels in files, for tests of profiles."""
+
+from pathlib import Path
+
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.runnable import runnable
+from nki_mlir.dialects.isa.program import Program
+
+ROOT = Path(__file__).parents[4]
+
+
+def streams(source: str, *arguments: str, grid: tuple[int, ...] = (), target: str | None = None) -> list[Program]:
+    """The programs of a kernel ``FILE.py:NAME`` below the root for arguments as on the command line."""
+    positional, keywords = parse_arguments(list(arguments), values=False)
+    return runnable(str(ROOT / source), positional, keywords, target, grid).streams()
