@@ -54,6 +54,7 @@ class Machine:
     gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
     gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
     gpsimd_sees_psum: bool = False
+    launch_cores: int = 2                   # that one launch of a kernel runs on: those of a logical core
     semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
     registers: int = 32                     # scalar registers of an engine, 32 bits each

@@ -67,5 +67,6 @@ MACHINE = Machine(
     sbuf_physical_bytes_per_partition=196608,
     clocks={Engine.TENSOR: 2.8, Engine.VECTOR: 1.12, Engine.SCALAR: 1.4, Engine.GPSIMD: 1.4, Engine.SYNC: 1.4},
     array_parts=(64, 128),
+    launch_cores=1,                     # it has no logical cores of two
     costs=COSTS,
 )

@@ -51,7 +51,7 @@ class Kernel(CoreKernel):
     def __getitem__(self, cores: Any) -> Any:
         """One number of cores; several axes are those of the beta generation, of any size."""
         grid = extents_of(cores)
-        limit = 1 if machine_named(self.platform).generation < 3 else 2
+        limit = machine_named(self.platform).launch_cores
         if len(grid) == 1:
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
