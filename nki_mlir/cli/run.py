@@ -104,10 +104,10 @@ def executors_to_compare(one: Any, options: argparse.Namespace) -> list[str]:
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, object]]:
+def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, Any]]:
     """Its results, printed with the time they took."""
     started = time.perf_counter()
-    results = one.run(options.on)
+    results: list[tuple[str, Any]] = one.run(options.on)
     first = time.perf_counter() - started
     if not options.quiet:
         for name, value in results:

@@ -123,7 +123,7 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
     return error
 
 
-def parse_module(text: str, context: "Context", name: str) -> Any:
+def parse_module(text: str, context: "Context", name: str) -> "Module":
     """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     with context:

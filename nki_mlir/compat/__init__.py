@@ -98,7 +98,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def lazy_names(module: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a module with lazy names."""
-    def find(name: str) -> str:
+    def find(name: str) -> object:
         if name not in LAZY[module]:
             return getattr(importlib.import_module(str(NAMES[module])), name)
         return getattr(importlib.import_module(LAZY[module][name]), name)

@@ -92,7 +92,7 @@ class _BodyRewriter:
     def __init__(self) -> None:
         self.make = Attributes()
         self.scalars = ScalarBody(self.create, self.make, FLOAT32)
-        self.known: dict[Any, Any] = {}                 # what a value is in another type
+        self.known: dict[tuple[str, Value, DType], Value] = {}      # what a value is in another type
 
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: Any = None) -> Any:
         return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes)
@@ -110,10 +110,10 @@ class _BodyRewriter:
     def convert(self, value: Any, to: DType) -> Value:
         return self.changed("scalar.convert", value, to)
 
-    def wrap(self, value: object, to: DType) -> Value:
+    def wrap(self, value: Value, to: DType) -> Value:
         return self.changed("scalar.wrap", value, to)
 
-    def changed(self, name: str, value: Any, to: DType) -> Value:
+    def changed(self, name: str, value: Value, to: DType) -> Value:
         kind = self.make.type(to)
         if value.type == kind:
             return value
@@ -192,7 +192,7 @@ class _BodyRewriter:
             return apart if predicate == 6 else self.alu("logical_not", apart)
         raise refused(op, f"predicate {predicate} of 'arith.cmpf'")
 
-    def integers(self, op: Operation, frm: DType, a: object, b: Value) -> Value:
+    def integers(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
         """A comparison of integers, 1 or 0 in their type."""
         predicate = op.attributes["predicate"].value
         if predicate > 5:

@@ -31,7 +31,7 @@ class Scope:
 class UnrollPlan:
     """What earlier attempts asked for: places to capture with numbers, each with the reason; and the options."""
 
-    reasons: dict[tuple, str] = field(default_factory=dict)
+    reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
     replay: bool = True
 

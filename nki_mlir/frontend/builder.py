@@ -69,9 +69,9 @@ class Builder:
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.independent_programs = False           # programs must not write the same place
-        # By the outline of an operation: what was worked out for it.
+        # By the outline of an operation, what was worked out for it; by its form, which each outline keeps as "form".
         self.known: dict[tuple[Any, ...], dict[Any, Any]] = {}
-        self.forms: dict[tuple, dict[Any, object]] = {}        # by its form; each outline keeps its own as "form"
+        self.forms: dict[tuple[object, ...], dict[Any, object]] = {}
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
         self.private: dict[Buffer, tuple[Any, ...]] = {}      # tensors in private HBM: what tells each from the others
         self.private_at: dict[tuple[Any, ...], int] = {}      # how many each place in the kernel has made
@@ -84,7 +84,7 @@ class Builder:
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
         """A zeroed SBUF buffer that lives as long as the kernel, made at its first use: registers, generator states."""
-        states = self.properties.setdefault("states", {})
+        states: dict[str, Buffer] = self.properties.setdefault("states", {})
         if key not in states:
             states[key] = self.allocate_state(shape, dtype, key)
         return states[key]

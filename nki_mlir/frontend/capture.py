@@ -68,10 +68,10 @@ class Captured:
         return next(v for fixed, v in self.variants.items() if all(point[axis] == n for axis, n in fixed))
 
 
-Body = Callable[[MlirBuilder, Callable], tuple[list[Buffer], Any]]
+Body = Callable[[MlirBuilder, Callable[..., Any]], tuple[list[Buffer], Any]]
 
 
-def capture(function: Callable, body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
+def capture(function: Callable[..., Any], body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture until no request is left.
 
@@ -121,7 +121,7 @@ class Again:
     error: Exception | None = None
 
 
-def _attempt(wrapped: Callable, body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+def _attempt(wrapped: Callable[..., Any], body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
              target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | Again:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)

@@ -57,11 +57,11 @@ CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whethe
 class Launch:
     """What the programs of one run have in common."""
 
-    results: Container[tuple] = ()                          # the places of tensors in private HBM that are outputs
+    results: Container[tuple[object, ...]] = ()             # the places of tensors in private HBM that are outputs
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     checks: EagerChecks = field(default_factory=EagerChecks)          # of what capture might refuse
-    known: dict[tuple, dict[Any, Any]] = field(default_factory=dict)
-    forms: dict[tuple, dict[object, Any]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], dict[Any, Any]] = field(default_factory=dict)
+    forms: dict[tuple[object, ...], dict[object, Any]] = field(default_factory=dict)
 
 
 class EagerBuilder(Builder):
@@ -162,8 +162,9 @@ class EagerBuilder(Builder):
         if "work" not in form:
             moving = floating(op)
             form["work"] = PreparedOperation(moving, self.compiled(moving))
-        known["work"] = form["work"], starts(operands)
-        return known["work"]
+        work: PreparedOperation = form["work"]
+        known["work"] = work, starts(operands)
+        return work, known["work"][1]
 
     def compiled(self, op: Op) -> Runner:
         return compile_op(op)

@@ -58,7 +58,7 @@ class Index:
         return Index(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
-    def plus(self, other: Any, sign: int = 1) -> "Index":
+    def plus(self, other: Any, sign: int = 1) -> Any:
         if type(other) is int:
             return Index(self.const + sign * other, self.symbols, self.axes, self.shape) if other else self
         if isinstance(other, (int, np.integer, np.bool_)):
@@ -102,25 +102,27 @@ class Index:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
 
-    def __sub__(self, other: object) -> "Index":
+    def __sub__(self, other: object) -> Any:
         return self.plus(other, -1)
 
-    def __rsub__(self, other: object) -> "Index":
+    def __rsub__(self, other: object) -> Any:
         return self.times(-1).plus(other)
 
     def __neg__(self) -> "Index":
-        return self.times(-1)
+        negative: Index = self.times(-1)
+        return negative
 
     def __pos__(self) -> "Index":
         return self
 
     def __invert__(self) -> "Index":
-        return -self - 1
+        flipped: Index = -self - 1
+        return flipped
 
     def __floordiv__(self, by: object) -> Any:
         return self._divided(by, "floordiv")
 
-    def __mod__(self, by: object) -> "Index | NotAnIndex":
+    def __mod__(self, by: object) -> Any:
         return self._divided(by, "mod")
 
     def __divmod__(self, by: object) -> tuple[Any, object]:
@@ -137,7 +139,7 @@ class Index:
             return self % (int(other) + 1)
         return self.as_int("it is an operand of &") & other
 
-    def _divided(self, by: object, kind: str) -> "Index | NotAnIndex":
+    def _divided(self, by: object, kind: str) -> Any:
         """Exact when every coefficient is a multiple of ``by``; a loop variable gives a derived symbol."""
         if is_float(by):
             return getattr(operator, kind)(self.as_int("it is divided by a float"), by)
@@ -209,16 +211,16 @@ class Index:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
-    def __ge__(self, other: Any) -> Mask:
+    def __ge__(self, other: Any) -> Any:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
 
-    def __gt__(self, other: Any) -> Mask:
+    def __gt__(self, other: Any) -> Any:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
 
-    def __le__(self, other: Any) -> Mask:
+    def __le__(self, other: Any) -> Any:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: Any) -> Mask:
+    def __lt__(self, other: Any) -> Any:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
     def __eq__(self, other: Any) -> Any:

@@ -20,7 +20,7 @@ def arange(*bounds: object) -> Index:
     return start.with_axes((1,), (extent,))
 
 
-class MGridResult(tuple):
+class MGridResult(tuple[Any, ...]):
     """The indices of ``mgrid``, by position or as ``.p`` (partition), ``.x``, ``.y``, ``.z``, ``.w`` (free)."""
 
     p, x, y, z, w = (property(operator.itemgetter(k)) for k in range(5))

@@ -25,7 +25,7 @@ class Covering:
 
     scope: object
     access: Access
-    symbols: tuple              # that the access is over
+    symbols: tuple[object, ...] # that the access is over
 
 
 class FirstUses:

@@ -81,7 +81,8 @@ class LogicWrapper(ast.NodeTransformer):
             kept = right if last else self.keep(right)
             pairs.append(ast.copy_location(ast.Compare(left, [op], [kept]), node))
             left = right if last else ast.Name(kept.target.id, ast.Load())      # type: ignore[attr-defined]
-        return self.visit(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+        joined: ast.AST = self.visit(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+        return joined
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
@@ -141,7 +142,7 @@ def either(first: object, second: object) -> object:
     return first.condition or second
 
 
-def negation(value: Any) -> bool:
+def negation(value: Any) -> object:
     return ~value if is_undecided(value) else not value
 
 

@@ -36,7 +36,7 @@ class MlirBuilder(Builder):
                  target: str = "trn2") -> None:
         super().__init__(grid, target)
         self.plan, self.point, self.make = plan, point, Attributes()
-        self.requests: dict[tuple, str] = {}
+        self.requests: dict[tuple[object, ...], str] = {}
         self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
         self.abandoned: dict[tuple[Any, ...], str] = {}       # requests to make should it succeed
         self.unrolled, self.counted, self.replaying = 0, 0, False
@@ -359,7 +359,8 @@ class MlirBuilder(Builder):
             op = self._op("arith.constant", results=[self.index_type], ip=ip,
                           attributes={"value": ir.IntegerAttr.get(self.index_type, value)})
             self.cache["constant", value] = op.results[0]
-        return self.cache["constant", value]
+        constant: Value = self.cache["constant", value]
+        return constant
 
     def _comparison(self, expression: Index, equal: bool) -> Value:
         predicate = ir.IntegerAttr.get(self.make.i64, EQ if equal else SGE)

@@ -13,7 +13,7 @@ from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import DynamicSlice
 
 
-class Shape(tuple):
+class Shape(tuple[int, ...]):
     """A shape; equal to lists of the same extents, too."""
 
     __slots__ = ()

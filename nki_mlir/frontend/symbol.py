@@ -20,7 +20,7 @@ class Symbol:
     name: str
     first: int
     last: int
-    key: tuple                          # what to capture again with numbers: a loop's place, a grid axis
+    key: tuple[object, ...]             # what to capture again with numbers: a loop's place, a grid axis
     builder: Any                        # has request(symbol, why), hint(symbol, why), derive(kind, index, by)
     value: Any = None                   # the builder's handle (SSA value)
     step: int = 1

@@ -193,7 +193,8 @@ def read_record(config: str) -> KernelRecord:
     try:
         fields = json.loads(base64.b64decode(config, validate=True))
         if "custom_op" in fields:
-            return operator_record(fields["custom_op"])
+            named: KernelRecord = operator_record(fields["custom_op"])
+            return named
         own = fields["nki_mlir"]
         if own["version"] != CONFIG_VERSION:
             raise BadConfig(what=f"it has version {own['version']}, and this nki_mlir reads {CONFIG_VERSION}")

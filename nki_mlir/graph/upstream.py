@@ -111,7 +111,7 @@ def operations_of(root: Any, wanted: Callable[..., object]) -> list[Any]:
     return found
 
 
-def public_function(module: Any) -> Operation:
+def public_function(module: Module) -> Operation:
     """The module's one public function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     public = [f for f in functions if "sym_visibility" not in f.attributes
@@ -121,6 +121,6 @@ def public_function(module: Any) -> Operation:
     return public[0]
 
 
-def named(module: Any, name: str) -> Operation:
+def named(module: Module, name: str) -> Operation:
     return next(op.operation for op in module.body.operations
                 if "sym_name" in op.operation.attributes and op.operation.attributes["sym_name"].value == name)

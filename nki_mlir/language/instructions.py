@@ -17,7 +17,7 @@ from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
 
 if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
+    pass
 
 
 class BiasType(KernelError):
@@ -50,7 +50,7 @@ def check_destination(op: str, dst: Any, dtype: object) -> None:
         raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).located(user_location())
 
 
-def over_row(tile: Any, shape: tuple[int, ...]) -> "Tensor":
+def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
     """A [P, 1] operand read by every element of its partition."""
     if tile is None or tile.shape == shape:
         return tile

@@ -287,7 +287,7 @@ class Kernel:
         return wrap(self.func, True, Runtime)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
-    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Tensor:
+    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
         """Part of the calling kernel: same builder, no grid of its own."""
         builder = current.get()
         assert builder is not None

@@ -144,7 +144,7 @@ def config_of(call: Operation) -> str:
         if name in call.attributes:
             found = call.attributes[name]
             if isinstance(found, ir.DictAttr) and "kernel_record" in found:
-                return found["kernel_record"].value
+                return str(found["kernel_record"].value)
             if isinstance(found, ir.StringAttr) and found.value:
                 return found.value
     raise BadConfig(what="it has no kernel in its backend_config")

@@ -4,13 +4,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nki_mlir.bindings import Attribute, Type, Value, ir
+from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.op import constant_value
 from nki_mlir.scalar.dtypes import INT32, INT64, DType, Encoding
 
-Create = Callable[..., Any]                 # (name, operands, result types, attributes) -> operation
+Create = Callable[..., Operation]           # (name, operands, result types, attributes) -> operation
 
 
 class ScalarBody:

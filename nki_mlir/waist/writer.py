@@ -7,7 +7,7 @@ its time here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nki_mlir.bindings import Attribute, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
@@ -17,6 +17,8 @@ from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.scalar_body import ScalarBody
 
 Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
+
+T = TypeVar("T")
 
 
 class OperandView(NamedTuple):
@@ -35,7 +37,7 @@ class IterationSpace:
     reduced: frozenset[int] = frozenset()
     mask: Mask = ()
     limits: Mask = ()
-    symbols: tuple = ()
+    symbols: tuple[Any, ...] = ()
 
     def used(self, forms: Sequence[Linear]) -> list[int]:
         """The positions of the symbols that the restrictions and some forms need."""
@@ -68,10 +70,11 @@ class Writer:
             self.emitted.append(op)
         return op
 
-    def once(self, key: object, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], T]) -> T:
         if (known := self.memo.get(key)) is None:
             known = self.memo[key] = make()
-        return known
+        result: T = known
+        return result
 
     def scalars(self, compute: DType, symbols: Mapping[int, Value] | None = None) -> ScalarBody:
         """Scalar expressions at the current place."""
@@ -155,10 +158,11 @@ class Writer:
         return self.once(("maps", rank, tuple(axes)), make)
 
     def _iterators(self, nest: IterationSpace) -> Attribute:
-        def make() -> Any:
+        def make() -> Attribute:
             kinds = ["reduction" if axis in nest.reduced else "parallel" for axis in range(nest.rank)]
             # Read as a whole: an iterator type by itself would make the bindings import their linalg package (0.1 s).
-            return ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]")
+            parsed: Attribute = ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]")
+            return parsed
         return self.once(("iterators", nest.rank, nest.reduced), make)
 
 

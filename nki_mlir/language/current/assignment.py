@@ -5,7 +5,8 @@ from math import prod
 from typing import Any
 
 from nki_mlir.dialects.nisa import movement
-from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low

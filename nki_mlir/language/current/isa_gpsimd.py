@@ -9,7 +9,8 @@ from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_
 from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, special
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops

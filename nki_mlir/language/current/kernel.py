@@ -216,7 +216,7 @@ trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.trace, _decorators.baremetal, _decorators.benchmark, _decorators.profile, _decorators.simulate_kernel)
 
 
-def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> "Kernel":
+def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """A kernel of this function. Usable bare, with keywords, and on a kernel.
 
     Arguments:

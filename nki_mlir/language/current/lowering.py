@@ -11,7 +11,8 @@ import numpy as np
 from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.tensor import Buffer, Dim, View
+from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from nki_mlir.frontend.tensor import Dim, View
+from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.tensor import View
 
 ONE = Dim(0, 0, 1)
 

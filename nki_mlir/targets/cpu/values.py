@@ -43,7 +43,7 @@ class MemrefView:
         return self.base.plus(self.offset) if self.offset != Linear() else self.base
 
 
-class Ranges(dict):
+class Ranges(dict[int, tuple[int, int]]):
     """Least and greatest value of slots; unbounded where nothing is known."""
 
     def __missing__(self, slot: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ instruction means is written once, in its class.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
+from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
-
-if TYPE_CHECKING:
-    from nki_mlir.scalar.dtypes import DType
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -72,7 +70,7 @@ def compile_op(op: Op) -> Runner:
     return run
 
 
-def _result_dtype(value: object, compute: "DType | None") -> "DType | None":
+def _result_dtype(value: object, compute: DType | None) -> DType | None:
     """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
 
@@ -85,6 +83,9 @@ def holds(mask: Mask, values: Values, starts: Sequence[int], counts: Sequence[in
         position = form_values(constraint.form, values, starts, counts)
         active &= (position == 0) if constraint.equal else (position >= 0)
     return active
+
+
+Patterns = dict[str, tuple[Pattern, int, DType]]        # of an operand, with its number and dtype
 
 
 def _masked(op: Op) -> Runner:
@@ -120,7 +121,7 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
             raise MaskTooWeak(excess=-least)
 
 
-def _scattered(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...],
+def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...],
                positions: list[np.ndarray]) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
     if op.rows_apart:
@@ -149,7 +150,7 @@ def _scattered(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values,
     return None
 
 
-def _by_rows(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
+def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
     """An operation on rows of different active elements, for each group of equal rows on memory of its own."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
@@ -169,7 +170,7 @@ def _by_rows(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, b
                 flat_view(arrays[patterns[field.name][1]], tile.dtype.numpy)[flat] = made.reshape(-1)
 
 
-def _gathered(op: Op, patterns: dict, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
+def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
               positions: list[np.ndarray]) -> None:
     """The operation on the elements at some coordinates of its axes.
 
@@ -210,7 +211,7 @@ def _has_identity(op: Op) -> bool:
     return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
 
 
-def _filled(op: Op, patterns: dict[str, Any], arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
+def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
     starts, counts, active = box
     iteration, compute = op.iteration(), op.compute
     (source, tile), = op.sources()

@@ -69,7 +69,7 @@ def mark(use: Any, value: object, written: np.ndarray) -> bool:
     """Mark what a use of an output writes; whether that is known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
-        return operation.name == "memref.dealloc"
+        return bool(operation.name == "memref.dealloc")
     op = read_op(operation)
     field, tile = op.operands()[use.operand_number]
     if not field.writes:

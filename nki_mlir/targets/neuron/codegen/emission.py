@@ -67,7 +67,7 @@ def arrange(code: Code, reorder: bool) -> None:
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-Variants = dict[tuple, Any]         # nisa-level module by the (axis, id) pairs that it is for
+Variants = dict[tuple[Any, ...], Any]         # nisa-level module by the (axis, id) pairs that it is for
 
 
 def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> Program:

@@ -169,7 +169,7 @@ Buffers = dict[DeviceBuffer, DeviceBuffer]
 class _Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
-        self.known: dict[tuple, Value] = {}
+        self.known: dict[tuple[object, ...], Value] = {}
 
     def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
         """The block for these values of the variables around it."""

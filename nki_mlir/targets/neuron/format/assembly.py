@@ -153,7 +153,7 @@ def register_terms(form: Linear, symbols: tuple[Any, ...], unit: str = "") -> st
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------------
-def tile_text(tile: Tile, symbols: tuple, channels: int | None) -> str:
+def tile_text(tile: Tile, symbols: tuple[object, ...], channels: int | None) -> str:
     """``fp32@0x28000[1,64][64,4]``: dtype, address, steps and counts innermost first, in elements."""
     dims = tile.access.free_dims[::-1]
     steps, counts = (",".join(str(d[k]) for d in dims) for k in (0, 1))

@@ -37,7 +37,7 @@ class Line:
     def ended(self) -> bool:
         return self.at >= len(self.text)
 
-    def accept(self, pattern: str) -> re.Match | None:
+    def accept(self, pattern: str) -> re.Match[str] | None:
         """What matches here, after spaces; read on behind it."""
         self.skip()
         match = re.compile(pattern).match(self.text, self.at)
@@ -45,7 +45,7 @@ class Line:
             self.start, self.at = self.at, match.end()
         return match
 
-    def expect(self, pattern: str, what: str) -> re.Match:
+    def expect(self, pattern: str, what: str) -> re.Match[str]:
         match = self.accept(pattern)
         if match is None:
             found = self.text[self.at:].split(" ")[0] or "the end of the line"
@@ -66,7 +66,7 @@ class Text:
     def fail(self, what: str) -> AssemblyError:
         return self.line.fail(f"{what}, found '{self.value}'", self.column)
 
-    def match(self, pattern: str, what: str) -> re.Match:
+    def match(self, pattern: str, what: str) -> re.Match[str]:
         match = re.fullmatch(pattern, self.value)
         if match is None:
             raise self.fail(f"expected {what}")

@@ -76,7 +76,7 @@ def decode_program(data: bytes) -> Program:
     strings = read_strings(sections[b"STRS"])
 
     def string(number: int) -> str:
-        return entry(strings, number, "string")
+        return str(entry(strings, number, "string"))
 
     kernel, target, sbuf, psum = Bytes(sections[b"HEAD"], "the header").take(HEAD)
     machine = machine_named(string(target))
