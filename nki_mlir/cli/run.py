@@ -29,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module")
     p.add_argument("--time", action="store_true",
                    help="how long it takes on the device, by the timed model of its streams; computes no values")
+    p.add_argument("--as-written", action="store_true",
+                   help="with --time: loads, order of loops and engines as the kernel has them, all loops written out")
     p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
                    help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
@@ -67,6 +69,8 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
             given.error("--profile is of one kernel or module, two are given")
     elif options.profile is not None:
         given.error("--profile is of what --time times")
+    elif options.as_written:
+        given.error("--as-written says how --time makes the streams")
     elif options.json:
         given.error("--json is the form of what --time prints")
     elif len(options.source) > 1:

@@ -40,8 +40,8 @@ class Runnable(ABC):
         """Its results; the inputs stay as they are."""
 
     @abstractmethod
-    def streams(self) -> list[Any]:
-        """Its instruction streams: a program for each core that it takes."""
+    def streams(self, options: Any) -> list[Any]:
+        """Its instruction streams, made with options of the emission: a program for each core that it takes."""
 
     @abstractmethod
     def module(self) -> tuple[Any, list[Any]]:
@@ -120,12 +120,12 @@ class KernelSource(Runnable):
         several = results if isinstance(results, tuple) else (results,)
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
-    def streams(self) -> list[Any]:
+    def streams(self, options: Any) -> list[Any]:
         from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
         from nki_mlir.targets import neuron
         kernel = self.kernel
         spec = kernel.specialize(kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array))
-        return neuron.streams(spec.captured, spec.grid)
+        return neuron.streams(spec.captured, spec.grid, options)
 
     def module(self) -> tuple[Any, list[Any]]:
         modules, inputs = captured(self.kernel, self.positional, self.keywords)
@@ -148,9 +148,9 @@ class ModuleSource(Runnable):
     def run(self, on: str) -> Results:
         return run_module(self.kernel_module, self.inputs, on)
 
-    def streams(self) -> list[Any]:
+    def streams(self, options: Any) -> list[Any]:
         from nki_mlir.targets import neuron  # start-up: needed where it is asked for
-        return neuron.streams_of_module(self.kernel_module)
+        return neuron.streams_of_module(self.kernel_module, options)
 
     def module(self) -> tuple[Any, list[Any]]:
         return self.kernel_module, self.inputs
@@ -169,9 +169,9 @@ class GraphSource(Runnable):
         run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
         return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
 
-    def streams(self) -> list[Any]:
+    def streams(self, options: Any) -> list[Any]:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
-        return stablehlo.linked_streams(self.text)
+        return stablehlo.linked_streams(self.text, options)
 
     def module(self) -> tuple[Any, list[Any]]:
         raise NotVerified(what="a graph")
@@ -196,7 +196,7 @@ class StreamsSource(Runnable):
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
         return [(v.name, array) for v, array in zip(outputs, made)]
 
-    def streams(self) -> list[Any]:
+    def streams(self, options: Any) -> list[Any]:
         return self.programs
 
     def module(self) -> tuple[Any, list[Any]]:

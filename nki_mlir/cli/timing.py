@@ -47,23 +47,26 @@ def time_all(options: argparse.Namespace) -> int:
 def timing(source: str, options: argparse.Namespace) -> "Timing":
     """The time of what one source holds."""
     from nki_mlir.targets import neuron  # start-up: needed where it is asked for
-    return neuron.timed(streams(source, options))
+    return neuron.timed(streams(source, options), options.as_written)
 
 
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Its programs, a core each."""
     from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import runnable
+    from nki_mlir.targets import neuron
     positional, keywords = parse_arguments(options.arg, values=False)
-    return runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams()
+    return runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams(
+        neuron.emission(options.as_written))
 
 
 def profile(options: argparse.Namespace) -> int:
     """Time what the options name, write where its time goes, and print a summary."""
-    from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile  # start-up: where asked for
+    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile
     from nki_mlir.targets.neuron.profile.summary import show
     folder = check_folder(options.profile)                      # before what takes long
-    made = profile_of(streams(options.source[0], options))
+    made = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))
     written = write_profile(made, folder)
     if options.json:
         print(json.dumps(made["timing"], indent=1))
@@ -78,7 +81,8 @@ def report(one: "Timing") -> list[str]:
     """The time, what each engine did in it, and the lines of the critical path."""
     total = one.total_ns
     cores = f" on {len(one.cores)} cores" if len(one.cores) > 1 else ""
-    lines = [f"{one.kernel} ({one.target}{cores}): {duration(total)}, of which {duration(one.launch_ns)} launch; "
+    mode = f", {one.mode}" if one.mode != "optimized" else ""
+    lines = [f"{one.kernel} ({one.target}{cores}{mode}): {duration(total)}, of which {duration(one.launch_ns)} launch; "
              f"{one.instructions} instructions, {one.hbm_bytes / 1e6:.1f} MB to and from HBM"]
     core = one.slowest
     for engine, busy in core.busy_ns.items():

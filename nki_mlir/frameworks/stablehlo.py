@@ -121,17 +121,17 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def linked_streams(module: str | bytes) -> list[Program]:
+def linked_streams(module: str | bytes, options: Any) -> list[Program]:
     """The instruction streams of a StableHLO module with its kernels."""
     with ALONE, graph_context(), ir.Location.unknown():
-        return [emitted(read_graph(module))]
+        return [emitted(read_graph(module), options)]
 
 
-def emitted(module: Module) -> Program:
+def emitted(module: Module, options: Any = None) -> Program:
     """A graph's module as one program of instruction streams."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_module  # start-up: loads MLIR
     run_passes(module, passes_to("nisa", module))
-    return emit_module(module)
+    return emit_module(module, options or Emission())
 
 
 def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:

@@ -21,6 +21,7 @@ from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
 
 if TYPE_CHECKING:
+    from nki_mlir.dialects.isa.program import Program
     from nki_mlir.targets.neuron.timing import Timing
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
@@ -46,20 +47,25 @@ class BenchmarkResult:
     source: str = SOURCE
 
 
+def programs_of(made: Specialization) -> "list[Program]":
+    """The streams that are timed."""
+    from nki_mlir.targets import neuron  # start-up: loads MLIR
+    return neuron.streams(made.captured, made.grid, neuron.emission())
+
+
 def timing_of(made: Specialization) -> "Timing":
     """The time of a kernel's programs."""
     from nki_mlir.targets import neuron  # start-up: loads MLIR
     if "timing" not in made.programs:
-        made.programs["timing"] = neuron.timed(neuron.streams(made.captured, made.grid))
+        made.programs["timing"] = neuron.timed(programs_of(made))
     found: Timing = made.programs["timing"]
     return found
 
 
 def leave_profile(made: Specialization, folder: Path) -> None:
     """Write the profile of a kernel's programs."""
-    from nki_mlir.targets import neuron  # start-up: loads MLIR
     if "profile" not in made.programs:
-        made.programs["profile"] = profile.profile_of(neuron.streams(made.captured, made.grid))
+        made.programs["profile"] = profile.profile_of(programs_of(made))
     profile.write_profile(made.programs["profile"], folder)
 
 

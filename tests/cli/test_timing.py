@@ -90,6 +90,7 @@ def test_what_does_not_go_with_it(capsys, arguments, message):
 
 @pytest.mark.parametrize("arguments, message", [
     (["--profile", "folder"], "--profile is of what --time times"),
+    (["--as-written"], "--as-written says how --time makes the streams"),
     (["--json"], "--json is the form of what --time prints"),
     ([SOFTMAX], "one kernel or module runs at a time; with --time two are compared"),
 ])
@@ -102,3 +103,11 @@ def test_what_needs_it(capsys, arguments, message):
 def test_arguments_without_values():
     (array, number), keywords = parse_arguments(["4x8xbf16=random:3", "2", "y=2xf32=ones"], values=False)
     assert array.shape == (4, 8) and not array.any() and number == 2 and not keywords["y"].any()
+
+
+def test_as_written(capsys):
+    written, default = figures(capsys, TILED, *MATRICES, "--as-written"), figures(capsys, TILED, *MATRICES)
+    assert (written["mode"], default["mode"]) == ("as-written", "optimized")
+    assert written["hbm_bytes"] == default["hbm_bytes"]
+    assert run.main([TILED, *MATRICES, "--time", "--as-written"]) == 0
+    assert "matmul_tiled (trn2, as-written): " in capsys.readouterr().out

@@ -17,13 +17,14 @@ from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module, Operation
+    from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.timing import Timing
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
-__all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emit", "instruction_counts", "is_assembly",
-           "is_binary", "load", "lowered", "program_of_binary", "program_of_module", "programs_of_assembly", "simulate",
-           "streams", "streams_of_module", "timed", "write"]
+__all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emission", "emit", "instruction_counts",
+           "is_assembly", "is_binary", "load", "lowered", "mode", "program_of_binary", "program_of_module",
+           "programs_of_assembly", "simulate", "streams", "streams_of_module", "timed", "write"]
 
 
 @alone
@@ -42,13 +43,20 @@ def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarr
 
 
 @alone
-def streams(captured: Any, grid: tuple[int, ...]) -> list[Program]:
+def streams(captured: Any, grid: tuple[int, ...], options: "Emission | None" = None) -> list[Program]:
     """The programs of a captured kernel, one for each core that it takes."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_cores  # start-up: needed where it is asked for
-    return emit_cores(lowered(captured), grid)
+    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: needed where it is asked for
+    return emit_cores(lowered(captured), grid, options or Emission())
 
 
-def streams_of_module(module: Any) -> list[Program]:
+def emission(as_written: bool = False) -> "Emission":
+    """How streams are made that are timed: in the fastest order that is found, loops kept where code would be long;
+    ``as_written``: as the vendor's compiler treats a kernel."""
+    from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: needed where it is asked for
+    return Emission.as_written() if as_written else Emission(search=True)
+
+
+def streams_of_module(module: Any, options: "Emission") -> list[Program]:
     """The programs of a module above the isa level; the module stays as it is."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
@@ -57,13 +65,18 @@ def streams_of_module(module: Any) -> list[Program]:
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
         run_passes(copy, passes_to("nisa", copy))
-        return emit_each(copy)
+        return emit_each(copy, options)
 
 
-def timed(programs: Sequence[Program]) -> "Timing":
+def timed(programs: Sequence[Program], as_written: bool = False) -> "Timing":
     """How long programs take that run together, a core each: on the timed machine, without values."""
     from nki_mlir.targets.neuron.timing import time_programs  # start-up: needed where it is asked for
-    return time_programs(programs)
+    return time_programs(programs, mode=mode(as_written))
+
+
+def mode(as_written: bool) -> str:
+    """The name of how streams were made."""
+    return "as-written" if as_written else "optimized"
 
 
 def with_marks(program: Program, emitted: Program) -> Program:

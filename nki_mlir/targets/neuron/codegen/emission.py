@@ -11,7 +11,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.targets.neuron.codegen.read_records import read_code
-from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks, forget_addresses
 from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
@@ -19,6 +19,11 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
 
 MEMORY = (90, 60, 30)           # percent of on-chip memory that the scheduler may fill, tried in turn
+# Where the time of each decides: percent, and whether memory is free again when its last use starts.
+SEARCHED = tuple((percent, early) for percent in (95, 85, 75, 60) for early in (True, False))
+SEARCH_LIMIT = 6_000            # instructions of code of which all of these are timed; of more, the first that fit
+SEARCHED_OF_LARGE = 1
+WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,15 @@ class Emission:
 
     unroll_limit: int = UNROLL_LIMIT
     reorder: bool = True        # schedule instructions; else program order
+    search: bool = False        # time several orders, and take the fastest; else the first that fits
+
+    @classmethod
+    def as_written(cls) -> "Emission":
+        """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay.
+
+        Loops are written out, and the order of each engine's instructions is searched by time.
+        """
+        return cls(unroll_limit=WRITTEN_OUT, search=True)
 
 
 def emit_module(module: Any, options: Emission = Emission()) -> Program:
@@ -46,8 +60,41 @@ def emit_code(code: Code, options: Emission) -> Program:
     code = unrolled(code, options.unroll_limit)
     split_blocks(code)
     sink_constants(code)
+    if options.search and options.reorder:
+        return fastest(code)
     arrange(code, options.reorder)
     return synchronized(code)
+
+
+def fastest(code: Code) -> Program:
+    """The fastest of the programs whose order fills more or less of on-chip memory; program order is one of them.
+
+    How much overlap pays depends on what waits for what, which only the timed machine knows.
+    """
+    from nki_mlir.targets.neuron.timing.machine import TimedMachine  # start-up: needed where it is asked for
+    before = [(block, list(block.nodes)) for block in blocks(code.body)]
+    found: list[tuple[float, Program]] = []
+    large = sum(len(block.nodes) for block, _ in before) > SEARCH_LIMIT
+    for tried in (*SEARCHED, None):
+        if large and len(found) == SEARCHED_OF_LARGE:
+            break
+        for block, nodes in before:
+            block.nodes = list(nodes)
+        if tried is None:
+            forget_addresses(code)
+        else:
+            schedule(code, *tried)
+        try:
+            allocate(code)
+        except MemoryFull:
+            if tried is None and not found:
+                raise
+            continue
+        program = synchronized(code)
+        run = TimedMachine([program])           # meetings with other cores take no time here
+        run.run()
+        found.append((run.end, program))
+    return min(found, key=lambda one: one[0])[1]
 
 
 def arrange(code: Code, reorder: bool) -> None:

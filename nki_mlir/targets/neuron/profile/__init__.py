@@ -27,9 +27,9 @@ class ProfileFolder(NkiMlirError):
     fix = "name a directory that can be written to; it is made where there is none"
 
 
-def profile_of(programs: Sequence[Program]) -> Document:
+def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document:
     """The profile of programs that run together, a core each. Raises ``Deadlock`` where they wait for ever."""
-    run = TimedMachine(programs)
+    run = TimedMachine(programs, mode=mode)
     run.run()
     return document_of(run)
 

@@ -16,6 +16,6 @@ def time_programs(programs: Sequence[Program], loaded: Loaded | None = None, mod
     ``loaded``: the numbers that engines load into registers, by core and engine, in order; without them a branch on
     such a number is not taken and taken in turn. Raises ``Deadlock`` where engines wait for each other for ever.
     """
-    run = TimedMachine(programs, loaded)
+    run = TimedMachine(programs, loaded, mode)
     run.run()
-    return timing_of(run, mode)
+    return timing_of(run)

@@ -95,9 +95,13 @@ class EventLimit(NkiMlirError):
 
 
 class TimedMachine:
-    """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share."""
+    """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share.
 
-    def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None) -> None:
+    ``mode`` says how the programs were made.
+    """
+
+    def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized") -> None:
+        self.mode = mode
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
         self.cores = [CoreState(columns_of(p, self.machine, k, len(programs))) for k, p in enumerate(programs)]

@@ -118,7 +118,7 @@ def _figures(core: CoreTiming) -> CoreFigures:
 
 
 # -- from a run --------------------------------------------------------------------------------------------------------
-def timing_of(run: TimedMachine, mode: str = "optimized") -> Timing:
+def timing_of(run: TimedMachine) -> Timing:
     """The figures of a run that has come to its end."""
     launch = float(run.machine.costs.control.launch_ns)
     total = launch + run.end
@@ -136,7 +136,7 @@ def timing_of(run: TimedMachine, mode: str = "optimized") -> Timing:
     program = run.cores[0].columns.program
     path = _shares(run, critical_path(run.record))
     path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
-    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), mode)
+    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode)
 
 
 class _Sums:

@@ -6,6 +6,7 @@ from pathlib import Path
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.runnable import runnable
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets import neuron
 
 ROOT = Path(__file__).parents[4]
 
@@ -13,4 +14,4 @@ ROOT = Path(__file__).parents[4]
 def streams(source: str, *arguments: str, grid: tuple[int, ...] = (), target: str | None = None) -> list[Program]:
     """The programs of a kernel ``FILE.py:NAME`` below the root for arguments as on the command line."""
     positional, keywords = parse_arguments(list(arguments), values=False)
-    return runnable(str(ROOT / source), positional, keywords, target, grid).streams()
+    return runnable(str(ROOT / source), positional, keywords, target, grid).streams(neuron.emission())

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Published latencies of whole kernels, each measurement once, with the kernel of ours that stands for it.
+
+Entries keep the numbers of the calibration set that costs are fitted on. A harness starts and stops its clock outside
+of the kernel: what it adds is fitted on one or two of its own short entries.
+"""
+
+from typing import NamedTuple
+
+# ns outside of the first and the last instruction, by harness
+LAUNCH = {
+    "benchmark": 5_500,         # nki.benchmark on trn1: L269
+    "profiler": 14_500,         # whole time of a profile: L300, L302, L320
+    "mamba": 22_000,            # the tutorial prints latency and time of the core: L081
+    "autotune": 37_000,         # scoreboard on trn2: L174
+    "voyager": 9_400,           # stated by its authors
+}
+
+
+class Entry(NamedTuple):
+    """One measurement: ``known`` says that the loop nest is published, else it is assumed."""
+
+    name: str
+    kernel: str
+    arguments: tuple[str, ...]
+    target: str
+    harness: str
+    published_ns: float
+    source: str
+    known: bool = True
+
+
+def square(n: int) -> tuple[str, ...]:
+    return f"{n}x{n}xbf16", f"{n}x{n}xbf16"
+
+
+def heads(d: int, s: int, *options: str) -> tuple[str, ...]:
+    return (f"{d}x{s}xbf16",) * 3 + options
+
+
+def scan(length: int, channels: int, *options: str) -> tuple[str, ...]:
+    return (f"{channels}x{length}xf32", f"{channels}x{length}xf32", f"{channels}x16xf32", f"16x{length}xf32",
+            f"16x{length}xf32", *options)
+
+
+def sums(n: int, free: int) -> tuple[str, ...]:
+    return f"{n}xf32", f"{n}xf32", f"free={free}"
+
+
+MATMUL = "SDK 2.26, tutorial on matrix products"
+AUTOTUNE = "public autotuning of matrix products"
+GUIDE = "SDK, guide to optimizing kernels"
+FLASH = "public study of attention on trn1, neuronx-cc 2.23"
+MAMBA = "SDK, tutorial on the selective scan"
+COURSE = "public course on accelerators, its measured solutions"
+VOYAGER = "public measurements on trn2, neuronx-cc 2.22"
+KERNELS = "public benchmark of kernels"
+V5 = ("separate=True", "wide=True")
+
+ENTRIES = (
+    Entry("L041", "matmul.py:tiled", ("8192x4096xbf16", "8192x8192xbf16"), "trn1", "benchmark", 51.8e6, MATMUL),
+    Entry("L047", "matmul.py:blocked", ("8192x4096xbf16", "8192x8192xbf16"), "trn1", "benchmark", 6.97e6, MATMUL),
+    Entry("L136", "matmul.py:blocked", ("4096x4096xbf16", "4096x4096xbf16"), "trn1", "benchmark", 2.694e6, AUTOTUNE),
+    Entry("L142", "matmul.py:blocked", ("8192x4096xbf16", "8192x8192xbf16"), "trn1", "benchmark", 6.991e6, AUTOTUNE),
+    Entry("L150", "matmul.py:blocked", ("8192x8192xbf16", "8192x8192xbf16"), "trn1", "benchmark", 14.72e6, AUTOTUNE),
+    Entry("L055", "matmul.py:hoisted", ("8192x4096xf32", "8192x8192xf32"), "trn2", "profiler", 28.2e6, GUIDE),
+    Entry("L067", "matmul.py:blocked", ("8192x4096xf32", "8192x8192xf32"), "trn2", "profiler", 28.3e6, GUIDE),
+    Entry("L154", "matmul.py:transposing", (*square(1024), "block_m=8", "block_n=2"), "trn2", "autotune", 79e3,
+          AUTOTUNE, False),
+    Entry("L160", "matmul.py:transposing", (*square(2560), "block_m=10"), "trn2", "autotune", 509e3, AUTOTUNE, False),
+    Entry("L170", "matmul.py:transposing", (*square(5120), "block_m=8", "block_n=2"), "trn2", "autotune", 3.603e6,
+          AUTOTUNE, False),
+    Entry("L174", "matmul.py:hoisted", (*square(1024), "block_m=8", "block_n=2"), "trn2", "autotune", 76e3, AUTOTUNE,
+          False),
+    Entry("L180", "matmul.py:hoisted", (*square(2560), "block_m=10"), "trn2", "autotune", 483e3, AUTOTUNE, False),
+    Entry("L190", "matmul.py:hoisted", (*square(5120), "block_m=8", "block_n=2"), "trn2", "autotune", 3.504e6, AUTOTUNE,
+          False),
+    Entry("L258", "fused.py:attention", heads(128, 1024, *V5), "trn1", "benchmark", 53e3, FLASH),
+    Entry("L261", "fused.py:attention", heads(128, 8192, *V5), "trn1", "benchmark", 2455e3, FLASH),
+    Entry("L269", "fused.py:attention", heads(128, 512), "trn1", "benchmark", 19e3, FLASH),
+    Entry("L272", "fused.py:attention", heads(128, 4096), "trn1", "benchmark", 400e3, FLASH),
+    Entry("L274", "fused.py:attention", heads(128, 16384), "trn1", "benchmark", 6228e3, FLASH),
+    Entry("L287", "fused.py:attention", heads(128, 2048, "group=4"), "trn1", "benchmark", 98e3, FLASH, False),
+    Entry("L240", "fused.py:attention", heads(64, 4096), "trn1", "benchmark", 385e3, "public tuning, step 5", False),
+    Entry("L081", "rows.py:mamba_states_outside", scan(512, 256), "trn1", "mamba", 172.93e3, MAMBA),
+    Entry("L083", "rows.py:mamba_channels_outside", scan(512, 4096), "trn1", "mamba", 1.61e6, MAMBA),
+    Entry("L088", "rows.py:mamba_channels_outside", scan(1024, 4096), "trn1", "mamba", 4.4e6, MAMBA),
+    Entry("L091", "rows.py:mamba_channels_outside", scan(2048, 4096, "piece=512"), "trn1", "mamba", 6.6e6, MAMBA),
+    Entry("L219", "rows.py:silu", ("4096x7168xf32",), "trn1", "benchmark", 797.74e3, KERNELS, False),
+    Entry("L211", "fused.py:bmm_softmax", ("16x64x4096xf32", "16x64x4096xf32"), "trn1", "benchmark", 11.9998e6,
+          KERNELS, False),
+    Entry("L298", "rows.py:vector_add", sums(25600, 1), "trn1", "profiler", 206e3, COURSE),
+    Entry("L300", "rows.py:vector_add", sums(25600, 200), "trn1", "profiler", 19e3, COURSE),
+    Entry("L302", "rows.py:vector_add", sums(256000, 1000), "trn1", "profiler", 29.5e3, COURSE),
+    Entry("L317", "rows.py:vector_add", sums(25600, 1), "trn2", "profiler", 378e3, COURSE),
+    Entry("L320", "rows.py:vector_add", sums(256000, 2000), "trn2", "profiler", 28e3, COURSE),
+    Entry("L311", "fused.py:convolution", ("256x224x224xf32", "256x9x256xf32"), "trn1", "benchmark", 3751e3, COURSE,
+          False),
+    Entry("L312", "fused.py:convolution", ("256x224x224xf16", "256x9x256xf16"), "trn1", "benchmark", 1054e3, COURSE,
+          False),
+    Entry("L332", "fused.py:convolution", ("256x224x224xf16", "256x9x256xf16"), "trn2", "benchmark", 930e3, COURSE,
+          False),
+    Entry("L356", "rows.py:layernorm", ("4096x8192xf32", "8192xf32", "8192xf32"), "trn2", "voyager", 1.728e6, VOYAGER,
+          False),
+    Entry("L359", "rows.py:maxpool", ("4096x4096xf32",), "trn2", "voyager", 1.016e6, VOYAGER),
+    Entry("L362", "fused.py:swiglu", ("4096x1024xf32", "1024x3072xf32", "1024x3072xf32", "3072x1024xf32"), "trn2",
+          "voyager", 4.082e6, VOYAGER, False),
+)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels of products and other work together: attention in the versions that are published, convolution, SwiGLU."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+P, MOVING = 128, 512
+IN_PSUM = 4096                  # columns of scores that fill PSUM: beyond, they are copied to SBUF
+
+
+@nki.jit
+def attention(q, k, v, separate=False, wide=False, group=1):
+    """q, k, v [d, S]: softmax(q.T @ k) @ v.T for whole rows of scores.
+
+    ``separate``: maxima are subtracted and powers summed by instructions of their own; ``wide``: powers in float32;
+    ``group``: transposes to a bank of PSUM.
+    """
+    d, s = q.shape
+    out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
+    queries, keys, values = (nl.load(x) for x in (q, k, v))
+    blocks = s // MOVING
+    kind = nl.float32 if wide else q.dtype
+    turned_values = nl.ndarray((s // (P * group), nl.par_dim(P), group, d), dtype=kind, buffer=nl.sbuf)
+    for j in nl.affine_range(s // (P * group)):
+        bank = nl.ndarray((P, group, d), dtype=q.dtype, buffer=nl.psum)
+        for g in nl.affine_range(group):
+            bank[:, g, :] = nisa.nc_transpose(values[:, nl.ds((j * group + g) * P, P)])
+        turned_values[j] = nisa.activation(nl.copy, bank, dtype=kind)
+    for i in nl.affine_range(s // P):
+        rows = nl.ndarray((blocks, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum if s <= IN_PSUM else nl.sbuf)
+        maxima = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(blocks):
+            if s <= IN_PSUM:
+                rows[j] = nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)])
+            else:
+                rows[j] = nisa.tensor_copy(
+                    nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)]),
+                    engine=nisa.vector_engine)
+            maxima[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, rows[j], axis=1, keepdims=True)
+        top = nisa.tensor_reduce(np.max, maxima, axis=1, negate=True, keepdims=True)
+        sums = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
+        powers = nl.ndarray((blocks, nl.par_dim(P), MOVING), dtype=kind, buffer=nl.sbuf)
+        for j in nl.affine_range(blocks):
+            if separate:
+                shifted = nisa.tensor_scalar(rows[j], np.add, top)
+                powers[j] = nisa.activation(nl.exp, shifted, dtype=kind)
+                sums[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.add, powers[j], axis=1, keepdims=True, dtype=nl.float32)
+            else:
+                powers[j] = nisa.activation_reduce(nl.exp, rows[j], bias=top, reduce_op=np.add,
+                                                   reduce_res=sums[:, nl.ds(j, 1)], dtype=kind)
+        inverse = nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=1, keepdims=True))
+        mixed = nl.zeros((P, d), nl.float32, buffer=nl.psum)
+        for j in nl.affine_range(s // (P * group)):
+            bank = nl.ndarray((P, group, P), dtype=kind, buffer=nl.psum)
+            for g in nl.affine_range(group):
+                column = (j * group + g) * P
+                bank[:, g, :] = nisa.nc_transpose(powers[column // MOVING, :, nl.ds(column % MOVING, P)])
+            turned = nisa.activation(nl.copy, bank, dtype=kind)
+            for g in nl.affine_range(group):
+                mixed += nisa.nc_matmul(turned[:, g, :], turned_values[j, :, g, :])
+        nl.store(out[nl.ds(i * P, P), :], nisa.tensor_scalar(mixed, np.multiply, inverse, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def bmm_softmax(a, b):
+    """a [batch, K, rows], b [batch, K, columns]: rows of softmax(a.T @ b), all of which goes to HBM."""
+    batch, _, rows = a.shape
+    columns = b.shape[2]
+    out = nl.ndarray((batch, rows, columns), dtype=a.dtype, buffer=nl.shared_hbm)
+    blocks = columns // MOVING
+    for n in nl.affine_range(batch):
+        left, right = nl.load(a[n]), nl.load(b[n])
+        for i in nl.affine_range(rows // P):
+            scores = nl.ndarray((blocks, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum)
+            maxima, sums = (nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf) for _ in range(2))
+            for j in nl.affine_range(blocks):
+                scores[j] = nisa.nc_matmul(left[:, nl.ds(i * P, P)], right[:, nl.ds(j * MOVING, MOVING)])
+                maxima[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, scores[j], axis=1, keepdims=True)
+            top = nisa.tensor_reduce(np.max, maxima, axis=1, negate=True, keepdims=True)
+            powers = nl.ndarray((P, columns), nl.float32, buffer=nl.sbuf)
+            for j in nl.affine_range(blocks):
+                powers[:, nl.ds(j * MOVING, MOVING)] = nisa.activation_reduce(
+                    nl.exp, scores[j], bias=top, reduce_op=np.add, reduce_res=sums[:, nl.ds(j, 1)])
+            inverse = nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=1, keepdims=True))
+            nl.store(out[n, nl.ds(i * P, P), :], nisa.tensor_scalar(powers, np.multiply, inverse))
+    return out
+
+
+@nki.jit
+def convolution(x, w, taps=3):
+    """x [C, H, W], w [C, taps * taps, F]: products for each tap and 128 channels, a row of pixels at a time."""
+    channels, height, width = x.shape
+    filters = w.shape[2]
+    rows, columns, groups = height - taps + 1, width - taps + 1, channels // P
+    out = nl.ndarray((filters, rows, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    weights = nl.ndarray((groups, nl.par_dim(P), taps * taps, filters), dtype=w.dtype, buffer=nl.sbuf)
+    for g in nl.affine_range(groups):
+        weights[g] = nl.load(w[nl.ds(g * P, P)])
+    pixels = nl.ndarray((height, groups, nl.par_dim(P), width), dtype=x.dtype, buffer=nl.sbuf)
+    for r in nl.affine_range(height):
+        for g in nl.affine_range(groups):
+            pixels[r, g] = nl.load(x[nl.ds(g * P, P), r, :])
+    for r in nl.affine_range(rows):
+        for f in nl.affine_range(filters // P):
+            total = nl.zeros((P, columns), nl.float32, buffer=nl.psum)
+            for dy in nl.affine_range(taps):
+                for dx in nl.affine_range(taps):
+                    for g in nl.affine_range(groups):
+                        total += nisa.nc_matmul(weights[g, :, dy * taps + dx, nl.ds(f * P, P)],
+                                                pixels[r + dy, g, :, nl.ds(dx, columns)])
+            nl.store(out[nl.ds(f * P, P), r, :], nl.copy(total, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def swiglu(x, gate, up, down, block=4):
+    """(silu(x @ gate) * (x @ up)) @ down in float32; weights go by once for a block of row tiles."""
+    rows, width = x.shape
+    hidden = gate.shape[1]
+    kx, nh, kh, no = width // P, hidden // MOVING, hidden // P, width // MOVING
+    out = nl.ndarray((rows, width), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(rows // (P * block)):
+        turned = nl.ndarray((block, kx, nl.par_dim(P), P), dtype=x.dtype, buffer=nl.sbuf)
+        for r in nl.affine_range(block):
+            tile = nl.load(x[nl.ds((i * block + r) * P, P), :])
+            for k in nl.affine_range(kx):
+                turned[r, k] = nisa.activation(nl.copy, nisa.nc_transpose(tile[:, nl.ds(k * P, P)]))
+        middle = nl.ndarray((block, kh, nl.par_dim(P), P), dtype=x.dtype, buffer=nl.sbuf)
+        for h in nl.affine_range(nh):
+            left, right = (nl.ndarray((kx, nl.par_dim(P), MOVING), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+            for k in nl.affine_range(kx):
+                left[k] = nl.load(gate[nl.ds(k * P, P), nl.ds(h * MOVING, MOVING)])
+                right[k] = nl.load(up[nl.ds(k * P, P), nl.ds(h * MOVING, MOVING)])
+            for r in nl.affine_range(block):
+                gated, raised = (nl.zeros((P, MOVING), nl.float32, buffer=nl.psum) for _ in range(2))
+                for k in nl.affine_range(kx):
+                    gated += nisa.nc_matmul(turned[r, k], left[k])
+                for k in nl.affine_range(kx):
+                    raised += nisa.nc_matmul(turned[r, k], right[k])
+                both = nisa.tensor_tensor(nisa.activation(nl.silu, gated), raised, np.multiply)
+                for t in nl.affine_range(MOVING // P):
+                    middle[r, h * (MOVING // P) + t] = nisa.activation(
+                        nl.copy, nisa.nc_transpose(both[:, nl.ds(t * P, P)]))
+        for n in nl.affine_range(no):
+            weights = nl.ndarray((kh, nl.par_dim(P), MOVING), dtype=x.dtype, buffer=nl.sbuf)
+            for k in nl.affine_range(kh):
+                weights[k] = nl.load(down[nl.ds(k * P, P), nl.ds(n * MOVING, MOVING)])
+            for r in nl.affine_range(block):
+                total = nl.zeros((P, MOVING), nl.float32, buffer=nl.psum)
+                for k in nl.affine_range(kh):
+                    total += nisa.nc_matmul(middle[r, k], weights[k])
+                nl.store(out[nl.ds((i * block + r) * P, P), nl.ds(n * MOVING, MOVING)], nl.copy(total))
+    return out

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The kernels that the timed machine is compared with published latencies by compute what they say."""
+
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+
+CALIBRATION = Path(__file__).parent.parent / "bench" / "calibration"
+install()                       # the kernels import the vendor's names
+
+
+def module(file):
+    """A module of the folder, whose name others may have, too."""
+    spec = spec_from_file_location(f"calibration_{file.removesuffix('.py')}", CALIBRATION / file)
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+MODULES = {file: module(file) for file in ("matmul.py", "rows.py", "fused.py", "entries.py", "instructions.py")}
+entries, instructions = MODULES["entries.py"], MODULES["instructions.py"]
+
+
+def kernel(name):
+    """``matmul.py:tiled`` as a function."""
+    file, _, function = name.partition(":")
+    return getattr(MODULES[file], function)
+
+
+def random(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def close(found, expected):
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, sizes, options", [
+    ("tiled", (256, 128, 512), {}), ("hoisted", (256, 256, 1024), {"block_m": 2, "block_n": 2}),
+    ("blocked", (512, 512, 1024), {"block_m": 2, "block_n": 2, "block_k": 2})])
+def test_products(name, sizes, options):
+    k, m, n = sizes
+    a_t, b = random(k, m), random(k, n)
+    close(kernel(f"matmul.py:{name}")(a_t, b, **options), a_t.astype(np.float64).T @ b)
+
+
+def test_product_that_transposes():
+    a, b = random(256, 512), random(512, 1024)
+    close(kernel("matmul.py:transposing")(a, b, block_m=2, block_n=2), a.astype(np.float64) @ b)
+
+
+def test_rows():
+    a, b = random(25600), random(25600) + 1
+    for free in (1, 200):
+        close(kernel("rows.py:vector_add")(a, b, free=free), a + b)
+    x = random(256, 300)
+    close(kernel("rows.py:silu")(x), x / (1 + np.exp(-x.astype(np.float64))))
+    gamma, beta = random(300), random(300)
+    normal = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
+    close(kernel("rows.py:layernorm")(x, gamma, beta), normal * gamma + beta)
+    pooled = np.lib.stride_tricks.sliding_window_view(random(34, 40), (3, 3)).max((2, 3))
+    close(kernel("rows.py:maxpool")(random(34, 40), tile_rows=8), pooled)
+
+
+@pytest.mark.parametrize("name, options", [("mamba_states_outside", {}), ("mamba_channels_outside", {}),
+                                           ("mamba_channels_outside", {"piece": 32})])
+def test_selective_scan(name, options):
+    channels, length, states = 256, 128, 4
+    delta, u = np.abs(random(channels, length)) * 0.1, random(channels, length) * 0.5
+    a, b, c = -np.abs(random(channels, states)), random(states, length), random(states, length + 0)[::-1].copy()
+    state, expected = np.zeros((channels, states)), np.zeros((channels, length))
+    for t in range(length):
+        state = np.exp(delta[:, t:t + 1] * a) * state + (delta[:, t] * u[:, t])[:, None] * b[:, t]
+        expected[:, t] = state @ c[:, t]
+    close(kernel(f"rows.py:{name}")(delta, u, a, b, c, **options), expected)
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"separate": True, "wide": True}, {"group": 4}])
+def test_attention(options):
+    q, k, v = (random(64, 512) * 0.3 + n for n in range(3))
+    expected = softmax(q.astype(np.float64).T @ k) @ v.T
+    close(kernel("fused.py:attention")(q, k, v, **options), expected)
+
+
+def test_attention__beyond_psum(monkeypatch):
+    monkeypatch.setattr(MODULES["fused.py"], "IN_PSUM", 512)
+    q, k, v = (random(64, 1024) * 0.3 for _ in range(3))
+    close(kernel("fused.py:attention")(q, k, v), softmax(q.astype(np.float64).T @ k) @ v.T)
+
+
+def test_products_with_other_work():
+    a, b = random(2, 64, 256), random(2, 64, 1024)
+    close(kernel("fused.py:bmm_softmax")(a, b), softmax(np.swapaxes(a, 1, 2).astype(np.float64) @ b))
+    x, w = random(128, 6, 20), random(128, 9, 128) * 0.1
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (1, 2))
+    close(kernel("fused.py:convolution")(x, w), np.einsum("crsyx,cyxf->frs", windows, w.reshape(128, 3, 3, 128)))
+    x, gate, up, down = random(512, 512) * 0.2, random(512, 1024) * 0.1, random(512, 1024) * 0.1, random(1024, 512) * 0.1
+    left = x.astype(np.float64) @ gate
+    close(kernel("fused.py:swiglu")(x, gate, up, down), left / (1 + np.exp(-left)) * (x @ up.astype(np.float64)) @ down)
+
+
+def test_entries_name_kernels_and_harnesses():
+    names = [entry.name for entry in entries.ENTRIES]
+    assert len(names) == len(set(names)) >= 35
+    for entry in entries.ENTRIES:
+        assert callable(kernel(entry.kernel)) and entry.harness in entries.LAUNCH and entry.published_ns > 0
+
+
+@pytest.mark.parametrize("single", instructions.SINGLES, ids=lambda one: one.name)
+def test_single_instructions_are_as_measured(single):
+    error = abs(instructions.model_ns(single) / single.published_ns - 1)
+    assert error < (0.25 if single.work.law == "memset" else 0.1)      # a minimum of a memset is not in its measured law
