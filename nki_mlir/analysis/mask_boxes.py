@@ -7,11 +7,12 @@ box that contains all active elements shrinks starts and counts; only what is no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, masked_box, positions
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, changed, with_forms
 from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
@@ -146,8 +147,7 @@ def _pruned(op: Op, interval: Interval) -> Op:
     extents = op.iteration().extents
     mask, limits = (tuple(c for c in m if not verdict(c, *extremes(c.form, extents, interval)))
                     for m in (op.mask, op.limits))
-    fields = op.attribute_values() | {field.name: tile for field, tile in op.operands()}
-    return type(op)(mask=mask, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
+    return changed(op, lambda tile: tile, mask=mask, limits=limits)
 
 
 def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> Constraint | None:
@@ -188,17 +188,15 @@ def active_elements(mask: Mask, counts: Sequence[int]) -> np.ndarray:
 def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
     """The operation on a box of its iteration space. A reduced dim that has extent 1 stays whole."""
     iteration = op.iteration()
-    fields = op.attribute_values()
-    for name, kind in op.attributes.items():
-        if kind is Linear:
-            fields[name] = fields[name].moved(box.starts)
+    fields: dict[str, Any] = {name: getattr(op, name).moved(box.starts) for name, kind in op.attributes.items()
+                              if kind is Linear}
     for field, tile in op.operands():
         axes = iteration.axes[field.name]
         kept = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
         starts = [0 if keep else box.starts[axis] for keep, axis in zip(kept, axes)]
         counts = [1 if keep else box.counts[axis] for keep, axis in zip(kept, axes)]
         fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
-    return type(op)(mask=box.rest, limits=limits, symbols=op.symbols, ranges=op.ranges, extra=op.extra, **fields)
+    return changed(op, lambda tile: tile, mask=box.rest, limits=limits, **fields)
 
 
 def lawful(op: Op) -> Op:
@@ -223,11 +221,7 @@ def with_used_symbols(op: Op) -> Op:
         const = form.const + sum(c * fixed[s] for s, c in form.symbols if s in fixed)
         return Linear(const, tuple((place[s], c) for s, c in form.symbols if s in place), form.axes)
 
-    fields = {name: put(v) if isinstance(v, Linear) else v for name, v in op.attribute_values().items()}
-    fields |= {field.name: replace(tile, access=tile.access.over(put)) for field, tile in op.operands()}
-    mask, limits = (tuple(replace(c, form=put(c.form)) for c in m) for m in (op.mask, op.limits))
-    return type(op)(mask=mask, limits=limits, symbols=tuple(op.symbols[s] for s in used),
-                    ranges=tuple(op.ranges[s] for s in used), extra=op.extra, **fields)
+    return with_forms(op, put, symbols=tuple(op.symbols[s] for s in used), ranges=tuple(op.ranges[s] for s in used))
 
 
 def _forms(op: Op) -> list[Linear]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, U
 import numpy as np
 
 from nki_mlir.diagnostics.errors import InternalError
-from nki_mlir.dialects.access import PSUM, SBUF, Layout, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import Engine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -283,6 +283,20 @@ def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
             own[f.name] = tile(old)
     own.update(fields)
     return made
+
+
+def with_forms(op: Op, change: Callable[[Linear], Linear], **fields: Any) -> Op:
+    """A copy of the operation with every form of its symbols changed, and other fields as given."""
+    def tile(t: Tile) -> Tile:
+        a = t.access
+        if not a.free.symbols and (a.partition is None or not a.partition.symbols):
+            return t
+        return Tile(t.handle, t.space, t.base_shape, t.base_dtype, a.over(change), t.label)
+
+    def over(mask: Mask) -> Mask:
+        return tuple([Constraint(change(c.form), c.equal) for c in mask])
+    attributes = {name: change(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
+    return changed(op, tile, mask=over(op.mask), limits=over(op.limits), **attributes, **fields)
 
 
 class NkiOp(Op):

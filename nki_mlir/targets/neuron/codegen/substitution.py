@@ -4,8 +4,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.dialects.access import Access, Constraint, Linear, Mask, Tile
-from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.op import Op, with_forms
 from nki_mlir.targets.neuron.codegen.records import Computed, Value, value_range
 
 
@@ -26,19 +26,7 @@ def with_values(op: Op, symbols: Sequence[Value]) -> Op:
                 terms[left[base]] = terms.get(left[base], 0) + c
         return Linear(const, tuple(sorted((k, c) for k, c in terms.items() if c)), form.axes)
 
-    def put_tile(tile: Tile) -> Tile:
-        a = tile.access
-        if not a.free.symbols and (a.partition is None or not a.partition.symbols):
-            return tile
-        access = Access(a.dtype, None if a.partition is None else put(a.partition), put(a.free), a.dims)
-        return Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype, access, tile.label)
-
-    def put_mask(mask: Mask) -> Mask:
-        return tuple(Constraint(put(c.form), c.equal) for c in mask)
-
-    fields: dict[str, Any] = {name: put(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
-    return changed(op, put_tile, symbols=tuple(left), ranges=tuple(value_range(s) for s in left),
-                   mask=put_mask(op.mask), limits=put_mask(op.limits), **fields)
+    return with_forms(op, put, symbols=tuple(left), ranges=tuple(value_range(s) for s in left))
 
 
 def plus_number(value: Value) -> tuple[Value | None, int]:
