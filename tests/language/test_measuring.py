@@ -70,7 +70,7 @@ def test_profile_writes_the_program_and_its_summary(tmp_path):
                          profile_nth=2)(exponential)
     np.testing.assert_allclose(kernel(DATA), np.exp(DATA), rtol=1e-5)
     assert sorted(f.name for f in tmp_path.iterdir()) == [
-        "json_reports", "kernel.neff", "kernel_exec_2.ntff", "profile.json", "trace.json.gz"]
+        "json_reports", "kernel.neff", "kernel_exec_2.ntff", "profile.html", "profile.json", "trace.json.gz"]
     assert json.loads((tmp_path / "profile.json").read_text())["timing"]["hbm_bytes"] == 2 * DATA.nbytes
     summary = json.loads((tmp_path / "json_reports" / "kernel_exec_2.json").read_text())
     assert summary["hbm_bytes"] == 2 * DATA.nbytes
@@ -80,7 +80,7 @@ def test_profile_writes_the_program_and_its_summary(tmp_path):
 @pytest.mark.parametrize("decorator", [nki.benchmark, nki.baremetal])
 def test_a_profile_of_a_call(tmp_path, decorator):
     decorator(profile=tmp_path)(exponential)(DATA)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["profile.json", "trace.json.gz"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["profile.html", "profile.json", "trace.json.gz"]
     assert json.loads((tmp_path / "profile.json").read_text())["timing"]["kernel"] == "exponential"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Profiles: where the time of instruction streams goes, as JSON and as a trace.
+"""Profiles: where the time of instruction streams goes, as JSON, a trace, and a page.
 
     profile = profile_of(programs)
     write_profile(profile, folder)
@@ -13,12 +13,13 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.profile.document import Document, document_of
+from nki_mlir.targets.neuron.profile.page import page
 from nki_mlir.targets.neuron.profile.perfetto import trace
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
 __all__ = ["Document", "check_folder", "profile_of", "write_profile"]
 
-JSON, TRACE = "profile.json", "trace.json.gz"
+JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
 
 
 class ProfileFolder(NkiMlirError):
@@ -52,4 +53,5 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
     path = check_folder(folder)
     write_file(path / JSON, json.dumps(profile, separators=(",", ":")))
     write_file(path / TRACE, trace(profile))
-    return [path / JSON, path / TRACE]
+    write_file(path / PAGE, page(profile))
+    return [path / JSON, path / TRACE, path / PAGE]

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A page in a browser without a screen: what is in it after its scripts have run."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+OPTIONS = "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000"
+
+
+def rendered(page: str, folder: Path, script: str = "", width: int = 1600) -> "Rendered":
+    """The page's elements; ``script`` runs after its own scripts. An error of a script fails the test."""
+    catch = ("<script>onerror = (text, file, line) => { const p = document.createElement('p'); p.id = 'failure'; "
+             "p.textContent = `${text} in line ${line}`; document.documentElement.append(p); }</script>")
+    file = folder / "page.html"
+    file.write_text(page.replace("<head>", f"<head>{catch}").replace("</body>", f"<script>{{{script}}}</script></body>"))
+    assert BROWSER is not None
+    made = subprocess.run([BROWSER, *OPTIONS, f"--window-size={width},900", f"--user-data-dir={folder / 'user'}",
+                           "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=300, check=True)
+    found = Rendered()
+    found.feed(made.stdout)
+    assert "failure" not in found.texts, found.texts["failure"]
+    return found
+
+
+class Rendered(HTMLParser):
+    """``values``: ``data-value`` of cells and items by the element with an id that they are in; ``texts`` by id."""
+
+    VOID = {"meta", "link", "br", "input", "line", "circle", "img"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, list[float]] = {}
+        self.texts: dict[str, str] = {}
+        self.ids: list[str] = [""]
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        given = dict(attrs)
+        own = given.get("id") or self.ids[-1]
+        if "data-value" in given:
+            self.values.setdefault(own, []).append(float(given["data-value"]))
+        if tag not in self.VOID:
+            self.ids.append(own)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            self.ids.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self.ids[-1]] = self.texts.get(self.ids[-1], "") + data

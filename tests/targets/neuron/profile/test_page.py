@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The page, in a browser: it shows the numbers of the document, at any width, and 100,000 slices cost what is seen."""
+
+import re
+from copy import deepcopy
+
+import pytest
+
+from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile.page import page
+from tests.targets.neuron.profile.browser import BROWSER, rendered
+from tests.targets.neuron.profile.kernels import streams
+
+in_browser = pytest.mark.skipif(BROWSER is None, reason="no browser: chromium is not on the path")
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return profile_of(streams("examples/matmul.py:matmul_tiled", "256x256xbf16", "256x1024xbf16"))
+
+
+def test_a_page_needs_nothing_else(profile):
+    text = page(profile)
+    assert not re.search(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=|@import|fetch\(|XMLHttpRequest", text)
+    assert "The MIT License" in text and "Leon Sorokin" in text
+    assert "@PROFILE@" not in text and text.count("</script>") == 2
+
+
+def test_text_of_a_kernel_ends_no_element(profile):
+    odd = deepcopy(profile)
+    odd["timing"]["kernel"] = "</script><b>@STYLE@"
+    text = page(odd)
+    assert text.count("</script>") == 2 and "<title>&lt;/script&gt;&lt;b&gt;@STYLE@</title>" in text
+
+
+@in_browser
+@pytest.mark.parametrize("width", [400, 1600])
+def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
+    wide = "document.getElementById('notes').textContent = document.documentElement.scrollWidth <= innerWidth"
+    found = rendered(page(profile), tmp_path, wide, width)
+    assert found.texts["notes"] == "true"                       # nothing is beyond the edge
+    timing, total = profile["timing"], profile["timing"]["total_ns"]
+    assert found.values["kernel"] == [total] and f"{total / 1e3:.2f} us" in found.texts["kernel"]
+    assert found.values["engines"] == [*timing["busy_ns"].values(), timing["dma_ns"]]
+    assert f"dma {timing['stall_ns']['tensor']['dma'] / total:.1%}" in found.texts["engines"]
+    path = sorted((row["path_ns"] for row in profile["lines"] if row["path_ns"]), reverse=True)
+    assert found.values["path"][:-1] == path and sum(found.values["path"]) == pytest.approx(total)
+    assert found.values["source"] == [row["engine_ns"] + row["transfer_ns"] for row in profile["lines"]]
+    assert found.values["groups"] == [group["ns"] for group in profile["groups"]]
+    points = profile["roofline"]["points"]
+    assert found.values["points"][::2] == pytest.approx([p["operations"] / p["hbm_bytes"] for p in points])
+    assert found.values["points"][1::2] == pytest.approx([p["operations"] / p["ns"] for p in points])
+    assert "total += nl.matmul(left, right, transpose_x=True)" in found.texts["source"]
+
+
+@in_browser
+def test_a_click_shows_an_instruction_and_its_line(profile, tmp_path):
+    slices = profile["slices"]
+    number = next(k for k, n in enumerate(slices["instruction"]) if profile["instructions"]["name"][n] == "MATMUL")
+    middle = (slices["begin"][number] + slices["end"][number]) / 2
+    click = f"""timeline.paint();
+        const row = timeline.rows.findIndex(r => r.track === {slices["track"][number]});
+        timeline.click({{ offsetX: timeline.x({middle}), offsetY: AXIS + ROW * row + 5 }});"""
+    found = rendered(page(profile), tmp_path, click)
+    instruction = slices["instruction"][number]
+    line = profile["lines"][profile["instructions"]["line"][instruction]]
+    assert profile["instructions"]["text"][instruction] in found.texts["detail"]
+    assert found.texts["line-name"] == f"matmul.py:{line['line']}"
+    assert sum(found.values["instructions"]) == pytest.approx(line["engine_ns"] + line["transfer_ns"])
+
+
+@in_browser
+def test_a_hundred_thousand_slices_cost_what_is_seen(profile, tmp_path):
+    large = deepcopy(profile)
+    count, step = 100_000, profile["timing"]["total_ns"] / 100_000
+    large["tracks"], large["edges"] = large["tracks"][:1], []
+    large["slices"] = {"track": [0] * count, "begin": [k * step for k in range(count)],
+                       "end": [k * step + step / 2 for k in range(count)], "instruction": [0] * count,
+                       "cause": [0] * count, "stalled": [0.0] * count, "count": [1] * count}
+    seen = """let boxes = []; timeline.box = (c, begin) => boxes.push(begin);
+        const drawn = () => { boxes = []; timeline.track(timeline.context, 0, 0); return boxes.length; };
+        const all = drawn(); view.begin = slices.begin[77777] - 1e-6; view.end = slices.end[77777]; const one = drawn();
+        at("notes").textContent = [all, timeline.width, one, boxes[0] === slices.begin[77777]].join(" ");"""
+    every, width, one, right = rendered(page(large), tmp_path, seen).texts["notes"].split()
+    assert 100 < int(every) <= 2 * int(width) and (one, right) == ("1", "true")
