@@ -9,7 +9,7 @@ from typing import Any
 from nki_mlir.analysis.buffer_effects import RESHAPES, defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, Linear, dense
+from nki_mlir.dialects.access import HBM, Linear, Tile, dense
 from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
@@ -28,6 +28,12 @@ class Start:
     terms: tuple[tuple[Any, int], ...] = ()
 
 
+def start_of(tile: Tile, symbols: Sequence[Any]) -> Start:
+    """Where a tile lies in its buffer, in elements of the tile's dtype."""
+    first = tile.offset
+    return Start(tile.handle, first.const, tuple([(symbols[k], c) for k, c in first.symbols]))
+
+
 def start_in_buffer(value: Any) -> Start:
     """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
@@ -35,9 +41,8 @@ def start_in_buffer(value: Any) -> Start:
     if name in RESHAPES and name != "nki.reinterpret":
         return start_in_buffer(op.operands[0])
     if name == "nki.view":
-        (tile, _), symbols = read_view(op), list(op.operands)[1:]
-        first = tile.offset
-        return Start(tile.handle, first.const, tuple((symbols[k], c) for k, c in first.symbols))
+        tile, _ = read_view(op)
+        return start_of(tile, list(op.operands)[1:])
     if name not in ("memref.subview", "memref.reinterpret_cast"):
         return Start(value)
     source = start_in_buffer(op.operands[0])
@@ -108,11 +113,10 @@ def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], off
     ).results[0]
 
 
-def viewed_as(buffer: Any, view: Any) -> Any:
-    """The part of a buffer that ``view`` is of another one, whose elements lie alike."""
-    kind = ir.MemRefType(view.type)
+def viewed_as(buffer: Any, kind: ir.MemRefType, start: Start) -> Any:
+    """The part of a buffer that a view of this type and start is of another one, whose elements lie alike."""
     strides, _ = kind.get_strides_and_offset()
-    return reinterpreted(buffer, kind.shape, strides, offset_of(start_in_buffer(view)))
+    return reinterpreted(buffer, kind.shape, strides, offset_of(start))
 
 
 def offset_of(place: Start) -> Any:

@@ -12,7 +12,7 @@ from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.view import read_view
 from nki_mlir.graph.upstream import operations_of
-from nki_mlir.graph.views import viewed_as
+from nki_mlir.graph.views import start_of, viewed_as
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 
@@ -35,4 +35,4 @@ def expanded(op: Operation, make: Attributes) -> Any:
         shape = (tile.base_shape[0], tile.row) if tile.on_chip else (tile.row,)
         buffer = ir.Operation.create("nki.reinterpret", operands=[buffer], results=[
             make.memref(shape, tile.dtype, tile.space)]).results[0]
-    return viewed_as(buffer, op.results[0])
+    return viewed_as(buffer, op.results[0].type, start_of(tile, list(op.operands)[1:]))

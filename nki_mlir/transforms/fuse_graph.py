@@ -19,7 +19,7 @@ from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
 from nki_mlir.graph.elementwise import GenericOperation, fused, keeps_extents, structured
-from nki_mlir.graph.views import viewed_as, whole_buffer
+from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
 
@@ -184,4 +184,6 @@ def element_type(value: Value) -> Any:
 
 def part_of(value: Value, view: Value) -> Any:
     """The part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
-    return viewed_as(whole_buffer(value), view) if isinstance(value.type, ir.MemRefType) else value
+    if not isinstance(value.type, ir.MemRefType):
+        return value
+    return viewed_as(whole_buffer(value), ir.MemRefType(view.type), start_in_buffer(view))
