@@ -137,8 +137,8 @@ class ModuleSource(Runnable):
 
     executors = ("interpreter", "jit", "isa")
 
-    def __init__(self, module: Any, positional: list[object], keywords: dict[str, object], target: str | None = None
-                 ) -> None:
+    def __init__(self, module: "Module", positional: list[object], keywords: dict[str, object],
+                 target: str | None = None) -> None:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
         if target:
             set_target(module, target)

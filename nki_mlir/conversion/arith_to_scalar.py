@@ -203,7 +203,7 @@ class _BodyRewriter:
         return self.alu(INTEGERS[predicate], a, b)
 
 
-def refused(op: Any, what: str) -> Unsupported:
+def refused(op: Operation, what: str) -> Unsupported:
     error = Unsupported(feature=f"{what} in the body of a linalg operation",
                         instead="use what the scalar library has a function for")
     place = location_of(op)

@@ -17,7 +17,7 @@ from nki_mlir.passes.pass_manager import Pass
 class ControlFlowToScf(Pass, name="control-flow-to-scf"):
     """Structured control flow of StableHLO to ``scf``."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         found: list[Any] = []
 
         def visit(op: Operation) -> Any:

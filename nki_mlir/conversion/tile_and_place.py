@@ -61,7 +61,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 drop_unread(kernel.op)
 
 
-def write_on_tiles(op: Any, placement: Placement, done: list[object]) -> None:
+def write_on_tiles(op: Operation, placement: Placement, done: list[object]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
     try:
         nest, gathers = read_nest(op)

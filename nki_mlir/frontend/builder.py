@@ -163,7 +163,8 @@ class Builder:
         if not self.at_top_level():
             raise SharedHbmInside().located(user_location())
 
-    def emit(self, cls: type[Op], views: dict[str, View | None], mask: object = None, **attributes: Any) -> Op | None:
+    def emit(self, cls: type[Op], views: dict[str, View | None], mask: object = None, **attributes: object
+             ) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
 
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given

@@ -121,7 +121,7 @@ class Again:
     error: Exception | None = None
 
 
-def _attempt(wrapped: Callable[..., Any], body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
              target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | Again:
     with shared_context(), ir.Location.unknown():
         builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)

@@ -34,7 +34,7 @@ from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 class PrivateResult(Exception):
     """A program of several returns a tensor in private HBM: they run again, and share it. ``key`` tells which."""
 
-    def __init__(self, key: tuple[Any, ...]) -> None:
+    def __init__(self, key: tuple[object, ...]) -> None:
         super().__init__(key)
         self.key = key
 

@@ -220,7 +220,7 @@ class Index:
     def __le__(self, other: Any) -> Any:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Any) -> object:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
     def __eq__(self, other: Any) -> Any:

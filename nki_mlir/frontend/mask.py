@@ -37,7 +37,7 @@ class Mask:
 
     __rand__ = __and__
 
-    def __or__(self, other: object) -> Any:
+    def __or__(self, other: object) -> object:
         if isinstance(other, (bool, np.bool_)):
             return True if other else self
         left, right = ~self, ~other if isinstance(other, Mask) else None

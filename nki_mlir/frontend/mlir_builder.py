@@ -106,7 +106,8 @@ class MlirBuilder(Builder):
         return super().at_top_level() and len(self.scopes) == 1
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def parameter(self, shape: tuple[int, ...], dtype: DType, name: str, role: str = "input", **marks: Any) -> Buffer:
+    def parameter(self, shape: tuple[int, ...], dtype: DType, name: str, role: str = "input", **marks: object
+                  ) -> Buffer:
         """A buffer that comes from outside: function arguments stay first, in order of creation."""
         value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
         self.arguments.append(Argument({"nki.name": name, **marks}))

@@ -90,7 +90,7 @@ class OnChipMemory:
         self.machine = machine
         self.now = 0
         self.tiles: list[Held] = []
-        self.kinds: dict[Any, TileFootprint] = {}
+        self.kinds: dict[object, TileFootprint] = {}
         self.total = {SBUF: 0, PSUM: 0}
         self.loops: list[tuple[int, int]] = []      # from which operation to which
         self.placed = False

@@ -73,7 +73,7 @@ def wrapped(value: Node, dtype: DType) -> Node:
 class GraphBody(BodyReader):
     """Reads a body. ``loads`` are elements of buffers that it reads itself: the buffer and linear subscripts."""
 
-    def __init__(self, op: Any, outside: Callable[[Any], Linear]) -> None:
+    def __init__(self, op: Operation, outside: Callable[[object], Linear]) -> None:
         super().__init__(op, outside)
         self.loads: list[tuple[Any, list[Linear]]] = []
         self.gathers: list[tuple[Any, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts

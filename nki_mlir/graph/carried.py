@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import memory_of
-from nki_mlir.bindings import Block, Operation, ir
+from nki_mlir.bindings import Block, Operation, Region, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
@@ -42,7 +42,7 @@ def buffers(op: Any) -> list[Any]:
     return made
 
 
-def put(values: Sequence[Any], targets: Sequence[Any]) -> None:
+def put(values: Sequence[Value], targets: Sequence[Any]) -> None:
     """Copy values to buffers, all of them as they were before."""
     moved = [(v, t) for v, t in zip(values, targets) if v != t]
     if any(memory_of(v) in targets for v, _ in moved):
@@ -58,7 +58,7 @@ def put(values: Sequence[Any], targets: Sequence[Any]) -> None:
         copy(value, target)
 
 
-def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", first: Sequence[Any] = ()) -> None:
+def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
     """Exchange the terminator of a block for one that carries nothing."""
     end = block.operations[len(block.operations) - 1].operation
     values = list(end.operands)[len(first):]
@@ -68,7 +68,7 @@ def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", firs
     end.erase()
 
 
-def moved(block: Any, region: Any, arguments: Sequence[Any]) -> Any:
+def moved(block: Any, region: Region, arguments: Sequence[Any]) -> Any:
     """A new block in a region with the operations of another."""
     new = region.blocks.append(*arguments, arg_locs=[block.owner.operation.location] * len(arguments))
     with ir.InsertionPoint(new):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation, Type, Value, ir
 from nki_mlir.graph.upstream import operations_of
 
 
@@ -29,7 +29,7 @@ class Counter:
     step: int
 
 
-def _number(value: Any) -> int | None:
+def _number(value: Value) -> int | None:
     """The value of a scalar integer constant."""
     op = defining(value)
     if op is None or op.name != "stablehlo.constant" or ir.RankedTensorType(value.type).rank != 0:
@@ -121,7 +121,7 @@ def _value(variable: Any, counter: Counter, kind: Any) -> Any:
     return ir.Operation.create("tensor.from_elements", operands=[cast], results=[kind]).results[0]
 
 
-def _last(counter: Counter, iterations: int, kind: Any) -> Any:
+def _last(counter: Counter, iterations: int, kind: Type) -> Any:
     """A counter behind the loop."""
     value = ir.IntegerAttr.get(ir.RankedTensorType(kind).element_type, counter.first + iterations * counter.step)
     return ir.Operation.create("stablehlo.constant", results=[kind], attributes={

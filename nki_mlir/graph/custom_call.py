@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nki_mlir.alone import alone, made_alone
 from nki_mlir.analysis.argument_effects import ArgumentEffects, argument_effects, multiply_accumulates
@@ -232,7 +232,7 @@ def _check_form(record: KernelRecord) -> None:
 
 
 @alone
-def read_module(text: str) -> Any:
+def read_module(text: str) -> Module:
     """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
     with shared_context():
         try:

@@ -22,7 +22,7 @@ class GenericOperation:
     op: Any
     inputs: tuple[Any, ...]
     output: Any
-    maps: tuple[Any, ...]                       # affine maps of the inputs, then of the output
+    maps: tuple[ir.AffineMap, ...]                       # affine maps of the inputs, then of the output
 
     @property
     def block(self) -> Any:

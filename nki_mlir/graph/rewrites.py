@@ -5,7 +5,6 @@ A concatenation would become a chain of branches at every element; here each ope
 result. The place of an extreme, a reduction of values and places together, is the least of the places that have it.
 """
 
-from typing import Any
 
 from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.graph.upstream import operations_of
@@ -33,7 +32,7 @@ def rewrite_concatenations(module: Module | Operation) -> None:
         op.erase()
 
 
-def rewrite_extremes(module: Any) -> None:
+def rewrite_extremes(module: Module) -> None:
     """Reductions to the greatest or least value and its place."""
     for number, op in enumerate(operations_of(module, lambda name: name == "stablehlo.reduce")):
         direction = _extreme(op)

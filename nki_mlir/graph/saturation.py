@@ -5,9 +5,8 @@ before:  %n = arith.fptosi %x : f32 to i8            (undefined outside of -129 
 after:   the same between comparisons of %x with the ends of the type, which choose -128, 127 or 0
 """
 
-from typing import Any
 
-from nki_mlir.bindings import Module, Operation, ir, load
+from nki_mlir.bindings import Module, Operation, Value, ir, load
 from nki_mlir.graph.upstream import operations_of
 
 UNORDERED, NOT_BELOW, BELOW = 14, 3, 4          # predicates of arith.cmpf
@@ -22,7 +21,7 @@ def saturate_conversions(module: Module) -> None:
             op.erase()
 
 
-def _saturated(op: Operation) -> Any:
+def _saturated(op: Operation) -> Value:
     arith, x, kind = load("dialects.arith"), op.operands[0], op.results[0].type
     bits = kind.width
     low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if op.name == "arith.fptosi" else (0, 1 << bits)

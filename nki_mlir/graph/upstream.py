@@ -58,7 +58,7 @@ def run_pipeline(module: Module, pipeline: str) -> None:
         raise BadModule(what=next((line for line in lines if line.startswith("error: ")), lines[0])) from None
 
 
-def to_buffers(module: Any, pipeline: str = TO_BUFFERS) -> None:
+def to_buffers(module: Module, pipeline: str = TO_BUFFERS) -> None:
     """From tensors to buffers. Those of the arguments are the caller's: a graph does not write into them."""
     function = public_function(module)
     inputs = len(function.attributes["function_type"].value.inputs)
@@ -96,7 +96,7 @@ def first_operation(module: Module, prefixes: tuple[str, ...]) -> str | None:
     return found[0].name if found else None
 
 
-def operations_of(root: Any, wanted: Callable[..., object]) -> list[Any]:
+def operations_of(root: Any, wanted: Callable[..., object]) -> list[Operation]:
     """The operations from ``root`` on whose name ``wanted`` accepts, in order.
 
     By a walk: iterating a block gives operations classes, and imports those of their dialect first.

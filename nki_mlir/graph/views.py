@@ -100,7 +100,7 @@ def flatten_views(module: Any) -> None:
                               instead="use static sizes and strides").located(location_of(op))
 
 
-def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], offset: Any) -> Any:
+def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], offset: Any) -> Value:
     """A strided view of a buffer; the offset is a number or an index value."""
     array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
     dynamic = not isinstance(offset, int)

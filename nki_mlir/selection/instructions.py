@@ -98,7 +98,7 @@ class MaskedInstruction:
             return Access(own.dtype, None, Linear(flat + row * steps.get(0, 0)), dims)
         return Access(own.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
 
-    def in_box(self, op: NisaOp, box: Box) -> Any:
+    def in_box(self, op: NisaOp, box: Box) -> object:
         return in_box(op, box, tuple(replace(c, form=c.form.moved(box.starts)) for c in op.limits))
 
     def plain(self, op: Any) -> None:

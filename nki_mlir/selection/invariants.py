@@ -4,7 +4,7 @@
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
-from nki_mlir.bindings import Block, Value
+from nki_mlir.bindings import Block, Operation, Value
 
 
 def outermost_loop(buffer: Value, block: Block) -> Any:
@@ -22,7 +22,7 @@ def outermost_loop(buffer: Value, block: Block) -> Any:
     return loop
 
 
-def is_inside(op: Any, loop: Any) -> bool:
+def is_inside(op: Operation, loop: Operation) -> bool:
     """Whether an operation is in the body of a loop."""
     while op is not None and op.name != "func.func":
         if op == loop:
@@ -31,5 +31,5 @@ def is_inside(op: Any, loop: Any) -> bool:
     return False
 
 
-def _inside(value: Any, loop: Any) -> bool:
+def _inside(value: Value, loop: Any) -> bool:
     return is_inside(defining(value) or value.owner.owner.operation, loop)

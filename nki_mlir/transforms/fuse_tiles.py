@@ -78,7 +78,7 @@ class _FunctionFusion:
     They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
     """
 
-    def __init__(self, kernel: KernelFunction, wanted: Callable[[Any], bool]) -> None:
+    def __init__(self, kernel: KernelFunction, wanted: Callable[[object], bool]) -> None:
         self.wanted = wanted
         self.operations: list[Any] = []
         self.users: dict[Any, set[int]] = {}

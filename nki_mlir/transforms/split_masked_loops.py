@@ -20,7 +20,7 @@ from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_const
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
 from nki_mlir.analysis.loop_cuts import Condition, parts_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
-from nki_mlir.bindings import Block, Operation, Value, ir
+from nki_mlir.bindings import Block, Module, Operation, Value, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
@@ -38,7 +38,7 @@ from nki_mlir.passes.pass_manager import Pass
 class SplitMaskedLoops(Pass, name="split-masked-loops", reads=Level.NKI):
     copies: int = 8             # of a loop's body, or of the operations that depend on a program id
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 if any(is_tile_op(op) and is_masked(op) for op in below(contents(kernel.op.regions[0].blocks[0]))):
@@ -102,7 +102,7 @@ class _FunctionSplit:
             self.pin(value, part, inside[-1])
         return inside
 
-    def choice(self, value: Any, part: range, before: Any) -> Operation:
+    def choice(self, value: Value, part: range, before: Any) -> Operation:
         """An empty ``if value <= last of the part``."""
         ip, location = ir.InsertionPoint(before), before.location
         inside = ir.Operation.create("arith.cmpi", operands=[self.constant(part[-1]), value], results=[self.make.i1],

@@ -222,7 +222,7 @@ class _Work:
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
         order = self.order()
 
-        def element(s: ScalarBody, value: object, *first: Any) -> Value:
+        def element(s: ScalarBody, value: object, *first: object) -> Value:
             place = s.position(order)
             behind = s.alu("not_equal", place, first[0]) if first else place
             return s.alu("select", behind, s.alu("negative", value), value)

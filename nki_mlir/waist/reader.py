@@ -79,7 +79,7 @@ def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
 mask_of = memoized(read_mask)
 
 
-def loops_of(op: Any) -> tuple[Sequence[Subscripts], int, frozenset[int]]:
+def loops_of(op: Operation) -> tuple[Sequence[Subscripts], int, frozenset[int]]:
     """What each operand is subscripted by, how many axes there are, and which are reduced."""
     if op.name != "linalg.fill":
         return subscripts_of(op.attributes["indexing_maps"]), *iterators_of(op.attributes["iterator_types"])
@@ -87,7 +87,7 @@ def loops_of(op: Any) -> tuple[Sequence[Subscripts], int, frozenset[int]]:
     return [[], _identity(range(rank))], rank, frozenset()
 
 
-def _linear(e: Any, what: str, instead: str) -> Linear:
+def _linear(e: ir.AffineExpr, what: str, instead: str) -> Linear:
     try:
         return read_linear(e)
     except MalformedAttribute:

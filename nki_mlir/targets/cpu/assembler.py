@@ -144,7 +144,7 @@ class Assembler:
         self.code.mark(end)
         self.times = outer
 
-    def inside(self, operations: Iterator[Any], block: OpenBlock, facts: list[Linear] | None = None) -> None:
+    def inside(self, operations: Iterator[object], block: OpenBlock, facts: list[Linear] | None = None) -> None:
         """A nested block. Buffers from outside that it uses live on until it has ended, one instruction later."""
         known = len(self.values.facts)
         self.values.facts += facts or []

@@ -141,7 +141,7 @@ def addresses_text(names: Sequence[str]) -> str:
     return f"llvm.func @{ADDRESSES}(%out: !llvm.ptr) {{\n" + "\n".join(lines) + "\n  llvm.return\n}\n"
 
 
-def operations_of(module: Any, *names: str) -> list[Any]:
+def operations_of(module: Any, *names: str) -> list[Operation]:
     """The operations of those names, in order. A walk: iterating a block would import the dialects' Python modules."""
     found: list[Any] = []
 

@@ -78,7 +78,7 @@ class FunctionEmitter(ScalarEmitter):
         return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
 
     # -- pointers ------------------------------------------------------------------------------------------------------
-    def _llvm(self, name: str, operands: Sequence[Value], result: Any = None, **attributes: object) -> Any:
+    def _llvm(self, name: str, operands: Sequence[Value], result: Type | None = None, **attributes: object) -> Any:
         op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],
                                  attributes=attributes)
         return op.results[0] if result is not None else op

@@ -187,7 +187,8 @@ class Generic:
         buffer, at = self.targets[k].elements(target, positions)
         buffer[at] = entry.numpy(buffer[at], reduced(output.fold or "", filled, missing, output.of_integers)[touched])
 
-    def _step_by_step(self, given: Sequence[Any], symbols: Sequence[int], box: Box, active: np.ndarray | None) -> None:
+    def _step_by_step(self, given: Sequence[object], symbols: Sequence[int], box: Box, active: np.ndarray | None
+                      ) -> None:
         """One after the other over the axes that some output does not have, at once over the rest."""
         for point in np.ndindex(*(box[1][a] for a in self.stepped)):
             starts, counts = list(box[0]), list(box[1])

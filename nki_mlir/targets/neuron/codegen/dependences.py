@@ -9,9 +9,8 @@ told apart by their columns.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.regions import Region, nest_of, region_of
 
@@ -154,7 +153,7 @@ def touched(step: InstructionStep, place: Callable[[DeviceBuffer], Address]) -> 
     """The regions that a step reads and those it writes."""
     op = step.op
 
-    def region(tile: Any) -> Region:
+    def region(tile: Tile) -> Region:
         return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
 
     written = [region(t) for _, t in op.targets()]

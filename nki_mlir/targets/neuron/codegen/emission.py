@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -17,6 +17,9 @@ from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
 
 MEMORY = (90, 60, 30)           # percent of on-chip memory that the scheduler may fill, tried in turn
 # Where the time of each decides: percent, and whether memory is free again when its last use starts.
@@ -43,7 +46,7 @@ class Emission:
         return cls(unroll_limit=WRITTEN_OUT, search=True)
 
 
-def emit_module(module: Any, options: Emission = Emission()) -> Program:
+def emit_module(module: "Module", options: Emission = Emission()) -> Program:
     """The program of a nisa-level module."""
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 

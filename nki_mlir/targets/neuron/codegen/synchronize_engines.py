@@ -154,7 +154,7 @@ class _Emitter:
                         self.barrier()              # nobody writes what another has not read yet
             self.release([v for v, at in last_uses.items() if at == k])
 
-    def segments(self, block: Block) -> Iterator[Any]:
+    def segments(self, block: Block) -> Iterator[object]:
         """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[Any, int] = {}

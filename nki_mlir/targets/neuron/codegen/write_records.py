@@ -4,7 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Attribute, ir
 from nki_mlir.diagnostics import InternalError, Location
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
@@ -243,7 +243,7 @@ class _RecordsWriter:
         return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes,
                                    regions=regions, loc=self.location, ip=ir.InsertionPoint(self.block_now))
 
-    def at_head(self, name: str, results: list[Any], attributes: dict[str, Any], location: Any) -> Any:
+    def at_head(self, name: str, results: list[Any], attributes: dict[str, Attribute], location: Any) -> Any:
         """At the head of the function, where every block sees it."""
         ip = ir.InsertionPoint.at_block_begin(self.kernel.op.regions[0].blocks[0])
         return ir.Operation.create(name, results=results, attributes=attributes, loc=location, ip=ip)

@@ -127,7 +127,7 @@ class Encoder:
         return [self.attribute(name, getattr(op, name), kind, op.symbols) for name, kind in op.attributes.items()
                 if name != "engine"]
 
-    def attribute(self, name: str, value: Any, kind: Any, symbols: tuple[object, ...]) -> bytes:
+    def attribute(self, name: str, value: Any, kind: object, symbols: tuple[object, ...]) -> bytes:
         if kind is str:
             return pack(_STRING, name, self.strings.number(value))
         if kind is tuple:
