@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MEMORY = (90, 60, 30)           # percent of on-chip memory that the scheduler may fill, tried in turn
 # Where the time of each decides: percent, and whether memory is free again when its last use starts.
 SEARCHED = tuple((percent, early) for percent in (95, 85, 75, 60) for early in (True, False))
-SEARCH_LIMIT = 6_000            # instructions of code of which all of these are timed; of more, the first that fit
-SEARCHED_OF_LARGE = 1
+OF_LARGE = ((95, True), (75, True), (60, True))
+LARGE, HUGE = 6_000, 50_000     # instructions of code of which fewer orders are timed, and the first that fits is taken
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 
 
@@ -77,9 +77,9 @@ def fastest(code: Code) -> Program:
     from nki_mlir.targets.neuron.timing.machine import TimedMachine  # start-up: needed where it is asked for
     before = [(block, list(block.nodes)) for block in blocks(code.body)]
     found: list[tuple[float, Program]] = []
-    large = sum(len(block.nodes) for block, _ in before) > SEARCH_LIMIT
-    for tried in (*SEARCHED, None):
-        if large and len(found) == SEARCHED_OF_LARGE:
+    size = sum(len(nodes) for _, nodes in before)
+    for tried in (*(OF_LARGE if size > LARGE else SEARCHED), None):
+        if size > HUGE and found:
             break
         for block, nodes in before:
             block.nodes = list(nodes)

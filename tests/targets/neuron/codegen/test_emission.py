@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from nki_mlir.targets.neuron.codegen import emission
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.timing import time_programs
@@ -39,3 +40,15 @@ def test_as_written__writes_out_more_than_by_default() -> None:
 def test_searched_order__is_the_same_each_time() -> None:
     seed = random.Random(1).randint(0, 100)
     assert time_of(seed, Emission(search=True)) == time_of(seed, Emission(search=True))
+
+
+@pytest.mark.parametrize("limits", [(0, 50_000), (0, 0)], ids=["large", "huge"])
+def test_searched_order_of_much_code__computes_the_same(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more code fewer orders are timed, of very much the first that fits is taken."""
+    monkeypatch.setattr(emission, "LARGE", limits[0])
+    monkeypatch.setattr(emission, "HUGE", limits[1])
+    code = RandomCode(5)
+    program = emit_code(code.code, Emission(search=True))
+    made = np.zeros(code.output.shape, np.float32)
+    simulate(program, [a.copy() for a in code.arrays], [made], 1)
+    np.testing.assert_array_equal(made, code.expected())
