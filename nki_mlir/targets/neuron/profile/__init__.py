@@ -12,6 +12,7 @@ from pathlib import Path
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
+from nki_mlir.targets.neuron.profile.advice import advice
 from nki_mlir.targets.neuron.profile.document import Document, document_of
 from nki_mlir.targets.neuron.profile.page import page
 from nki_mlir.targets.neuron.profile.perfetto import trace
@@ -32,7 +33,7 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document
     """The profile of programs that run together, a core each. Raises ``Deadlock`` where they wait for ever."""
     run = TimedMachine(programs, mode=mode)
     run.run()
-    return document_of(run)
+    return document_of(run) | {"advice": advice(run)}
 
 
 def check_folder(folder: str | Path) -> Path:

@@ -69,11 +69,11 @@ def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list
 def _operands(op: Op) -> list[tuple[Footprint, bool, bool]]:
     """Regions on chip, those that are read first; a product that begins a sum does not read its result."""
     begins = getattr(op, "accumulate", None) is False
-    found = [(region_of(t), f.reads and not (f.writes and begins), f.writes) for f, t in op.operands() if t.on_chip]
+    found = [(footprint_of(t), f.reads and not (f.writes and begins), f.writes) for f, t in op.operands() if t.on_chip]
     return sorted(found, key=lambda operand: operand[2])
 
 
-def region_of(tile: Tile) -> Footprint:
+def footprint_of(tile: Tile) -> Footprint:
     """The bytes between a tile's ends. Where registers are part of its start they count as 0."""
     access, size = tile.access, tile.access.dtype.itemsize
     low, high = access.reach()

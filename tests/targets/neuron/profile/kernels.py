@@ -11,7 +11,8 @@ from nki_mlir.targets import neuron
 ROOT = Path(__file__).parents[4]
 
 
-def streams(source: str, *arguments: str, grid: tuple[int, ...] = (), target: str | None = None) -> list[Program]:
+def streams(source: str, *arguments: str, grid: tuple[int, ...] = (), target: str | None = None,
+            as_written: bool = False) -> list[Program]:
     """The programs of a kernel ``FILE.py:NAME`` below the root for arguments as on the command line."""
     positional, keywords = parse_arguments(list(arguments), values=False)
-    return runnable(str(ROOT / source), positional, keywords, target, grid).streams(neuron.emission())
+    return runnable(str(ROOT / source), positional, keywords, target, grid).streams(neuron.emission(as_written))

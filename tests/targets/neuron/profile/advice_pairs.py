@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels in pairs: before and after following a rule of the advice. Both compute the same."""
+
+import nki_mlir.language.beta.isa as nisa
+import nki_mlir.language.beta.language as nl
+from nki_mlir.language.beta import nki
+
+
+# -- repeated-loads ----------------------------------------------------------------------------------------------------
+@nki.jit
+def added_repeatedly(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        same = nl.load(y)
+        nl.store(out[nl.ds(i * 128, 128), :], nl.load(x[nl.ds(i * 128, 128), :]) + same)
+    return out
+
+
+@nki.jit
+def added_once(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    same = nl.load(y)
+    for i in nl.affine_range(x.shape[0] // 128):
+        nl.store(out[nl.ds(i * 128, 128), :], nl.load(x[nl.ds(i * 128, 128), :]) + same)
+    return out
+
+
+# -- short-runs --------------------------------------------------------------------------------------------------------
+@nki.jit
+def columns(x):
+    """x [N, 128], read a column a partition."""
+    out = nl.ndarray((128, x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:128, 0:512]
+    for i in nl.affine_range(x.shape[0] // 512):
+        nl.store(out[:, nl.ds(i * 512, 512)], nl.load(x[i * 512 + i_f, i_p]))
+    return out
+
+
+@nki.jit
+def rows(x):
+    """x [128, N], read a row a partition."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // 512):
+        nl.store(out[:, nl.ds(i * 512, 512)], nl.load(x[:, nl.ds(i * 512, 512)]))
+    return out
+
+
+# -- one-issuer --------------------------------------------------------------------------------------------------------
+@nki.jit
+def many_small(x):
+    """x [128, N], loaded in tiles of 128 columns."""
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    whole = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(x.shape[1] // 128):
+        whole[:, nl.ds(i * 128, 128)] = nl.load(x[:, nl.ds(i * 128, 128)])
+    nl.store(out, nl.max(whole, axis=1, keepdims=True))
+    return out
+
+
+@nki.jit
+def few_large(x):
+    """The same in tiles of 512 columns."""
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    whole = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(x.shape[1] // 512):
+        whole[:, nl.ds(i * 512, 512)] = nl.load(x[:, nl.ds(i * 512, 512)])
+    nl.store(out, nl.max(whole, axis=1, keepdims=True))
+    return out
+
+
+# -- imbalance ---------------------------------------------------------------------------------------------------------
+def bounded(x, engines):
+    """x [128, 8192]: 32 steps on each of 16 pieces, by engines in turn."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for step in nl.static_range(32):
+        for piece in nl.static_range(16):
+            part = tile[:, nl.ds(piece * 512, 512)]
+            tile[:, nl.ds(piece * 512, 512)] = nisa.tensor_scalar(part, nl.multiply, 0.5, op1=nl.add, operand1=1.0,
+                                                                   engine=engines[piece % len(engines)])
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def one_engine(x):
+    return bounded(x, [nisa.vector_engine])
+
+
+@nki.jit
+def two_engines(x):
+    return bounded(x, [nisa.vector_engine] * 3 + [nisa.scalar_engine] * 2)
+
+
+# -- psum-eviction -----------------------------------------------------------------------------------------------------
+def evicted(a_t, b, engines):
+    """a_t [128, 128], b [128, 8192] to a_t.T @ b, eight times."""
+    out = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.shared_hbm)
+    left, right = nl.load(a_t), nl.load(b)
+    result = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    for again in nl.static_range(8):
+        for j in nl.static_range(16):
+            total = nisa.nc_matmul(left, right[:, nl.ds(j * 512, 512)])
+            result[:, nl.ds(j * 512, 512)] = nisa.tensor_copy(total, dtype=b.dtype, engine=engines[j % len(engines)])
+    nl.store(out, result)
+    return out
+
+
+@nki.jit
+def evicted_by_one(a_t, b):
+    return evicted(a_t, b, [nisa.vector_engine])
+
+
+@nki.jit
+def evicted_by_two(a_t, b):
+    return evicted(a_t, b, [nisa.vector_engine, nisa.scalar_engine])
+
+
+# -- no-overlap --------------------------------------------------------------------------------------------------------
+@nki.jit
+def one_tile(x):
+    """x [128, N]: each piece is loaded into the same tile."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(x.shape[1] // 1024):
+        nisa.dma_copy(dst=tile, src=x[:, nl.ds(i * 1024, 1024)])
+        nl.store(out[:, nl.ds(i * 1024, 1024)], nisa.activation(nl.exp, tile))
+    return out
+
+
+@nki.jit
+def tiles_in_turn(x):
+    """Each piece has a tile of its own."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // 1024):
+        tile = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x[:, nl.ds(i * 1024, 1024)])
+        nl.store(out[:, nl.ds(i * 1024, 1024)], nisa.activation(nl.exp, tile))
+    return out
+
+
+# -- weight-loads ------------------------------------------------------------------------------------------------------
+@nki.jit
+def narrow(a_t, b):
+    """a_t [128, 128], b [128, N] to 8 a_t.T @ b, 32 columns at a time."""
+    left, right = nl.load(a_t), nl.load(b)
+    out = nl.ndarray((128, b.shape[1]), dtype=b.dtype, buffer=nl.shared_hbm)
+    result = nl.ndarray((128, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    for j in nl.affine_range(b.shape[1] // 512):
+        total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for again in nl.static_range(8):
+            for c in nl.affine_range(16):
+                total[:, nl.ds(c * 32, 32)] += nisa.nc_matmul(left, right[:, nl.ds(j * 512 + c * 32, 32)])
+        result[:, nl.ds(j * 512, 512)] = nl.copy(total, dtype=b.dtype)
+    nl.store(out, result)
+    return out
+
+
+@nki.jit
+def wide(a_t, b):
+    """The same, 512 columns at a time."""
+    left, right = nl.load(a_t), nl.load(b)
+    out = nl.ndarray((128, b.shape[1]), dtype=b.dtype, buffer=nl.shared_hbm)
+    result = nl.ndarray((128, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    for j in nl.affine_range(b.shape[1] // 512):
+        total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+        for again in nl.static_range(8):
+            total += nisa.nc_matmul(left, right[:, nl.ds(j * 512, 512)])
+        result[:, nl.ds(j * 512, 512)] = nl.copy(total, dtype=b.dtype)
+    nl.store(out, result)
+    return out
+
+
+# -- dtype: the same kernel on operands of float32 and of bfloat16 ------------------------------------------------------
+@nki.jit
+def products(a_t, b):
+    """a_t [128 k, 128], b [128 k, 512] to a_t.T @ b."""
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+    for s in nl.affine_range(a_t.shape[0] // 128):
+        left = nl.load(a_t[nl.ds(s * 128, 128), :])
+        right = nl.load(b[nl.ds(s * 128, 128), :])
+        for _ in nl.static_range(4):
+            total += nisa.nc_matmul(left, right)
+    nl.store(out, nl.copy(total))
+    return out
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+@nki.jit
+def few_partitions(x):
+    """x [16, 8 N]: eight times as many columns on 16 partitions."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // 2048):
+        nl.store(out[:, nl.ds(i * 2048, 2048)], nl.exp(nl.load(x[:, nl.ds(i * 2048, 2048)])))
+    return out
+
+
+@nki.jit
+def all_partitions(x):
+    """x [16, 8 N], eight pieces of a row on partitions of their own."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    pieces, results = x.reshape((128, x.shape[1] // 8)), out.reshape((128, x.shape[1] // 8))
+    for i in nl.affine_range(x.shape[1] // 8 // 2048):
+        nl.store(results[:, nl.ds(i * 2048, 2048)], nl.exp(nl.load(pieces[:, nl.ds(i * 2048, 2048)])))
+    return out
+
+
+# -- fuse-activation ---------------------------------------------------------------------------------------------------
+@nki.jit
+def scaled_before(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.static_range(16):
+        scaled = nisa.tensor_scalar(tile, nl.multiply, 0.5, engine=nisa.vector_engine)
+        tile = nisa.activation(nl.exp, scaled)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def scaled_within(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.static_range(16):
+        tile = nisa.activation(nl.exp, tile, scale=0.5)
+    nl.store(out, tile)
+    return out

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Advice is right: following it saves about what it said, and afterwards it is not said again."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile.advice import WORTH, Rule
+from tests.targets.neuron.profile import advice_pairs
+from tests.targets.neuron.profile.kernels import streams
+
+FILE = "tests/targets/neuron/profile/advice_pairs.py:"
+# Rule, the line that it names, before, its arguments, after, its arguments where they are others.
+PAIRS = {
+    "repeated-loads": ("same = nl.load(y)", "added_repeatedly", ("2048x2048xf32", "128x2048xf32"), "added_once", None),
+    "short-runs": ("nl.load(x[i * 512 + i_f, i_p])", "columns", ("2048x128xf32",), "rows", ("128x2048xf32",)),
+    "one-issuer": ("nl.load(x[:, nl.ds(i * 128, 128)])", "many_small", ("128x8192xf32",), "few_large", None),
+    "imbalance": ("nisa.tensor_scalar(part", "one_engine", ("128x8192xf32",), "two_engines", None),
+    "psum-eviction": ("nisa.tensor_copy(total", "evicted_by_one", ("128x128xbf16", "128x8192xbf16"), "evicted_by_two",
+                      None),
+    "no-overlap": ("nisa.dma_copy(dst=tile", "one_tile", ("128x16384xf32",), "tiles_in_turn", None),
+    "weight-loads": ("nisa.nc_matmul(left, right[:, nl.ds(j * 512 + c * 32, 32)])", "narrow",
+                     ("128x128xbf16", "128x8192xbf16"), "wide", None),
+    "dtype": ("total += nisa.nc_matmul(left, right)", "products", ("2048x128xf32", "2048x512xf32"), "products",
+              ("2048x128xbf16", "2048x512xbf16")),
+    "partitions": ("nl.exp(nl.load(x", "few_partitions", ("16x65536xf32",), "all_partitions", None),
+    "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x2048xf32",), "scaled_within",
+                        None),
+}
+ABOUT = 0.1                     # of the time that is left
+
+
+def said(profile, rule):
+    return next((one for one in profile["advice"] if one["rule"] == rule), None)
+
+
+@pytest.mark.parametrize("rule", PAIRS)
+def test_following_it_saves_about_what_it_said(rule):
+    line, before, arguments, after, others = PAIRS[rule]
+    first, second = profile_of(streams(FILE + before, *arguments)), profile_of(streams(FILE + after, *(others or arguments)))
+    one, total = said(first, rule), first["timing"]["total_ns"]
+    assert one is not None, first["advice"]
+    assert line in first["files"][one["file"]][one["line"] - 1]
+    assert total - one["saves_ns"] == pytest.approx(second["timing"]["total_ns"], rel=ABOUT)     # a model of an order
+    assert one["ratio"] == total / (total - one["saves_ns"]) >= 1 / (1 - WORTH)
+    assert f"{one['ratio']:.2f}x" in one["text"]
+    again = said(second, rule)
+    assert again is None or again["saves_ns"] < one["saves_ns"] / 4, again
+
+
+def test_every_rule_has_a_pair():
+    assert {rule.name for rule in Rule.rules} == PAIRS.keys()
+
+
+def small(rule):
+    rng = np.random.default_rng(1)
+    shapes = {"repeated-loads": [(256, 64), (128, 64)], "weight-loads": [(128, 128), (128, 512)],
+              "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(16, 16384)],
+              "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)]}
+    dtype = ml_dtypes.bfloat16 if rule in ("weight-loads", "psum-eviction") else np.float32
+    return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes[rule]]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in PAIRS if rule not in ("short-runs", "dtype")])   # other inputs
+def test_both_compute_the_same(rule):
+    _, before, _, after, _ = PAIRS[rule]
+    arguments = small(rule)
+    first, second = (np.asarray(getattr(advice_pairs, name)(*arguments), np.float32) for name in (before, after))
+    np.testing.assert_allclose(first, second, rtol=1e-6)
+
+
+def test_both_layouts_compute_the_same():
+    x = np.random.default_rng(1).uniform(-1, 1, (512, 128)).astype(np.float32)
+    assert np.array_equal(advice_pairs.columns(x), advice_pairs.rows(np.ascontiguousarray(x.T)))
