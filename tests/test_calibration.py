@@ -102,7 +102,7 @@ def test_products_with_other_work():
     close(kernel("fused.py:bmm_softmax")(a, b), softmax(np.swapaxes(a, 1, 2).astype(np.float64) @ b))
     x, w = random(128, 6, 20), random(128, 9, 128) * 0.1
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (1, 2))
-    close(kernel("fused.py:convolution")(x, w), np.einsum("crsyx,cyxf->frs", windows, w.reshape(128, 3, 3, 128)))
+    close(kernel("fused.py:convolution")(x, w, block=2), np.einsum("crsyx,cyxf->frs", windows, w.reshape(128, 3, 3, 128)))
     x, gate, up, down = random(512, 512) * 0.2, random(512, 1024) * 0.1, random(512, 1024) * 0.1, random(1024, 512) * 0.1
     left = x.astype(np.float64) @ gate
     close(kernel("fused.py:swiglu")(x, gate, up, down), left / (1 + np.exp(-left)) * (x @ up.astype(np.float64)) @ down)

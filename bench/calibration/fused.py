@@ -90,8 +90,11 @@ def bmm_softmax(a, b):
 
 
 @nki.jit
-def convolution(x, w, taps=3):
-    """x [C, H, W], w [C, taps * taps, F]: products for each tap and 128 channels, a row of pixels at a time."""
+def convolution(x, w, taps=3, block=37):
+    """x [C, H, W], w [C, taps * taps, F]: products for each tap and 128 channels, a row of pixels at a time.
+
+    The rows of a block are loaded once, with those that it shares with the next.
+    """
     channels, height, width = x.shape
     filters = w.shape[2]
     rows, columns, groups = height - taps + 1, width - taps + 1, channels // P
@@ -99,19 +102,20 @@ def convolution(x, w, taps=3):
     weights = nl.ndarray((groups, nl.par_dim(P), taps * taps, filters), dtype=w.dtype, buffer=nl.sbuf)
     for g in nl.affine_range(groups):
         weights[g] = nl.load(w[nl.ds(g * P, P)])
-    pixels = nl.ndarray((height, groups, nl.par_dim(P), width), dtype=x.dtype, buffer=nl.sbuf)
-    for r in nl.affine_range(height):
-        for g in nl.affine_range(groups):
-            pixels[r, g] = nl.load(x[nl.ds(g * P, P), r, :])
-    for r in nl.affine_range(rows):
-        for f in nl.affine_range(filters // P):
-            total = nl.zeros((P, columns), nl.float32, buffer=nl.psum)
-            for dy in nl.affine_range(taps):
-                for dx in nl.affine_range(taps):
-                    for g in nl.affine_range(groups):
-                        total += nisa.nc_matmul(weights[g, :, dy * taps + dx, nl.ds(f * P, P)],
-                                                pixels[r + dy, g, :, nl.ds(dx, columns)])
-            nl.store(out[nl.ds(f * P, P), r, :], nl.copy(total, dtype=out.dtype))
+    for first in nl.affine_range(rows // block):
+        pixels = nl.ndarray((block + taps - 1, groups, nl.par_dim(P), width), dtype=x.dtype, buffer=nl.sbuf)
+        for r in nl.affine_range(block + taps - 1):
+            for g in nl.affine_range(groups):
+                pixels[r, g] = nl.load(x[nl.ds(g * P, P), first * block + r, :])
+        for r in nl.affine_range(block):
+            for f in nl.affine_range(filters // P):
+                total = nl.zeros((P, columns), nl.float32, buffer=nl.psum)
+                for dy in nl.affine_range(taps):
+                    for dx in nl.affine_range(taps):
+                        for g in nl.affine_range(groups):
+                            total += nisa.nc_matmul(weights[g, :, dy * taps + dx, nl.ds(f * P, P)],
+                                                    pixels[r + dy, g, :, nl.ds(dx, columns)])
+                nl.store(out[nl.ds(f * P, P), first * block + r, :], nl.copy(total, dtype=out.dtype))
     return out
 
 
