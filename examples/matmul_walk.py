@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From a slow matrix product to a fast one in five steps, each of which is advice of the profile of the one before.
+
+    python -m nki_mlir examples/matmul_walk.py
+    nki-run --time --profile DIR examples/matmul_walk.py:as_it_comes --arg 512x512xf32 --arg 512x512xf32
+
+What they get from their callers changes, too: a [M, K] at first, then its transpose a_t [K, M], at last of bfloat16.
+"""
+
+import ml_dtypes
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def as_it_comes(a, b):
+    """a [M, K], b [K, N] to a @ b in tiles of 128 x 128 x 128; a is read a column a partition."""
+    (m, k), (_, n) = a.shape, b.shape
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:128, 0:128]
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 128):
+            total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                left = nl.load(a[i * 128 + i_f, s * 128 + i_p])
+                right = nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 128, 128)])
+                total += nisa.nc_matmul(left, right)
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 128, 128)], nl.copy(total))
+    return out
+
+
+@nki.jit
+def transposed(a_t, b):
+    """Runs of 4 bytes: the caller gives a_t [K, M], whose rows are read as they lie in HBM."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 128):
+            total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+                right = nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 128, 128)])
+                total += nisa.nc_matmul(left, right)
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 128, 128)], nl.copy(total))
+    return out
+
+
+@nki.jit
+def loaded_once(a_t, b):
+    """Repeated loads: all tiles are loaded in front of the loops, and stay in SBUF."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)
+    right = nl.ndarray((128, k // 128, n), dtype=b.dtype, buffer=nl.sbuf)
+    for s in nl.affine_range(k // 128):
+        for i in nl.affine_range(m // 128):
+            left[:, s, nl.ds(i * 128, 128)] = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+        for j in nl.affine_range(n // 128):
+            right[:, s, nl.ds(j * 128, 128)] = nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 128, 128)])
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 128):
+            total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                total += nisa.nc_matmul(left[:, s, nl.ds(i * 128, 128)], right[:, s, nl.ds(j * 128, 128)])
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 128, 128)], nl.copy(total))
+    return out
+
+
+@nki.jit
+def large_transfers(a_t, b):
+    """Many small transfers: whole rows are loaded and stored at once. On bfloat16 operands this is the fourth step."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)
+    right = nl.ndarray((128, k // 128, n), dtype=b.dtype, buffer=nl.sbuf)
+    for s in nl.affine_range(k // 128):
+        left[:, s, :] = nl.load(a_t[nl.ds(s * 128, 128), :])
+        right[:, s, :] = nl.load(b[nl.ds(s * 128, 128), :])
+    for i in nl.affine_range(m // 128):
+        rows = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(n // 128):
+            total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                total += nisa.nc_matmul(left[:, s, nl.ds(i * 128, 128)], right[:, s, nl.ds(j * 128, 128)])
+            rows[:, nl.ds(j * 128, 128)] = nl.copy(total)
+        nl.store(out[nl.ds(i * 128, 128), :], rows)
+    return out
+
+
+@nki.jit
+def larger_transfers(a_t, b):
+    """Small transfers again, now that elements have 2 bytes: one load has the rows of two products."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    left = nl.ndarray((128, k // 128, m), dtype=a_t.dtype, buffer=nl.sbuf)
+    right = nl.ndarray((128, k // 128, n), dtype=b.dtype, buffer=nl.sbuf)
+    p, pair, column = nl.mgrid[0:128, 0:2, 0:m]
+    p_right, pair_right, column_right = nl.mgrid[0:128, 0:2, 0:n]
+    for s in nl.affine_range(k // 256):
+        left[:, nl.ds(s * 2, 2), :] = nl.load(a_t[s * 256 + pair * 128 + p, column])
+        right[:, nl.ds(s * 2, 2), :] = nl.load(b[s * 256 + pair_right * 128 + p_right, column_right])
+    for i in nl.affine_range(m // 128):
+        rows = nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(n // 128):
+            total = nl.zeros((128, 128), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                total += nisa.nc_matmul(left[:, s, nl.ds(i * 128, 128)], right[:, s, nl.ds(j * 128, 128)])
+            rows[:, nl.ds(j * 128, 128)] = nl.copy(total)
+        nl.store(out[nl.ds(i * 128, 128), :], rows)
+    return out
+
+
+# What to profile in turn: the kernel, whether it takes the transpose, and the dtype of its operands; and the rule whose
+# advice leads to the next.
+STEPS = [(as_it_comes, False, np.float32, "short-runs"), (transposed, True, np.float32, "repeated-loads"),
+         (loaded_once, True, np.float32, "one-issuer"), (large_transfers, True, np.float32, "dtype"),
+         (large_transfers, True, ml_dtypes.bfloat16, "one-issuer"), (larger_transfers, True, ml_dtypes.bfloat16, "")]
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((256, 256)).astype(np.float32), rng.standard_normal((256, 512)).astype(np.float32)
+    found = []
+    for kernel, transpose, dtype, _ in STEPS:
+        left, right = (np.ascontiguousarray(a.T) if transpose else a).astype(dtype), b.astype(dtype)
+        wide = left.astype(np.float64).T if transpose else left.astype(np.float64)
+        found.append((kernel, (left, right), wide @ right.astype(np.float64), 1e-4))
+    return found
+
+
+if __name__ == "__main__":
+    for kernel, arguments, answer, tolerance in cases():
+        result = kernel(*arguments)
+        error = np.abs(np.asarray(result, np.float64) - answer).max()
+        print(f"{kernel.__name__}: largest error {error:.1e}")
+        assert error <= tolerance

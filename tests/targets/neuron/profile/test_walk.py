@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The walk of examples/matmul_walk.py: each step is what the profile before it says first, and is as good as it says."""
+
+import importlib
+import re
+import sys
+from itertools import pairwise
+
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.targets.neuron.profile import profile_of
+from tests.targets.neuron.profile.kernels import ROOT, streams
+
+
+@pytest.fixture(scope="module")
+def walk():
+    install()
+    sys.path.insert(0, str(ROOT / "examples"))
+    yield importlib.import_module("matmul_walk")
+    sys.path.remove(str(ROOT / "examples"))
+
+
+@pytest.fixture(scope="module")
+def profiles(walk):
+    found = []
+    for kernel, _, dtype, _ in walk.STEPS:
+        matrix = "512x512xf32" if dtype.__name__ == "float32" else "512x512xbf16"
+        found.append(profile_of(streams(f"examples/matmul_walk.py:{kernel.__name__}", matrix, matrix)))
+    return found
+
+
+def test_each_step_is_the_first_advice(walk, profiles):
+    assert len(walk.STEPS) == 6
+    for (*_, rule), profile in zip(walk.STEPS[:-1], profiles):
+        assert profile["advice"][0]["rule"] == rule
+
+
+def test_each_step_is_at_least_about_as_good_as_it_said(profiles):
+    for before, after in pairwise(profiles):
+        said = before["timing"]["total_ns"] - before["advice"][0]["saves_ns"]
+        assert after["timing"]["total_ns"] <= 1.05 * said          # orders of streams differ, and of the model's rules
+
+
+def test_it_is_ten_times_as_fast(profiles):
+    times = [profile["timing"]["total_ns"] for profile in profiles]
+    assert times == sorted(times, reverse=True) and times[0] >= 10 * times[-1]
+
+
+def test_the_document_has_the_times(profiles):
+    table = re.findall(r"^\| `\w+`, `\w+` \| ([\d.]+) us \|", (ROOT / "docs/profile.md").read_text(), re.M)
+    assert [float(t) for t in table] == pytest.approx([p["timing"]["total_ns"] / 1e3 for p in profiles], rel=0.25)   # of when it was written

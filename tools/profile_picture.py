@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The picture of docs/profile.md: the page of a profile, drawn by a browser without a screen.
+
+    python tools/profile_picture.py [WIDTH [FILE.png]]
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.runnable import runnable
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile.page import page
+
+ROOT = Path(__file__).parent.parent
+BROWSERS = "chromium", "chromium-browser", "google-chrome"
+HEIGHT = 2150
+
+
+def main(width: str = "1200", file: str = str(ROOT / "docs" / "profile.png")) -> None:
+    """Write the picture."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        sys.exit(f"no browser: none of {', '.join(BROWSERS)} is on the path")
+    arguments, keywords = parse_arguments(["512x512xf32", "512x512xf32"], values=False)
+    kernel = runnable("examples/matmul_walk.py:loaded_once", arguments, keywords, None, ())
+    text = page(profile_of(kernel.streams(neuron.emission())))
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder) / "page.html"
+        html.write_text(text)
+        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                        f"--user-data-dir={folder}/user", f"--window-size={width},{HEIGHT}",
+                        "--virtual-time-budget=8000", f"--screenshot={Path(file).absolute()}", html.as_uri()],
+                       check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
