@@ -148,7 +148,7 @@ def at_waist(module: Any) -> Any:
     from nki_mlir.passes.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
-    for name in (*(() if is_structured(copy) else TO_LINALG), "nisa-to-linalg", "arith-to-scalar", "expand-views"):
+    for name in (*(() if is_structured(copy) else TO_LINALG), "nisa-to-linalg", "arith-to-scalar"):
         pass_named(name).run(copy)
     pass_named("fuse-tiles", f"least={WORTH_FUSING}").run(copy)
     return copy

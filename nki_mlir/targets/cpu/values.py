@@ -16,6 +16,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import read_linear
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.view import read_view
 from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
 from nki_mlir.waist.reader import DYNAMIC, layout_of
 
@@ -203,6 +204,15 @@ class Values:
         for step, static in zip(strides if subview else (1,), op.attributes["static_offsets"]):
             start = self.form(next(dynamic)) if static == DYNAMIC else Linear(static)
             offset = offset.plus(start, step * dtype.itemsize)
+        return MemrefView(source.root, source.base, source.size, offset, source.name)
+
+    def tile(self, op: Any) -> MemrefView:
+        """A tile's view: an offset in elements of its own dtype."""
+        tile, _ = read_view(op)
+        source, symbols = self.views[tile.handle], list(op.operands)[1:]
+        offset = Linear(tile.offset.const * tile.dtype.itemsize)
+        for position, c in tile.offset.symbols:
+            offset = offset.plus(self.form(symbols[position]), c * tile.dtype.itemsize)
         return MemrefView(source.root, source.base, source.size, offset, source.name)
 
     def element(self, op: Any) -> tuple[MemrefView, Linear]:
