@@ -186,8 +186,9 @@ class NoOverlap(Rule):
         for step in seen.transfers:
             if hbm_source(step) is not None and step.location is not None:
                 by_line[step.location.file, step.location.line].append(step)
-        steps = [s for own in by_line.values() for s in own
-                 if len(own) >= TURNS and len({footprint_of(t.op.targets()[0][1]) for t in own}) == 1]
+        in_turn = [own for own in by_line.values()
+                   if len(own) >= TURNS and len({footprint_of(t.op.targets()[0][1]) for t in own}) == 1]
+        steps = [step for own in in_turn for step in own]
         if not steps:
             return None
         dma = seen.machine.costs.dma

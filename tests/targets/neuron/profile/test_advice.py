@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile import profile_of, rules
 from nki_mlir.targets.neuron.profile.advice import WORTH, Rule
 from tests.targets.neuron.profile import advice_pairs
 from tests.targets.neuron.profile.kernels import streams
@@ -73,3 +73,13 @@ def test_both_compute_the_same(rule):
 def test_both_layouts_compute_the_same():
     x = np.random.default_rng(1).uniform(-1, 1, (512, 128)).astype(np.float32)
     assert np.array_equal(advice_pairs.columns(x), advice_pairs.rows(np.ascontiguousarray(x.T)))
+
+
+def test_rules_look_at_each_load_a_few_times(monkeypatch):
+    """Their cost is linear: a kernel of ten thousand loads is one of an everyday size."""
+    looked = []
+    exact = rules.footprint_of
+    monkeypatch.setattr(rules, "footprint_of", lambda tile: looked.append(tile) or exact(tile))
+    made = streams(FILE + "many_small", "128x32768xf32")
+    assert profile_of(made)["advice"]
+    assert 256 <= len(looked) <= 4 * sum(map(len, made[0].streams.values()))
