@@ -17,7 +17,7 @@ def baremetal(kernel=None, **kwargs) -> Any:
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
         kwargs: save_neff_name (the program), save_trace_name (a summary of its estimated costs), artifacts_dir (an
-            empty folder); others as of jit
+            empty folder), profile (a folder for what docs/profile.md describes); others as of jit
 
     Result:
         A kernel on NumPy arrays.
@@ -75,7 +75,7 @@ def jit(fn=None, mode='auto', **kwargs) -> Any:
 
 
 def profile(func=None, working_directory=None, save_neff_name='file.neff', save_trace_name='profile.ntff', additional_compile_opt='', overwrite=False, profile_nth=1, num_execs=None, **kwargs) -> Any:
-    """A kernel whose calls write the program and a summary of its modelled time into a folder.
+    """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
