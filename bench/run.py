@@ -16,6 +16,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,19 @@ class Contestant:
     def __init__(self, case: str, name: str) -> None:
         # Threads of others that wait for work spin after a call; between rounds they must sleep.
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"}
+        self.messages = tempfile.TemporaryFile("w+")            # a pipe that nobody reads would fill, and stop it
         self.process = subprocess.Popen([sys.executable, str(ROOT / "bench/worker.py"), case, name], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages,
                                         env=environment)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        self.ready: dict[str, Any] = json.loads(line) if line else {"failed": self.process.communicate()[1][-400:]}
+        self.ready: dict[str, Any] = json.loads(line) if line else {"failed": self.failure()}
+
+    def failure(self) -> str:
+        """The end of what a process that has failed printed."""
+        self.process.wait()
+        self.messages.seek(0)
+        return self.messages.read()[-400:] or f"exit status {self.process.returncode}"
 
     def seconds(self) -> float:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""expand-views: tiles as views that MLIR itself has, for the CPU, which knows no partitions.
+"""expand-views: tiles of kernels as views that MLIR itself has, where they are fused with a graph's operations.
 
 before:  %v = "nki.view"(%a, %i) {access = #nki.access<f32, ()[s0] -> (0, s0 * 64), [[1, 128], [1, 64]]>}
 after:   %at = affine.apply affine_map<()[s0] -> (s0 * 64)>()[%i]

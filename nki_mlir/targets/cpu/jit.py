@@ -96,6 +96,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
         try:
             entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
             _loaded.append(memory)
+            _keep_for_good(memory)
             return _addresses(entry, names)
         except NotLoadable:                     # it is compiled, and replaced
             pass
@@ -118,10 +119,14 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     if not entry:
         raise InternalError("generated code does not link")
     _engines.append(engine)
-    # Nor at exit: threads of other libraries end after Python, and give their memory back with this code.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    _keep_for_good(engine)
     object_cache.keep(description, engine.dump_to_object_file)
     return _addresses(entry, names)
+
+
+def _keep_for_good(code: object) -> None:
+    """Not even at exit does it go: threads of other libraries end after Python, and give their memory back with it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
 def _addresses(entry: int, names: Sequence[str]) -> dict[str, int]:
