@@ -15,11 +15,18 @@ class EnvironmentVariable:
         self.name = name
         self.key = os.environ.encodekey(name)
 
-    def text(self) -> str:
-        """Its value; nothing where it is not set."""
+    def raw(self) -> Any:
+        """Its value as the environment keeps it, which tells whether it is what it was."""
         environ: Any = os.environ
         try:
-            found = environ._data.get(self.key)
+            return environ._data.get(self.key)
         except AttributeError:                      # something else stands for it
-            return os.environ.get(self.name, "")
-        return os.environ.decodevalue(found) if found else ""
+            return os.environ.get(self.name)
+
+    def text(self) -> str:
+        """Its value; nothing where it is not set."""
+        found = self.raw()
+        return found if isinstance(found, str) else os.environ.decodevalue(found) if found else ""
+
+
+EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")

@@ -33,12 +33,12 @@ class DeviceRuleWarning(UserWarning):
     """A rule of the device that a kernel may break."""
 
 
-_variable, _levels = EnvironmentVariable(VARIABLE), {level.value: level for level in DeviceRules}
+LEVEL, _levels = EnvironmentVariable(VARIABLE), {level.value: level for level in DeviceRules}
 
 
 def device_rules() -> DeviceRules:
     """The level that the environment asks for."""
-    found = _variable.text()
+    found = LEVEL.text()
     if found not in _levels:
         raise UnknownRulesLevel(found=found)
     return _levels[found]

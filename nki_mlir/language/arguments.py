@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,23 +165,41 @@ def set_attributes(value: object, attributes: dict[str, object]) -> None:
         object.__setattr__(value, name, attribute)
 
 
-@cache
+def defaults_of(function: Any) -> tuple[Any, ...]:
+    return *(getattr(function, "__defaults__", None) or ()), *(getattr(function, "__kwdefaults__", None) or {}).values()
+
+
+class Read(NamedTuple):
+    """A signature, with the defaults that it was read with: a program may change them. ``plain`` are names and
+    defaults where it has parameters of the usual kind only.
+    """
+
+    defaults: tuple[Any, ...]
+    signature: inspect.Signature
+    plain: tuple[tuple[str, ...], dict[str, Any]] | None
+
+
+_read: dict[object, Read] = {}
+
+
+def read(function: Any) -> Read:
+    found, defaults = _read.get(function), defaults_of(function)
+    if found is None or len(found.defaults) != len(defaults) or not all(map(is_, found.defaults, defaults)):
+        signature = inspect.signature(function)
+        usual = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values())
+        plain = tuple(signature.parameters), {n: p.default for n, p in signature.parameters.items()
+                                              if p.default is not p.empty}
+        found = _read[function] = Read(defaults, signature, plain if usual else None)
+    return found
+
+
 def signature_of(function: Any) -> inspect.Signature:
-    return inspect.signature(function)
-
-
-@cache
-def parameters_of(function: object) -> tuple[tuple[str, ...], dict[str, Any]] | None:
-    """Names and defaults of a signature that has parameters of the usual kind only."""
-    parameters = signature_of(function).parameters.values()
-    if any(p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters):
-        return None
-    return tuple(p.name for p in parameters), {p.name: p.default for p in parameters if p.default is not p.empty}
+    return read(function).signature
 
 
 def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
     """The values of all parameters, in their order; raises ``BadArgument`` with the signature's own complaint."""
-    parameters = parameters_of(function)
+    parameters = read(function).plain
     if parameters is not None:
         names, defaults = parameters
         given, missing = len(arguments), names[len(arguments):]

@@ -11,7 +11,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from functools import cache, partial
-from itertools import repeat
 from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from nki_mlir.frontend.locations import is_own, is_users
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.language.arguments import defaults_of
 from nki_mlir.scalar.dtypes import DType
 
 ABSENT = object()   # what is found where there is nothing
@@ -49,7 +49,7 @@ def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[A
 
 
 class ClosureState:
-    """One walk. ``scopes`` (globals of a module, names looked up there, their values or ``ABSENT``) and ``cells``
+    """One walk. ``scopes`` (globals of a module, names looked up there with their values or ``ABSENT``) and ``cells``
     (cell, value) are where something was seen, ``functions`` (function, code, defaults) what saw it, ``objects``
     (object, slots) what may change in place.
 
@@ -57,7 +57,7 @@ class ClosureState:
     """
 
     def __init__(self, function: Any, arguments: Iterable[Any] = ()) -> None:
-        self.scopes: list[tuple[dict[str, Any], tuple[str, ...], tuple[Any, ...]]] = []
+        self.scopes: list[tuple[dict[str, Any], tuple[tuple[str, Any], ...]]] = []
         self.cells: list[tuple[Any, Any]] = []
         self.functions: list[tuple[FunctionType, CodeType, tuple[Any, ...]]] = []
         self.wrappers: list[tuple[object, Any]] = []   # (callable, what it wraps)
@@ -85,9 +85,11 @@ class ClosureState:
 
     def holds(self) -> bool:
         """Whether the same is found in the same places; quick, and blind to what changes in place."""
-        for scope, names, values in self.scopes:
-            if not all(map(is_, map(scope.get, names, repeat(ABSENT)), values)):
-                return False
+        for scope, seen in self.scopes:
+            find = scope.get
+            for name, value in seen:
+                if find(name, ABSENT) is not value:
+                    return False
         for cell, value in self.cells:
             if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
                 return False
@@ -95,13 +97,16 @@ class ClosureState:
             now = defaults_of(function)
             if function.__code__ is not code or len(now) != len(defaults) or not all(map(is_, now, defaults)):
                 return False
-        return all([getattr(wrapper, "__wrapped__", None) is inner for wrapper, inner in self.wrappers])
+        for wrapper, inner in self.wrappers:
+            if getattr(wrapper, "__wrapped__", None) is not inner:
+                return False
+        return True
 
     def leave_out_changes(self) -> bool:
         """Leave what has changed since out of later keys of the same kernel; whether there was something."""
         before = len(self._own)
-        for scope, names, values in self.scopes:
-            for name, value in zip(names, values):
+        for scope, seen in self.scopes:
+            for name, value in seen:
                 if value is not ABSENT and scope.get(name) is not value:
                     self._own[id(scope), name] = scope
         for cell, value in self.cells:
@@ -130,7 +135,7 @@ class ClosureState:
         for scope in scopes:                        # grows: names are looked up in the user's modules, too
             looked_up = tuple([n for n in names if (id(scope), n) not in own]) if own else names
             values = tuple([scope.get(name, ABSENT) for name in looked_up])
-            self.scopes.append((scope, looked_up, values))
+            self.scopes.append((scope, tuple(zip(looked_up, values))))
             seen += values
             scopes += [vars(m) for m in values if type(m) is ModuleType and _is_users_module(m)
                        and not any(vars(m) is s for s in scopes)]
@@ -208,10 +213,6 @@ def _same(one: object, other: object) -> bool:
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
 _changed_by: WeakKeyDictionary[object, dict[tuple[int, Any], object]] = WeakKeyDictionary()
-
-
-def defaults_of(function: FunctionType) -> tuple[Any, ...]:
-    return *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
 
 
 @cache

@@ -25,7 +25,7 @@ from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.environment import EnvironmentVariable
+from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import user_location
@@ -37,6 +37,7 @@ from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, le
 from nki_mlir.language.closure_state import ClosureState, Identity
 from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.index_errors import plain
+from nki_mlir.language.repeated_calls import MOST, RepeatedCall, can_repeat, key_of
 from nki_mlir.language.results import (
     Traced,
     assemble,
@@ -51,7 +52,6 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 DEFAULT_TARGET = "trn2"
-EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")
 
 
 def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
@@ -80,6 +80,7 @@ class Kernel:
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
     recent: dict[Any, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
+    repeated: dict[Any, RepeatedCall] = field(default_factory=dict, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -97,7 +98,7 @@ class Kernel:
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
         if "specializations" in changes:
-            made.recent = {}
+            made.recent, made.repeated = {}, {}
         return made
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
@@ -119,12 +120,17 @@ class Kernel:
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
-        arguments, keywords = with_arrays(arguments, keywords)
-        adapter = framework_of(arguments, keywords)
-        if adapter is not None:
-            return adapter.call(self, arguments, keywords)
+        key = None if keywords else key_of((self.func, self.grid, self.target, self.executor), arguments)
+        repeated = self.repeated.get(key)
+        if repeated is None:
+            arguments, keywords = with_arrays(arguments, keywords)
+            adapter = framework_of(arguments, keywords)
+            if adapter is not None:
+                return adapter.call(self, arguments, keywords)
         try:
-            return self.run(arguments, keywords, self.executor or default_executor())
+            if repeated is not None and repeated.holds():
+                return repeated([a for a in arguments if type(a) is np.ndarray])
+            return self.run(arguments, keywords, self.executor or default_executor(), key)
         except IndirectOutOfBounds as error:
             raise plain(error) from error
 
@@ -158,15 +164,19 @@ class Kernel:
 
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
-        quick = None
-        if bound.plain and type(self.func) is FunctionType:
-            quick = self.func, self.grid, self.platform, device_rules(), bound.tensor_key, bound.plain
+        quick = self.quick_key(bound)
         recent = self.recent.get(quick)
         made = recent[1] if recent is not None and recent[0].holds() else self._found(bound, quick)
         races = made.captured.verdict.races
         if races:
             report(races)
         return made
+
+    def quick_key(self, bound: Bound) -> object:
+        """What a capture depends on of plain arguments; None where they are not."""
+        if bound.plain and type(self.func) is FunctionType:
+            return self.func, self.grid, self.platform, device_rules(), bound.tensor_key, bound.plain
+        return None
 
     def _found(self, bound: Bound, quick: object) -> Specialization:
         """As above, by all that the kernel's Python sees."""
@@ -247,8 +257,11 @@ class Kernel:
         return Location(file, first + next(below, 0), 0)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
-    def run(self, arguments: tuple[Any, ...], keywords: dict[str, Any], on: str) -> Any:
-        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
+    def run(self, arguments: tuple[Any, ...], keywords: dict[str, Any], on: str, key: object = None) -> Any:
+        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place.
+
+        Under ``key`` the call is kept to be repeated.
+        """
         bound = self.bind(arguments, keywords, is_array, self.describe)
         inputs = [np.asarray(t, order="C") for t in bound.tensors]
         if on == "eager":
@@ -263,6 +276,8 @@ class Kernel:
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
+            if key is not None:
+                self._keep_call(key, bound, spec)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
@@ -272,6 +287,13 @@ class Kernel:
             shared[r.shared] if r.shared is not None
             else updated(bound.tensors[r.input], inputs[r.input])           # type: ignore[index]
             for r in spec.results])
+
+    def _keep_call(self, key: object, bound: Bound, spec: Specialization) -> None:
+        recent = self.recent.get(self.quick_key(bound))
+        if recent is not None and can_repeat(spec):
+            if len(self.repeated) >= MOST:
+                self.repeated.clear()
+            self.repeated[key] = RepeatedCall(recent[0], spec)
 
     def eager_program(self) -> Callable[..., Any]:
         """What a program of an eager run runs on, which is given its place in the grid."""

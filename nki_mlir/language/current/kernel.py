@@ -2,7 +2,6 @@
 """Kernels of the current generation: one program a core, Python's own control flow, outputs that are returned."""
 
 import operator
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
+from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
@@ -33,6 +33,8 @@ from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
+
+SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
 
 
 @dataclass(eq=False)
@@ -92,11 +94,11 @@ class Kernel(CoreKernel):
 
     @property
     def simulation_target(self) -> str:
-        return self.target or os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or self.options.get(
+        return self.target or TARGET.text() or self.options.get(
             "platform_target") or regions.DEFAULT_TARGET
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
-        if not capturing() and os.environ.get("NKI_SIMULATOR") == "1":
+        if not capturing() and SIMULATOR.text() == "1":
             leaves = leaves_of((arguments, keywords), simulator.is_array)
             if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
                 with plain_index_errors():
@@ -106,10 +108,10 @@ class Kernel(CoreKernel):
     def eager_program(self) -> Callable[..., Builder]:
         return partial(simulator.EagerCore, target=self.platform)
 
-    def run(self, arguments: tuple, keywords: dict[str, Any], on: str) -> Any:
+    def run(self, arguments: tuple, keywords: dict[str, Any], on: str, key: object = None) -> Any:
         if on == "eager":
             return simulator.simulate(self, arguments, keywords, self.simulation_target)
-        return super().run(arguments, keywords, on)
+        return super().run(arguments, keywords, on, key)
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
         """Part of the calling kernel."""

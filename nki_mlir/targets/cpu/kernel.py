@@ -21,6 +21,7 @@ from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
+addressof, from_buffer = ctypes.addressof, ctypes.c_char.from_buffer        # looked up once: calls are short
 WORTH_FUSING = 1 << 17      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
@@ -108,7 +109,7 @@ class NativeKernel:
 def address_of(array: np.ndarray) -> int:
     """Where an array's elements are. NumPy's own ``array.ctypes.data`` takes three times as long."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))       # type: ignore[arg-type]
+        return addressof(from_buffer(array))    # type: ignore[arg-type]
     except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
         return array.ctypes.data
 

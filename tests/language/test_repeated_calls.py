@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls like one before take a short way; whatever a program depends on takes them off it."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language import repeated_calls
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.beta import typing as nt
+from nki_mlir.language.current import language as current_nl
+from nki_mlir.language.current import nki as current_nki
+from nki_mlir.language.repeated_calls import key_of
+
+FACTOR = 2.0
+
+
+def scaled(x, factor=3.0):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * FACTOR + factor)
+    return out
+
+
+def of_current(x):
+    out = current_nl.ndarray(x.shape, dtype=x.dtype, buffer=current_nl.shared_hbm)
+    tile = current_nl.load(x)
+    current_nl.store(out, current_nl.add(tile, tile))
+    return out
+
+
+@pytest.fixture
+def kernel():
+    """Whose call with 4 x 8 numbers is a repeated one: the first captures it, the second finds the capture."""
+    kernel = nki.jit(scaled)
+    for _ in range(2):
+        kernel(numbers(4, 8))
+    assert len(kernel.repeated) == 1
+    return kernel
+
+
+def numbers(*shape):
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_second_call_is_short_and_reads_its_own_arrays(kernel):
+    [repeated] = kernel.repeated.values()
+    first, second = kernel(numbers(4, 8)), kernel(numbers(4, 8) + 1)
+    assert [*kernel.repeated.values()] == [repeated] and first is not second
+    assert np.array_equal(first, numbers(4, 8) * 2 + 3) and np.array_equal(second, numbers(4, 8) * 2 + 5)
+
+
+def test_shapes_constants_and_dtypes_have_programs_of_their_own(kernel):
+    half = kernel(numbers(2, 2).astype(np.float16))
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8), 1.0), numbers(4, 8) * 2 + 1)
+        assert np.array_equal(kernel(numbers(4, 8), 1), numbers(4, 8) * 2 + 1)
+        assert np.array_equal(kernel(numbers(2, 2)), numbers(2, 2) * 2 + 3)
+        assert np.array_equal(kernel(numbers(2, 2).astype(np.float16)), half)
+    assert half.dtype == np.float16 and len(kernel.repeated) == 5
+
+
+def test_global_that_changes_is_seen(kernel, monkeypatch):
+    monkeypatch.setitem(globals(), "FACTOR", 5.0)
+    for _ in range(2):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 5 + 3)
+    monkeypatch.undo()
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2 + 3)
+
+
+def test_defaults_that_change_are_seen(monkeypatch):
+    def shifted(x, by=1.0):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + by)
+        return out
+    kernel = nki.jit(shifted)
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 1)
+    shifted.__defaults__ = (7.0,)
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
+
+
+def test_executor_and_target_of_the_environment_count(kernel, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "nowhere")
+    with pytest.raises(ValueError, match="there is no executor named 'nowhere'"):
+        kernel(numbers(4, 8))
+    monkeypatch.delenv("NKI_MLIR_EXECUTOR")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn99")
+    with pytest.raises(NkiMlirError, match="no target named 'trn99'"):
+        kernel(numbers(4, 8))
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
+    monkeypatch.setenv("NKI_MLIR_DEVICE_RULES", "loud")
+    with pytest.raises(ValueError, match="NKI_MLIR_DEVICE_RULES is 'loud'"):
+        kernel(numbers(4, 8))
+
+
+@pytest.mark.parametrize("array", [numbers(8, 4).T, numbers(4, 16)[:, ::2]])
+def test_arrays_in_another_order_give_their_values(kernel, array):
+    for _ in range(3):
+        assert np.array_equal(kernel(array), array * 2 + 3)
+
+
+def test_bytes_in_the_other_order_are_refused_still(kernel):
+    with pytest.raises(TypeError, match=">f4 is not an element type"):
+        kernel(numbers(4, 8).astype(">f4"))
+
+
+def test_read_only_arrays(kernel):
+    array = numbers(4, 8)
+    array.flags.writeable = False
+    for _ in range(3):
+        assert np.array_equal(kernel(array), array * 2 + 3)
+
+
+def test_parameters_that_are_updated_are_updated_each_time():
+    @nki.jit
+    def double(x: nt.mutable_tensor):
+        nl.store(x, nl.load(x) * 2.0)
+        return x
+    array = numbers(4, 8)
+    for _ in range(3):
+        double(array)
+    assert np.array_equal(array, numbers(4, 8) * 8) and not double.repeated
+
+
+def test_current_generation_and_its_simulation(monkeypatch):
+    kernel = current_nki.jit(of_current)
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
+    assert len(kernel.repeated) == 1
+    monkeypatch.setattr(repeated_calls.RepeatedCall, "__call__", None)
+    monkeypatch.setenv("NKI_SIMULATOR", "1")
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
+
+
+def test_run_time_index_out_of_bounds_is_an_index_error_each_time():
+    @nki.jit
+    def rows(table, where):
+        out = nl.ndarray((4, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
+        at = nl.load(where)
+        nl.store(out, nl.load(table[at[nl.arange(4)[:, None], 0], nl.arange(8)[None, :]]))
+        return out
+    table, inside = numbers(16, 8), np.array([[3], [1], [0], [15]], np.int32)
+    for _ in range(2):
+        assert np.array_equal(rows(table, inside), table[inside[:, 0]])
+    assert len(rows.repeated) == 1
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of bounds") as caught:
+            rows(table, inside + 1)
+        assert type(caught.value) is IndexError
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), (1, 2), [1], np.float32(1), np.zeros((2, 2), np.float32).T])
+def test_values_that_equality_does_not_tell_apart_have_no_key(value):
+    assert key_of((), (value,)) is None
+
+
+def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
+    monkeypatch.setattr("nki_mlir.language.kernel.MOST", 3)
+    for n in (1, 1, 2, 2, 3, 3, 4, 4):
+        assert np.array_equal(kernel(numbers(1, n)), numbers(1, n) * 2 + 3)
+    assert len(kernel.repeated) == 2
