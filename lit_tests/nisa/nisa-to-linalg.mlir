@@ -151,15 +151,62 @@ func.func @bits(%y: !ui8, %a: !ui8, %b: !ui8) {
   return
 }
 
-// An instruction that is no loop nest stays: its class is its meaning.
+// A recurrence: the value that each partition carries is an output that the free axis does not move.
 // CHECK-LABEL: func.func @scan(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: {{.*}}, %[[A:[a-z0-9]+]]: {{.*}}, %[[B:[a-z0-9]+]]: memref
-// CHECK-NEXT:    "nisa.tensor_tensor_scan"(%[[Y]], %[[A]], %[[B]])
-// CHECK-SAME:      op0 = "multiply", op1 = "add"
-// CHECK-NEXT:    return
+// CHECK-NEXT:    %[[CARRY:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">
+// CHECK-NEXT:    %[[CV:.*]] = "nki.view"(%[[CARRY]]) {{.*}} dims = array<i64: 0>}
+// CHECK-NEXT:    %[[START:.*]] = arith.constant 0.0
+// CHECK-NEXT:    linalg.fill ins(%[[START]] : f32) outs(%[[CV]] :
+// CHECK-NEXT:    %[[AV:.*]] = "nki.view"(%[[A]])
+// CHECK-NEXT:    %[[BV:.*]] = "nki.view"(%[[B]])
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]])
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[AV]], %[[BV]] : {{.*}}) outs(%[[YV]], %[[CV]] :
+// CHECK-NEXT:    (%[[E:.*]]: f32, %[[F:.*]]: f32, %{{.*}}: f32, %[[LAST:.*]]: f32):
+// CHECK-NEXT:      %[[M:.*]] = "scalar.alu"(%[[E]], %[[LAST]]) {fn = "multiply"}
+// CHECK-NEXT:      %[[R:.*]] = "scalar.alu"(%[[M]], %[[F]]) {fn = "add"}
+// CHECK-NEXT:      linalg.yield %[[R]], %[[R]] : f32, f32
+// CHECK-NOT:     nisa.
 func.func @scan(%y: !f32, %a: !f32, %b: !f32) {
   "nisa.tensor_tensor_scan"(%y, %a, %b) {access = [#f32, #f32, #f32], engine = "vector", mask = #all,
     op0 = "multiply", op1 = "add", imm = 0.0 : f64, reverse0 = false, reverse1 = false,
     operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>} : (!f32, !f32, !f32) -> ()
+  return
+}
+
+// Values of whole rows: a count, a fold, what follows from it, a fold that reads that; of the odd elements the same.
+// CHECK-LABEL: func.func @statistics(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x6xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
+// CHECK:         %[[COUNT:.*]] = arith.constant 3.200000e+01 : f32
+// CHECK-NEXT:    linalg.fill ins(%[[COUNT]] : f32) outs(%[[NV:.*]] :
+// CHECK:         %[[EVEN:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #[[ORIGIN]], {{\[\[}}1, 128], [2, 32]]>}
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[EVEN]] : {{.*}}) outs(%[[TOTAL:.*]] :
+// CHECK:           "scalar.alu"({{.*}}) {fn = "add"}
+// CHECK:         linalg.generic {indexing_maps = [#[[LINE]], #[[LINE]]], iterator_types = ["parallel"]}
+// CHECK-SAME:      ins(%[[TOTAL]] : {{.*}}) outs(%[[MEAN:.*]] :
+// CHECK:           "scalar.alu"({{.*}}) {fn = "divide"}
+// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[EVEN]], %[[MEAN]] : {{.*}}) outs(%[[SPREAD:.*]] :
+// CHECK:           "scalar.alu"({{.*}}) {fn = "subtract"}
+// CHECK:         "nki.view"(%[[X]]) {access = #nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [2, 32]]>}
+// CHECK-NOT:     nisa.
+#six = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 6]]>
+func.func @statistics(%y: memref<128x6xf32, "sbuf">, %x: !f32) {
+  "nisa.bn_stats"(%y, %x) {access = [#six, #f32], engine = "vector", mask = #all}
+    : (memref<128x6xf32, "sbuf">, !f32) -> ()
+  return
+}
+
+// What has no form stays: its class is its meaning.
+// CHECK-LABEL: func.func @search(
+// CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x8xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref
+// CHECK-NEXT:    "nisa.max8"(%[[Y]], %[[X]])
+// CHECK-NEXT:    return
+#eight = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>
+func.func @search(%y: memref<128x8xf32, "sbuf">, %x: !f32) {
+  "nisa.max8"(%y, %x) {access = [#eight, #f32], engine = "vector", mask = #all}
+    : (memref<128x8xf32, "sbuf">, !f32) -> ()
   return
 }

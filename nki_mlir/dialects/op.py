@@ -85,6 +85,30 @@ class LoweringBuilder(Protocol):
     def contraction(self, op: "Op", accumulate: bool) -> None:
         """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
 
+    def recurrence(self, op: "Op") -> None:
+        """``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
+
+    def rows(self, op: "Op") -> "RowBuilder | None":
+        """Computes values of whole partitions, in float32. None where a mask divides them: the operation stays."""
+
+
+class RowBuilder(Protocol):
+    """Values a partition, kept as [P, 1] tiles of float32. Nothing is written to the operation's tiles before
+    ``write``.
+    """
+
+    def constant(self, value: float) -> "Tile":
+        """The value in each partition."""
+
+    def each(self, value: Callable[..., Any], *rows: "Tile") -> "Tile":
+        """``value(scalar builder, of each of the rows)``."""
+
+    def sum(self, value: Callable[..., Any], elements: "Sequence[Tile]", *rows: "Tile") -> "Tile":
+        """The sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the free axes."""
+
+    def write(self, dst: "Tile", columns: "Sequence[Tile]") -> None:
+        """The values as the columns of dst [P, n]."""
+
 
 @dataclass(frozen=True)
 class TileField:

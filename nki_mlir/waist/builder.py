@@ -18,6 +18,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.waist.rows import Rows, recurrence
 from nki_mlir.waist.scalar_body import ScalarBody
 from nki_mlir.waist.template import Template
 from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
@@ -146,6 +147,18 @@ class StructuredBuilder:
         self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
                             FLOAT32, body, (), op.extra)
         work.finish(name, total, dst)
+
+    def rows(self, op: Op) -> Rows | None:
+        """Values of whole partitions; None where a mask divides them."""
+        return None if op.mask or op.limits else Rows(self.writer, op, op.targets()[0][1].shape[0])
+
+    def recurrence(self, op: Op) -> None:
+        """``dst`` = op.next(the element before it, the elements of the sources), along all free axes."""
+        rows = self.rows(op)
+        if rows is None:
+            self.keep(op)
+        else:
+            recurrence(rows, op, op.ranges)         # type: ignore[arg-type]
 
 
 class _Work:

@@ -104,6 +104,10 @@ class Sampler:
         if cls.name == "dma_transpose":
             return {"dst": tuple(shape[k] for k in attributes["permutation"]), "src": shape} if len(shape) == len(
                 attributes["permutation"]) else self.shapes(cls, attributes)
+        if cls.name == "bn_stats":
+            return {"dst": (shape[0], 6), "src": shape}
+        if cls.name == "bn_aggr":
+            return {"dst": (shape[0], 2), "src": (*shape[:-1], 3 * shape[-1])}
         made = {f.name: shape for f in cls.tiles}
         if "axes" in cls.attributes:
             made["dst"] = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(shape))
@@ -179,7 +183,9 @@ class Sampler:
     # -- variations ----------------------------------------------------------------------------------------------------
     def masked(self, op: Op) -> Op:
         """With one or two constraints: on one axis, on several, with symbols, equalities."""
-        extents = op.iteration().extents
+        iteration = op.iteration()
+        # Rows as a whole: what results have of their own is no axis that a mask could be on.
+        extents = [n for a, n in enumerate(iteration.extents) if op.is_loop_nest or a not in iteration.reduced]
         constraints = []
         for _ in range(self.rng.integers(1, 3)):
             axes = self.rng.permutation(len(extents))[:self.rng.integers(0, min(3, len(extents)) + 1)]

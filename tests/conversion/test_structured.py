@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Tile
 from nki_mlir.dialects.op import REGISTRY
-from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT32, INT8, INT32, TFLOAT32, UINT8, UINT64
 
 from .lowering import buffers_of, dtype_at, equal, lower, module_of, run_module, run_reference
@@ -27,6 +27,7 @@ def agrees(op, values=()):
     # Under a mask that is no box the elements that are summed lie closer together in NumPy's order.
     ordered = fold == "subtract" or (op.mask and (op.name in ("matmul", "nc_matmul") or fold == "average" or len(
         op.targets()) > 1))
+    ordered = ordered or op.name in ("bn_stats", "bn_aggr")
     bound, sums = ORDER_BOUND if ordered else 0.0, fold in ("add", "average", "subtract")
     got = run_module(lower(op), op, values)
     return all(equal(a, b, dtype_at(op, x), bound, signed_zero=not sums)
@@ -47,6 +48,9 @@ def check_samples(cls, vary, count, alike=False):
             lower(op)
         except Unsupported as refused:
             assert "no box" in str(refused)
+            continue
+        except ShapeMismatch as refused:
+            assert "under its mask" in str(refused)
             continue
         tiles = [(n.name, t.describe()) for n, t in op.operands()]
         assert agrees(op, values), f"seed {seed}: {op.attribute_values()} {tiles} {op.mask}"
@@ -76,7 +80,8 @@ def test_lowered__masks(cls):
 @CLASSES
 def test_lowered__overlap(cls):
     if len(cls.tiles) > 1 and cls.name not in ("load", "store", "matmul", "nc_matmul"):
-        assert check_samples(cls, Sampler.overlapping, 40, alike=True) > 2
+        fits_seldom = cls.name in ("bn_stats", "bn_aggr")               # a result of another shape than the source's
+        assert check_samples(cls, Sampler.overlapping, 40, alike=True) > (0 if fits_seldom else 2)
 
 
 @pytest.mark.parametrize("name", ["nki.copy", "nki.binary", "nki.reduce", "nisa.tensor_copy_predicated"])

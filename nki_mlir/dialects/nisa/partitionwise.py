@@ -16,6 +16,7 @@ class PartitionWise(NisaOp):
     is_loop_nest = False
     main: ClassVar[str] = ""            # whose free dims masks are over: the first source where it is not said
     table: ClassVar[str] = ""           # a tile that is read at computed places, which masks do not make smaller
+    statistic: ClassVar[str] = ""       # a tile of so many values a partition whatever the row: no mask is on them
 
     def iteration(self) -> Iteration:
         operands = self.operands()
@@ -24,7 +25,7 @@ class PartitionWise(NisaOp):
         extents = list(main.shape)
         axes: dict[str, tuple[int, ...]] = {}
         for field, tile in operands:
-            if tile.shape == main.shape and field.name != self.table:
+            if tile.shape == main.shape and field.name not in (self.table, self.statistic):
                 axes[field.name] = tuple(range(len(main.shape)))
                 continue
             own = []

@@ -6,10 +6,10 @@ import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.op import ArrayScalars, In, LoweringBuilder, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32
 
 
 class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engine.VECTOR,),
@@ -44,13 +44,18 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         p = data0.shape[0]
         first, second = data0.reshape(p, -1), data1.reshape(p, -1)
         carry = initial[0].reshape(p) if initial else np.full(p, self.imm, np.float32)
-        inner, outer = ALU[self.op0].numpy, ALU[self.op1].numpy
-        made = np.empty(first.shape, np.float32)
+        scalars, made = ArrayScalars(FLOAT32), np.empty(first.shape, np.float32)
         for i in range(first.shape[1]):
-            carry = inner(carry, first[:, i]) if self.reverse0 else inner(first[:, i], carry)
-            carry = outer(second[:, i], carry) if self.reverse1 else outer(carry, second[:, i])
-            made[:, i] = carry
+            carry = made[:, i] = self.next(scalars, carry, first[:, i], second[:, i])
         return made.reshape(data0.shape)
+
+    def next(self, s: ScalarFunctions[V], carry: V, first: V, second: V) -> V:
+        """The value after ``carry``."""
+        inner = s.alu(self.op0, *((carry, first) if self.reverse0 else (first, carry)))
+        return s.alu(self.op1, *((second, inner) if self.reverse1 else (inner, second)))
+
+    def lower(self, b: LoweringBuilder) -> None:
+        b.recurrence(self)
 
     def work(self) -> Work:
         return Work("scan", self.dst.free_elements)

@@ -1,13 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Batch-norm statistics: bn_stats of a piece, bn_aggr of pieces."""
 
+from dataclasses import replace
 
 import numpy as np
 
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
-from nki_mlir.dialects.op import In, Out
+from nki_mlir.dialects.op import In, LoweringBuilder, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
+
+
+def every(tile: Tile, n: int) -> list[Tile] | None:
+    """The elements 0, n, 2n ... of each partition, then 1, n + 1 ...; None where no patterns describe them."""
+    *outer, (step, count) = tile.access.dims
+    if len(outer) > 1 and count % n:
+        return None
+    parts = []
+    for k in range(n):
+        access = tile.access.moved(len(outer), Linear(k))
+        parts.append(replace(tile, access=replace(access, dims=(*outer, (n * step, -(-(count - k) // n))))))
+    return parts
+
+
+def squared_distance(s: ScalarFunctions[V], x: V, mean: V) -> V:
+    distance = s.alu("subtract", x, mean)
+    return s.alu("multiply", distance, distance)
 
 
 class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemonic="BN_STATS", opcode=0x51):
@@ -16,12 +35,14 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
     dst: Out
     src: In
     rows_apart = True
+    statistic = "dst"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.at_most("src", 1, self.src.free_elements, Machine.bn_stats_max)
         check.shape("dst", (self.src.shape[0], 6))
 
+    @np.errstate(all="ignore")
     def reference(self, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]
         flat = src.reshape(p, -1)
@@ -33,6 +54,21 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
             parts += [np.full(p, n, np.float32), mean, spread]
         return np.stack(parts, 1)
 
+    def lower(self, b: LoweringBuilder) -> None:
+        rows, parts = b.rows(self), every(self.src, 2)
+        if rows is None or parts is None:
+            b.keep(self)
+            return
+        columns = []
+        for part in parts:
+            n = part.free_elements
+            count = rows.constant(n)
+            total = rows.sum(lambda s, x: x, [part]) if n else count
+            mean = rows.each(lambda s, x, n=max(n, 1): s.alu("divide", x, s.constant(n)), total)
+            spread = rows.sum(squared_distance, [part], mean) if n else count
+            columns += [count, mean, spread]
+        rows.write(self.dst, columns)
+
     def work(self) -> Work:
         return Work("bn_stats", self.src.free_elements)
 
@@ -43,19 +79,35 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
     dst: Out
     src: In
     rows_apart = True
+    statistic = "dst"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(self.src.free_elements % 3 == 0, f"takes triples, got {self.src.free_elements} values a partition")
         check.shape("dst", (self.src.shape[0], 2))
 
+    @np.errstate(all="ignore")
     def reference(self, src: np.ndarray) -> np.ndarray:
-        triples = src.reshape(src.shape[0], -1, 3).astype(np.float64)
-        counts, means, spreads = triples[..., 0], triples[..., 1], triples[..., 2]
-        total = np.maximum(counts.sum(1), 1e-30)
+        counts, means, spreads = np.moveaxis(src.reshape(src.shape[0], -1, 3), 2, 0)
+        total = np.maximum(counts.sum(1), np.float32(1e-30))
         mean = (counts * means).sum(1) / total
-        variance = (spreads.sum(1) + (counts * (means - mean[:, None]) ** 2).sum(1)) / total
-        return np.stack([mean, variance], 1).astype(np.float32)
+        variance = (spreads + counts * (means - mean[:, None]) ** 2).sum(1) / total
+        return np.stack([mean, variance], 1)
+
+    def lower(self, b: LoweringBuilder) -> None:
+        rows, parts = b.rows(self), every(self.src, 3)
+        if rows is None or parts is None:
+            b.keep(self)
+            return
+        counts, means, _ = parts
+        total = rows.each(lambda s, n: s.alu("maximum", n, s.constant(1e-30)), rows.sum(lambda s, n: n, [counts]))
+        weighted = rows.sum(lambda s, n, mean: s.alu("multiply", n, mean), [counts, means])
+        mean = rows.each(lambda s, x, n: s.alu("divide", x, n), weighted, total)
+
+        def spread_of(s: ScalarFunctions[V], n: V, own_mean: V, own: V, mean: V) -> V:
+            return s.alu("add", own, s.alu("multiply", n, squared_distance(s, own_mean, mean)))
+        spread = rows.sum(spread_of, parts, mean)
+        rows.write(self.dst, [mean, rows.each(lambda s, x, n: s.alu("divide", x, n), spread, total)])
 
     def work(self) -> Work:
         return Work("bn_aggr", self.src.free_elements)

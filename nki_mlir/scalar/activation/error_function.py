@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.scalar.activation.entry import ActivationFunction, horner, in_float64
-from nki_mlir.scalar.activation.exponential import Scaled, exp, exp_scaled_double, scale
+from nki_mlir.scalar.activation.exponential import Scaled, exp, exp_scaled_pair, scale
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
@@ -82,9 +82,10 @@ def _expand_erf(e: "ScalarEmitter", x: "Value") -> "Value":
 
 
 def _gauss(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
-    """exp(factor x^2); the square is formed in float64, where it is exact."""
-    double = e.extf(x, "f64")
-    return exp_scaled_double(e, e.mul(e.mul(double, factor), double))
+    """exp(factor x^2) for a factor that is a power of two; the square with what its rounding takes away."""
+    square = e.mul(x, x)
+    rest = e.fma(x, x, e.neg(square))
+    return exp_scaled_pair(e, e.mul(square, factor), e.mul(rest, factor))
 
 
 def _tail_factor(e: "ScalarEmitter", magnitude: "Value") -> "Value":

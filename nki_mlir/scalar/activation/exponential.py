@@ -69,6 +69,14 @@ def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
     return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), exponent)
 
 
+def exp_scaled_pair(e: "ScalarEmitter", x: "Value", rest: "Value") -> Scaled:
+    """exp(x + rest) for f32, where ``rest`` is what rounding took from x, whose own loss would cost too much."""
+    x = e.clamp(x, FLOOR, -FLOOR)
+    n, exponent = nearest(e, x, LOG2_E)
+    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))
+    return Scaled(_exp_of_remainder(e, e.add(r, rest)), exponent)
+
+
 def _exp_of_remainder(e: "ScalarEmitter", r: "Value") -> "Value":
     return e.add(e.fma(e.horner(r, _EXP), e.mul(r, r), r), 1.0)
 
