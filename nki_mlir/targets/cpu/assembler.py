@@ -26,7 +26,7 @@ from nki_mlir.targets.cpu.fresh import FreshBuffers, OpenBlock
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import ByteInterval, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
-from nki_mlir.targets.cpu.nests import cost_of, parts_of, reach_of
+from nki_mlir.targets.cpu.nests import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.cpu.program import (
     CODE,
     FIRST_ID,
@@ -168,7 +168,7 @@ class Assembler:
         self.inside(operations, OpenBlock(variable, span))
         private = {buffer for buffer, where in self.code.buffers if where == memory}
         if (self.cost - cost >= WORTH_WAKING and len(self.hosts.runners) == hosts
-                and independent(self.accesses, variable, span.step, self.values.ranges, private)):
+                and independent(self.accesses, variable, span, self.values.ranges, private)):
             first = RoutineCall("nki_parallel", (
                 slot_value(SELF), slot_value(CODE), start, Linear(variable), Linear(span[0]), Linear(span.step),
                 Linear(len(span)), Extent(), Extent(memory), end))
@@ -296,8 +296,10 @@ class Assembler:
         else:
             self.spread(nest, *parts, places, symbols)
         if self.accesses is not None:
-            self.accesses += [ByteInterval(view.root, place, *reach_of(nest, k), k >= len(nest.inputs))
-                              for k, (view, place) in enumerate(zip(views, places))]
+            self.accesses += [
+                ByteInterval(view.root, place, *reach_of(nest, k), k >= len(nest.inputs), dims_of(nest, k),
+                             o.dtype.itemsize)
+                for k, (view, place, o) in enumerate(zip(views, places, nest.operands))]
 
     def is_large(self, nest: Nest) -> bool:
         """Whether one operation is worth several threads, which nothing around it uses."""

@@ -77,6 +77,18 @@ class FunctionEmitter(ScalarEmitter):
             return value
         return self.vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
 
+    def transposed(self, rows: Sequence[Value]) -> list[Value]:
+        """n vectors of n elements as the columns of the matrix whose rows they are; n a power of two.
+
+        Each round interleaves the first half of the vectors with the second.
+        """
+        lanes, turned = len(rows), list(rows)
+        low, high = ([i // 2 + (k * lanes // 2) + i % 2 * lanes for i in range(lanes)] for k in range(2))
+        for _ in range(lanes.bit_length() - 1):
+            pairs = list(zip(turned[:lanes // 2], turned[lanes // 2:]))
+            turned = [self.vector.ShuffleOp(a, b, half).result for a, b in pairs for half in (low, high)]
+        return turned
+
     # -- pointers ------------------------------------------------------------------------------------------------------
     def _llvm(self, name: str, operands: Sequence[Value], result: Type | None = None, **attributes: object) -> Any:
         op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],

@@ -14,7 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule
+from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, turned_operands
 from nki_mlir.waist.nest import Nest
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class Loops:
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
+        self.blocked = turned_operands(nest, plan)
+        self.held = dict[int, list[Value]]()            # of a block: what outputs get, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
         self.level(0, Point(tuple(pointers), {}, dict(self.body.start)), [])
@@ -60,7 +62,47 @@ class Loops:
             for k in range(extent):
                 carried = self.level(depth + 1, self.moved(point, axis, k), carried)
             return carried
-        return self.loop(0, extent, 1, carried, lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
+        done = 0
+        if len(inner) == 1 and point.lanes > 1 and point.active is None and self.blocked:
+            done = extent // point.lanes * point.lanes
+            carried = self.loop(0, done, point.lanes, carried, lambda i, c: self.block(self.moved(point, axis, i), c))
+        if done == extent:
+            return carried
+        return self.loop(done, extent, 1, carried, lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+    def block(self, point: Point, carried: Carried) -> Carried:
+        """As many positions of the innermost axis as there are lanes, from the point's on.
+
+        Operands that lie along that axis are read and written whole, and turned over in registers.
+        """
+        axis, lanes, inputs = self.plan.order[-1], point.lanes, len(self.nest.inputs)
+        turned = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
+                  for k in self.blocked if k < inputs and k not in point.known}
+        self.held = {k - inputs: [] for k in self.blocked if k >= inputs}
+        start: Any = point.positions[axis]
+        for n in range(lanes):
+            there = self.moved(point, axis, n)
+            positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
+            there = replace(there, positions=positions).knowing({k: rows[n] for k, rows in turned.items()})
+            carried = self.level(len(self.plan.order), there, carried)
+        held, self.held = self.held, {}
+        for output, values in held.items():
+            operand = self.nest.operands[inputs + output]
+            for lane, value in enumerate(self.code.transposed(values)):
+                self.code.put(value, self.beside(inputs + output, point, lane), 1, operand.dtype, lanes, None)
+        return carried
+
+    def beside(self, operand: int, point: Point, lane: int) -> Value:
+        """Where an operand's element of a lane is."""
+        given = self.nest.operands[operand]
+        step = given.strides[self.plan.vector]                                              # type: ignore[index]
+        return self.code.at(point.pointers[operand], lane * step, self.code.element(given.dtype))
+
+    def fetch_along(self, operand: int, point: Point, lane: int) -> Value:
+        """The elements of a lane at the positions of a block."""
+        dtype = self.nest.operands[operand].dtype
+        return self.code.fetch(self.beside(operand, point, lane), 1, dtype, point.lanes, None)
 
     def vector_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
         axis, lanes, unroll = self.plan.order[depth], self.plan.lanes, self.plan.unroll
@@ -118,6 +160,9 @@ class Loops:
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output
+        if output in self.held:
+            self.held[output].append(self.code.spread(value, point.lanes))
+            return
         self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
                       self.nest.outputs[output].dtype, point.lanes, point.active)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nki_mlir.waist.nest import Nest, Step
 
-__all__ = ["Step", "cost_of", "parts_of", "reach_of"]
+__all__ = ["Step", "cost_of", "dims_of", "parts_of", "reach_of"]
 
 
 def cost_of(nest: Nest) -> float:
@@ -35,3 +35,9 @@ def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
     ends = [step * (extent - 1) for step, extent in zip(given.strides, nest.extents)]
     size = given.dtype.itemsize
     return size * sum(min(0, e) for e in ends), size * (sum(max(0, e) for e in ends) + 1) - 1
+
+
+def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
+    """The steps in bytes and the counts of an operand."""
+    given = nest.operands[operand]
+    return tuple([(step * given.dtype.itemsize, extent) for step, extent in zip(given.strides, nest.extents)])

@@ -55,6 +55,19 @@ def schedule(nest: Nest) -> Schedule:
     return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
 
 
+def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
+    """The operands that lie along the innermost axis, lanes far apart: of these, blocks are better read as rows.
+
+    None where the vector axis is innermost, bodies are heavy, or an output is read as well.
+    """
+    if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or len(nest.steps) > 2 * LIGHT:
+        return ()
+    inner, first = plan.order[-1], len(nest.inputs)
+    found = tuple([k for k, o in enumerate(nest.operands)
+                   if o.strides[inner] == 1 and abs(o.strides[plan.vector]) > MOST_SHUFFLED])
+    return () if any(k >= first and nest.uses(nest.first_output + k - first) for k in found) else found
+
+
 def lanes_for(nest: Nest, axis: int) -> int:
     """Lanes that an axis fills: a register's worth, or the next power of two above a short axis."""
     most = host.lanes()

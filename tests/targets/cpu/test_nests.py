@@ -103,6 +103,42 @@ def test_transpose__of_tiles() -> None:
            for dtype in (FLOAT32, BFLOAT16, FLOAT8_E4M3) for p, f in ((128, 128), (33, 70), (1, 7), (16, 512))])
 
 
+@pytest.mark.parametrize(("p", "f"), [(128, 64), (33, 70), (16, 16), (17, 15), (5, 40)])
+def test_transpose__of_several_operands_with_arithmetic(p: int, f: int) -> None:
+    rows, columns = Operand(FLOAT32, (f + 3, 1)), Operand(FLOAT32, (1, p + 1))
+    check([elementwise((p, f), [rows, Operand(BFLOAT16, (f, 1))], columns, "subtract"),
+           elementwise((p, f), [rows, columns], columns, "multiply"),
+           elementwise((p, f), [columns, Operand(FLOAT32, (0, 1))], rows, "add")])
+
+
+@pytest.mark.parametrize(("p", "f"), [(128, 64), (33, 70), (16, 16), (17, 15), (5, 40)])
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
+def test_recurrence__along_rows(p: int, f: int, dtype: DType) -> None:
+    """carry = a carry + b, written to each element of a row: inputs 0 and 1, old values 2 and 3, then the steps."""
+    rows = Operand(dtype, (f + 3, 1))
+    steps, (a, b) = [], (0, 1)
+    if dtype is not FLOAT32:
+        steps, (a, b) = [Step("convert", FLOAT32, (0,)), Step("convert", FLOAT32, (1,))], (4, 5)
+    product = 4 + len(steps)
+    steps += [Step("alu", FLOAT32, (a, 3), "multiply"), Step("alu", FLOAT32, (product, b), "add")]
+    carried = stored = product + 1
+    if dtype is not FLOAT32:
+        steps, stored = [*steps, Step("convert", dtype, (carried,))], carried + 1
+    nest = Nest((p, f), frozenset({1}), (rows, rows), 0, (rows, Operand(FLOAT32, (1, 0))), tuple(steps), (stored, carried))
+    rng = np.random.default_rng(p)
+    memories = [Memory(nest, operand, rng, -1, 1) for operand in nest.operands]
+
+    def matrix(k: int) -> np.ndarray:
+        return np.lib.stride_tricks.as_strided(memories[k].array, (p, f), [s * dtype.itemsize for s in rows.strides])
+    first, second, carry = matrix(0).astype(np.float32), matrix(1).astype(np.float32), memories[3].array.copy()
+    expected = np.empty((p, f), np.float32)
+    for k in range(f):
+        carry = expected[:, k] = first[:, k] * carry + second[:, k]
+    run(nest, memories, ())
+    assert np.array_equal(bits(matrix(2).copy()), bits(convert(expected, dtype)))
+    assert np.array_equal(memories[3].array, carry)
+
+
 def test_activation__of_narrow_dtypes() -> None:
     check([elementwise((n,), [dense((n,), dtype)], dense((n,), FLOAT32), fn)
            for dtype in (FLOAT32, BFLOAT16) for n in (7, 33) for fn in ("exp", "tanh", "gelu")], exact=False)

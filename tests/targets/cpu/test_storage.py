@@ -5,6 +5,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.independence import ByteInterval, independent
@@ -73,9 +75,39 @@ def touch(root: str, const: int, *terms: tuple[int, int], reach: int = 63, write
     ([touch("own", 0, (9, 1))], True),
 ], ids=str)
 def test_independent(accesses: list[ByteInterval], expected: bool) -> None:
-    assert independent(accesses, 10, 1, {12: (0, 3)}, {"own"}) is expected
+    assert independent(accesses, 10, range(8), {12: (0, 3)}, {"own"}) is expected
 
 
 def test_independent__a_step_of_several() -> None:
-    assert independent([touch("out", 0, (3, 1), (10, 16))], 10, 4, {}, set())
-    assert not independent([touch("out", 0, (3, 1), (10, 16))], 10, 3, {}, set())
+    assert independent([touch("out", 0, (3, 1), (10, 16))], 10, range(0, 32, 4), {}, set())
+    assert not independent([touch("out", 0, (3, 1), (10, 16))], 10, range(0, 32, 3), {}, set())
+
+
+# -- interleaved: iterations that touch some bytes of each row -----------------------------------------------------------
+def pattern(pace: int, dims: tuple[tuple[int, int], ...], inner: int = 0, size: int = 4) -> ByteInterval:
+    terms = ((3, 1), (10, pace), (12, inner)) if inner else ((3, 1), (10, pace))
+    ends = [s * (n - 1) for s, n in dims]
+    low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
+    return ByteInterval("out", Linear(0, terms), low, high, True, dims, size)
+
+
+def test_interleaved__columns_of_a_matrix() -> None:
+    columns = pattern(64, ((512, 100), (4, 16)))
+    assert independent([columns], 10, range(8), {}, set())
+    assert not independent([columns], 10, range(9), {}, set())                          # the ninth is the next row's first
+    assert independent([columns, columns], 10, range(8), {}, set())
+    assert not independent([columns, pattern(64, ((512, 100), (4, 17)))], 10, range(8), {}, set())
+    assert not independent([pattern(60, ((512, 100), (4, 16)))], 10, range(8), {}, set())
+
+
+@given(pace=st.integers(-40, 40), dims=st.lists(st.tuples(st.integers(-30, 30), st.integers(1, 4)), max_size=3),
+       inner=st.integers(-20, 20), count=st.integers(2, 5), step=st.integers(1, 3), size=st.sampled_from([1, 4]))
+def test_interleaved__no_byte_belongs_to_two_iterations(
+        pace: int, dims: list[tuple[int, int]], inner: int, count: int, step: int, size: int) -> None:
+    span = range(0, count * step, step)
+    if not independent([pattern(pace, tuple(dims), inner, size)], 10, span, {12: (0, 2)}, set()):
+        return
+    touched = [{pace * i + inner * j + sum(s * k for (s, _), k in zip(dims, at)) + byte
+                for j in range(3 if inner else 1) for at in itertools.product(*(range(n) for _, n in dims))
+                for byte in range(size)} for i in span]
+    assert sum(map(len, touched)) == len(set().union(*touched))
