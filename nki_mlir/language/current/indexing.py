@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.index import Index, broadcast_shape, check_placed
+from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.language.current.errors import integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
@@ -44,9 +45,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     given = sum(i is not Ellipsis for i in items)
     if given > tensor.ndim:
         out_of_range("too many indexes for shape")
-    at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
-    full: list[object] = [slice(None)] * (tensor.ndim - given)
-    items = (*items[:at], *full, *items[at + 1:])
+    items = expand_ellipsis(items, tensor.ndim)
     if has_vectors(items):
         return picked(tensor, items)
     view = tensor

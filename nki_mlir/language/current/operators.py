@@ -105,40 +105,28 @@ def leading_part(tensor: Any, shape: Sequence[int]) -> Any:
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------
-def computed(name: str, left: object, right: object) -> Any:
+def computed(name: str, *operands: object) -> Any:
     """The tile that an operator gives."""
     from nki_mlir.language.current import functions  # which imports this module
     if name != "floor_divide":
-        return getattr(functions, name)(left, right)
-    quotient = functions.ELEMENTWISE["divide"](left, right, dtype=FLOAT32)
-    return functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, left, right))
+        return getattr(functions, name)(*operands)
+    quotient = functions.ELEMENTWISE["divide"](*operands, dtype=FLOAT32)
+    return functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, *operands))
 
 
-def _operator(name: str, swapped: bool) -> Callable[..., object]:
-    def operate(self: Operators, other: object) -> Any:
+def in_place(target: Any, value: Any) -> Any:
+    from nki_mlir.language.current.assignment import assign  # which imports this module
+    assign(target, value)
+    return target
+
+
+def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callable[..., object]:
+    def operate(self: Operators, *other: object) -> Any:
         refuse_if_strict(self)
-        if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
+        if not all(isinstance(o, (Operators, int, float, np.number, np.bool_)) for o in other):
             return NotImplemented
-        return computed(name, *((other, self) if swapped else (self, other)))
-    return operate
-
-
-def _in_place(name: str) -> Callable[..., object]:
-    def operate(self: Operators, other: object) -> Any:
-        from nki_mlir.language.current.assignment import assign  # which imports this module
-        refuse_if_strict(self)
-        if not isinstance(other, (Operators, int, float, np.number, np.bool_)):
-            return NotImplemented
-        assign(self, computed(name, self, other))                           # type: ignore[arg-type]
-        return self
-    return operate
-
-
-def _unary(name: str) -> Callable[..., object]:
-    def operate(self: Operators) -> Any:
-        from nki_mlir.language.current import functions  # which imports this module
-        refuse_if_strict(self)
-        return getattr(functions, name)(self)
+        made = computed(name, *((*other, self) if swapped else (self, *other)))
+        return in_place(self, made) if writes else made
     return operate
 
 
@@ -148,8 +136,8 @@ def refuse_if_strict(tensor: Operators) -> None:
 
 
 for _method, _name in BINARY.items():
-    setattr(Operators, f"__{_method}__", _operator(_name, False))
-    setattr(Operators, f"__r{_method}__", _operator(_name, True))
-    setattr(Operators, f"__i{_method}__", _in_place(_name))
+    setattr(Operators, f"__{_method}__", _operator(_name))
+    setattr(Operators, f"__r{_method}__", _operator(_name, swapped=True))
+    setattr(Operators, f"__i{_method}__", _operator(_name, writes=True))
 for _method, _name in UNARY.items():
-    setattr(Operators, f"__{_method}__", _unary(_name))
+    setattr(Operators, f"__{_method}__", _operator(_name))

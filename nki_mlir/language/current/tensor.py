@@ -105,9 +105,23 @@ class NkiTensor(Operators):
         require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions")
         return dim % limit
 
+    @property
+    def _has_rows(self) -> bool:
+        """Whether dimension 0 has a row for each element of an index tensor."""
+        return self.indirection is not None and self.indirection.kind == "vector"
+
+    @property
+    def _head(self) -> int:
+        """How many dimensions stay as they are: the first where it is the partition, or indexed by a tensor."""
+        return int(self.on_chip or self._has_rows)
+
     def _not_indirect_dim(self, dim: int, what: str) -> None:
-        fixed = self.indirection is not None and self.indirection.kind == "vector" and dim == 0
-        require(not fixed, f"{what} of a dimension that is indexed by a tensor")
+        require(dim != 0 or not self._has_rows, f"{what} of a dimension that is indexed by a tensor")
+
+    def _replaced(self, first: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
+        """The view with others for the dimensions from ``first`` up to ``end``."""
+        return self.like(shape=(*self.shape[:first], *shape, *self.shape[end:]),
+                         strides=(*self.strides[:first], *strides, *self.strides[end:]))
 
     @reported
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
@@ -123,11 +137,8 @@ class NkiTensor(Operators):
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """A slice in its bounds, which may be empty."""
         self._not_indirect_dim(dim, "a slice")
-        shape, strides = list(self.shape), list(self.strides)
-        offset = self.offset + start * strides[dim]
-        shape[dim] = ceil((end - start) / step)
-        strides[dim] *= step
-        return self.like(shape=shape, strides=strides, offset=offset)
+        view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
+        return view.like(offset=self.offset + start * self.strides[dim])
 
     @reported
     def select(self, dim: int, index: object) -> "NkiTensor":
@@ -145,17 +156,11 @@ class NkiTensor(Operators):
         found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
         if self.on_chip and dim == 0:
             return self.like(shape=(1, *self.shape[1:]), indirection=found)
-        shape = [n for k, n in enumerate(self.shape) if k != dim]
-        strides = [s for k, s in enumerate(self.strides) if k != dim]
-        if self.on_chip and len(shape) < 2:
-            shape, strides = [*shape, 1], [*strides, 1]
-        return self.like(shape=shape, strides=strides, indirection=found)
+        left = [1] if self.on_chip and self.ndim < 3 else []
+        return self._replaced(dim, dim + 1, left, left).like(indirection=found)
 
     def _dropped(self, dim: int) -> "NkiTensor":
-        keep = [k for k in range(self.ndim) if k != dim]
-        if len(keep) < (2 if self.on_chip else 1):
-            return self
-        return self.like(shape=[self.shape[k] for k in keep], strides=[self.strides[k] for k in keep])
+        return self if self.ndim <= (2 if self.on_chip else 1) else self._replaced(dim, dim + 1, (), ())
 
     @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
@@ -173,8 +178,7 @@ class NkiTensor(Operators):
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Dimensions in another order."""
         require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions")
-        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
-        require(not fixed or dims[0] == 0, "dimension 0 is the partition and stays first")
+        require(not self._head or dims[0] == 0, "dimension 0 is the partition and stays first")
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
 
     @reported
@@ -183,10 +187,8 @@ class NkiTensor(Operators):
         dim = self._dim(dim)
         require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1")
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view")
-        shape, strides = list(self.shape), list(self.strides)
         require(size >= 1, f"broadcast of a dimension to {size} elements")
-        shape[dim], strides[dim] = size, 0
-        return self.like(shape=shape, strides=strides)
+        return self._replaced(dim, dim + 1, [size], [0])
 
     @reported
     def expand_dim(self, dim: int) -> "NkiTensor":
@@ -194,12 +196,10 @@ class NkiTensor(Operators):
         dim = self._dim(dim, self.ndim + 1)
         self._free_dim(dim)
         step = self.shape[dim] * self.strides[dim] if dim < self.ndim else 1
-        return self.like(shape=(*self.shape[:dim], 1, *self.shape[dim:]),
-                         strides=(*self.strides[:dim], step, *self.strides[dim:]))
+        return self._replaced(dim, dim, [1], [step])
 
     def _free_dim(self, dim: int) -> None:
-        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
-        require(not fixed or dim != 0, "dimension 0 is the partition and stays as it is")
+        require(dim >= self._head, "dimension 0 is the partition and stays as it is")
 
     @reported
     def squeeze_dim(self, dim: int) -> "NkiTensor":
@@ -218,9 +218,7 @@ class NkiTensor(Operators):
             invalid(f"dimension {dim} of size {self.shape[dim]} does not split into {list(shape)}")
         if len(extents) > 1:
             self._free_dim(dim)
-        steps = layout.row_major(extents, self.strides[dim])
-        return self.like(shape=(*self.shape[:dim], *extents, *self.shape[dim + 1:]),
-                         strides=(*self.strides[:dim], *steps, *self.strides[dim + 1:]))
+        return self._replaced(dim, dim + 1, extents, layout.row_major(extents, self.strides[dim]))
 
     @reported
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
@@ -230,8 +228,7 @@ class NkiTensor(Operators):
         self._free_dim(a)
         require(layout.flattened(self.shape[a:b + 1], self.strides[a:b + 1]),
                 f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
-        return self.like(shape=(*self.shape[:a], prod(self.shape[a:b + 1]), *self.shape[b + 1:]),
-                         strides=(*self.strides[:a], self.strides[b], *self.strides[b + 1:]))
+        return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
     @reported
     def reshape(self, shape: Any = None, *more: int, new_shape: Any = None, dtype: object = None, name: str = ""
@@ -252,10 +249,9 @@ class NkiTensor(Operators):
             why = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
             invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
                     why=why if size > limit else "")
-        fixed = self.on_chip or (self.indirection is not None and self.indirection.kind == "vector")
-        require(not fixed or extents[0] == self.shape[0],
+        head = self._head
+        require(extents[:head] == self.shape[:head],
                 f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition")
-        head = 1 if fixed else 0
         steps = reshaped(self.shape[head:], self.strides[head:], extents[head:])
         if steps is None:
             invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy")
