@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whether conditions on indices hold anywhere: found by trying the values of their symbols and axes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.index import Index, Mask, Symbol
 
@@ -18,12 +19,23 @@ def masks_of(op: Op, symbols: Sequence[Symbol]) -> list[Mask]:
     if not op.mask:
         return []
     extents = op.iteration().extents
-    terms = []
-    for constraint in op.mask:
-        form, axes = constraint.form, dict(constraint.form.axes)
-        index = Index(form.const, {symbols[p]: c for p, c in form.symbols})
-        terms.append((index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents), constraint.equal))
-    return [Mask(tuple(terms))]
+    return [Mask(tuple((index_of(c.form, symbols, extents), c.equal) for c in op.mask))]
+
+
+def index_of(form: Linear, symbols: Sequence[Symbol], extents: tuple[int, ...]) -> Index:
+    """A form over an operation's symbols and axes as an index."""
+    axes, index = dict(form.axes), Index(form.const, {symbols[p]: c for p, c in form.symbols})
+    return index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents)
+
+
+def roots_of(indices: Iterable[Index]) -> list[Symbol]:
+    """The loop variables and program ids that indices depend on."""
+    return list(dict.fromkeys(root for index in indices for symbol in index.symbols for root in symbol.roots()))
+
+
+def spans_of(extents: Sequence[int], roots: Sequence[Symbol]) -> list[range]:
+    """The values of axes, then of symbols."""
+    return [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
 
 
 def happens(conditions: Sequence[Mask]) -> bool | None:
@@ -31,9 +43,9 @@ def happens(conditions: Sequence[Mask]) -> bool | None:
     if not conditions:
         return True
     indices = [e for c in conditions for e, _ in c.terms]
-    roots = list(dict.fromkeys(r for e in indices for s in e.symbols for r in s.roots()))
+    roots = roots_of(indices)
     extents = next((e.shape for e in indices if e.shape), ())
-    spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
+    spans = spans_of(extents, roots)
     if ConditionPoints(roots, len(extents), [sorted({s[0], s[-1]}) for s in spans]).some(conditions):
         return True
     if prod(map(len, spans)) > MOST_POINTS:

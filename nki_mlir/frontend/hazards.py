@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.dialects.integer_systems import SearchTooLong
+from nki_mlir.frontend.conditions import roots_of
 from nki_mlir.frontend.overlaps import Apart, element, meeting
 from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.touches import LoopRun, Touch, Touches
+from nki_mlir.frontend.touches import LoopRun, Touch, Touches, outward
 from nki_mlir.frontend.value_numbers import written_at
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
     if loop.symbol is not None:
         symbol = loop.symbol
         apart = Apart(symbol, (symbol.last - symbol.first) // symbol.step + 1, shared)
-        return first_pair(buffer, listed, apart, lambda a, b: True, verdict)
-    if any(root in shared for touch in listed for root in roots_of(touch)):
+        return first_pair(listed, apart, lambda a, b: True, verdict)
+    if any(root in shared for touch in listed for root in deciding(touch)):
         def differ(a: Touch, b: Touch) -> bool:
             return a.number_in(loop) != b.number_in(loop)
-        found = first_pair(buffer, listed, Apart(None, 2, shared), differ, verdict)
+        found = first_pair(listed, Apart(None, 2, shared), differ, verdict)
         return None if found is None else found._replace(first=found.one.number_in(loop),
                                                          second=found.other.number_in(loop))
     return first_element(buffer, [(t, t.number_in(loop)) for t in listed], verdict)
@@ -75,20 +76,14 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
 
 def symbols_around(touch: Touch, loop: LoopRun) -> set[Symbol]:
     """The loop variables outside of a loop that the touch is in."""
-    found, turn, passed = set(), touch.turn, False
-    while turn is not None:
-        if passed and turn.loop.symbol is not None:
-            found.add(turn.loop.symbol)
-        passed |= turn.loop is loop
-        turn = turn.outside
-    return found
+    loops = [turn.loop for turn in outward(touch.turn)]
+    return {around.symbol for around in loops[loops.index(loop) + 1:] if around.symbol is not None}
 
 
-def roots_of(touch: Touch) -> set[Symbol]:
+def deciding(touch: Touch) -> set[Symbol]:
     """The loop variables and program ids that decide where, and whether, it happens."""
-    symbols = [*touch.view.partition.symbols, *touch.view.free.symbols, *touch.symbols,
-               *(s for c in touch.conditions for e, _ in c.terms for s in e.symbols)]
-    return {root for symbol in symbols for root in symbol.roots()}
+    indices = [touch.view.partition, touch.view.free, *(e for c in touch.conditions for e, _ in c.terms)]
+    return {*roots_of(indices), *(root for symbol in touch.symbols for root in symbol.roots())}
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol |
         return
     for buffer, listed in program.touches.values():
         if any(t.writes for t in listed):
-            found = first_pair(buffer, listed, Apart(symbol, extent), unordered, verdict)
+            found = first_pair(listed, Apart(symbol, extent), unordered, verdict)
             if found is not None:
                 names = [f"program {n}{along}" for n in (found.first, found.second)]
                 programs_meet(found, buffer, names, verdict)
@@ -179,7 +174,7 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
 
         def compared(a: Touch, b: Touch, pairs: tuple[set[int], ...] = pairs) -> bool:
             return id(a) in pairs[0] and id(b) in pairs[1] and unordered(a, b)
-        found = first_pair(buffer, [*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
+        found = first_pair([*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
         if found is not None:
             programs_meet(found, buffer, names, verdict)
             continue
@@ -253,15 +248,12 @@ def unordered(a: Touch, b: Touch) -> bool:
 
 def meets(touch: Touch) -> bool:
     """Whether it is in a rolled loop in which programs meet, so that its number of meetings is not known."""
-    turn = touch.turn
-    while turn is not None and not turn.loop.meets:
-        turn = turn.outside
-    return turn is not None
+    return any(turn.loop.meets for turn in outward(touch.turn))
 
 
 # -- pairs and elements ------------------------------------------------------------------------------------------------
-def first_pair(buffer: Buffer, listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool],
-               verdict: Verdict, numbers: dict[int, object] | None = None) -> Clash | None:
+def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch, Touch], bool], verdict: Verdict,
+               numbers: dict[int, object] | None = None) -> Clash | None:
     """The first two touches that meet, by comparing each that writes with all.
 
     ``numbers`` are those of who makes them, by their identity, where they are not all of the same.
@@ -328,7 +320,7 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
 
         def differ(a: Touch, b: Touch) -> bool:
             return numbers[id(a)] != numbers[id(b)]
-        found = first_pair(buffer, [t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
+        found = first_pair([t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
         return None if found is None else found._replace(first=numbers[id(found.one)], second=numbers[id(found.other)])
     try:
         found = by_elements(buffer, exact)

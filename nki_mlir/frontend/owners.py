@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.conditions import ConditionPoints
+from nki_mlir.frontend.conditions import ConditionPoints, index_of, roots_of, spans_of
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.overlaps import alternatives
-from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import Touch
 
@@ -108,14 +107,9 @@ class Owners:
                 if d.count != extents[axes[k]]:
                     axes[k] = len(extents)
                     extents.append(d.count)
-            for constraint in given.mask:
-                own = dict(constraint.form.axes)
-                index = Index(constraint.form.const, {touch.symbols[p]: c for p, c in constraint.form.symbols})
-                masks.append(Mask(((index.with_axes([own.get(a, 0) for a in range(len(extents))], tuple(extents)),
-                                    constraint.equal),)))
-        indices = [view.partition, view.free, *(e for m in masks for e, _ in m.terms)]
-        roots: list[Symbol] = list(dict.fromkeys(r for i in indices for s in i.symbols for r in s.roots()))
-        spans = [*map(range, extents), *(range(r.first, r.last + r.step, r.step) for r in roots)]
+            masks += [Mask(((index_of(c.form, touch.symbols, tuple(extents)), c.equal),)) for c in given.mask]
+        roots = roots_of([view.partition, view.free, *(e for m in masks for e, _ in m.terms)])
+        spans = spans_of(extents, roots)
         if prod(map(len, spans)) > MOST_POINTS:
             raise TooManyPoints
         points = ConditionPoints(roots, len(extents), spans)

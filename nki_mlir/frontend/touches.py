@@ -51,6 +51,13 @@ class Turn:
         self.parallels = self.loop.parallel + (self.outside.parallels if self.outside is not None else 0)
 
 
+def outward(turn: Turn | None) -> Iterator[Turn]:
+    """The iteration and those that it is in, the innermost first."""
+    while turn is not None:
+        yield turn
+        turn = turn.outside
+
+
 @dataclass(frozen=True, eq=False)
 class Restriction:
     """The mask of an operation: over its axes, of which ``axes`` are those of the operand's dimensions."""
@@ -83,10 +90,7 @@ class Touch:
 
     def number_in(self, loop: LoopRun) -> int | None:
         """Which iteration of an enclosing loop it belongs to."""
-        turn = self.turn
-        while turn is not None and turn.loop is not loop:
-            turn = turn.outside
-        return None if turn is None else turn.number
+        return next((turn.number for turn in outward(self.turn) if turn.loop is loop), None)
 
 
 class Touches:
@@ -193,11 +197,10 @@ class Touches:
         if not isinstance(op, Meeting) or op.between != PROGRAMS or all(len(op.members(n)) < 2 for n in (0, 1)):
             return False
         self.epoch += 1
-        turn, rolled = self.turn, False
-        while turn is not None:
+        rolled = False
+        for turn in outward(self.turn):
             rolled |= turn.loop.symbol is not None
             turn.loop.meets |= rolled
-            turn = turn.outside
         return True
 
 

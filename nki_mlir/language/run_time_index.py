@@ -6,7 +6,7 @@ Such a value is like an integer that is not known: it takes its dimension away, 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class DynamicIndex:
         return ops.binary("add", self.offset, self.index)
 
 
+SLICES = (slice, DynamicSlice)
 PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts that are not of the run time
 
 
@@ -124,11 +125,8 @@ class DynamicView:
             return self
         if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.found):
             raise IndirectNotSupported(op="a subscript").located(user_location())
-        static = {k: i if isinstance(i, (slice, DynamicSlice)) else fixed(i, n)
-                  for k, (i, n) in enumerate(zip(items, self.shape))}
-        vectors = [i for i in static.values() if isinstance(i, Index) and i.shape]
-        if vectors and len(vectors) < sum(isinstance(i, (slice, DynamicSlice)) for i in items) + len(vectors):
-            raise MixedIndexing().located(user_location())
+        static = fixed(items, self.shape)
+        vectors = vectors_among(static.values(), items)
         shape, indexed = parts(static, self.shape)
         if vectors:
             shape = ops.broadcast_shape(*(i.shape for i in indexed), what="a subscript")
@@ -193,21 +191,32 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     """The view of a subscript for each dimension, some of them of the run time."""
     found = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
     check_offsets(view, items, found)
-    static = {k: i if isinstance(i, (slice, DynamicSlice)) else fixed(i, view.shape[k])
-              for k, i in enumerate(items) if k not in found}
+    static = fixed(items, view.shape, found)
     own = view.partition_axis() if view.buffer.on_chip else None
-    vectors = [i for i in (*static.values(), *(f.index for f in found.values())) if isinstance(i, Index) and i.shape]
-    if vectors and len(vectors) < sum(isinstance(i, (slice, DynamicSlice)) for i in items) + len(vectors):
-        raise MixedIndexing
+    vectors = vectors_among([*static.values(), *(f.index for f in found.values())], items)
     for index in vectors:
         check_placed(index)
     shape, indices = advanced(static, found) if vectors else basic(view, static, found, own)
     return placed(view, static, found, shape, indices, own)
 
 
-def fixed(item: object, extent: int) -> Index:
+def fixed(items: Sequence[Any], extents: Sequence[int], found: Container[int] = ()) -> dict[int, Any]:
+    """The subscripts that are not of the run time: slices as they are, others as indices from the front."""
+    return {k: i if isinstance(i, SLICES) else from_front(i, n)
+            for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
+
+
+def from_front(item: object, extent: int) -> Index:
     index = subscript_index(item)
     return index + extent if index.is_constant and index.const < 0 else index
+
+
+def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
+    """The index tensors of a subscript, which has no slices beside them."""
+    vectors = [i for i in indices if isinstance(i, Index) and i.shape]
+    if vectors and any(isinstance(i, SLICES) for i in items):
+        raise MixedIndexing().located(user_location())
+    return vectors
 
 
 def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTime]) -> None:
@@ -217,7 +226,7 @@ def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTim
     for k, f in found.items():
         if not f.offset.dtype.is_integer:
             raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
-        wide = f.size is not None or any(isinstance(i, (slice, DynamicSlice)) or (
+        wide = f.size is not None or any(isinstance(i, SLICES) or (
             isinstance(i, Index) and i.shape and i.axes[0]) for i in items[:k])
         if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):
             raise IndirectFreeDim(dim=k, shape=view.shape)
@@ -241,7 +250,7 @@ def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: in
             size, rows = found[k].size, found[k].rows
             if size is not None or rows > 1 or k == own:
                 kept.append((k, size or rows, size is not None))
-        elif isinstance(static[k], (slice, DynamicSlice)):
+        elif isinstance(static[k], SLICES):
             kept.append((k, slice_span(static[k], view.shape[k])[2], True))
         elif k == own:
             kept.append((k, 1, False))
@@ -262,7 +271,7 @@ def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: in
 
 def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ...], list[Index]]:
     """The shape that slices and integers leave, of two dimensions at least, and each dimension's index over it."""
-    spans = {k: slice_span(i, extents[k]) for k, i in static.items() if isinstance(i, (slice, DynamicSlice))}
+    spans = {k: slice_span(i, extents[k]) for k, i in static.items() if isinstance(i, SLICES)}
     shape = tuple(count for _, _, count in spans.values())
     shape += (1,) * (2 - len(shape))
     along = {k: axis for axis, k in enumerate(spans)}

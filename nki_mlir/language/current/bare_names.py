@@ -14,6 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from nki_mlir.frontend.locations import is_users
+from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.language.current.regions import MemoryRegion, hbm, psum, sbuf
 
@@ -59,20 +60,13 @@ def missing(function: Any) -> Iterator[tuple[dict[str, Any], str]]:
             if (name not in scope or (id(scope), name) in _uses) and not hasattr(builtins, name):
                 yield scope, name
         found = [scope.get(name) for name in used]
-        found += [cell.cell_contents for cell in inner.__closure__ or () if cell_is_set(cell)]
+        found += [cell.cell_contents for cell in inner.__closure__ or () if is_bound(cell)]
         for module in [m for m in found if type(m) is ModuleType]:
             found += [vars(module).get(name) for name in attributes]
         for value in found:
             helper = value if isinstance(value, FunctionType) else getattr(value, "func", None)
             if isinstance(helper, FunctionType) and is_users(helper.__code__.co_filename, helper.__globals__):
                 pending.append(helper)
-
-
-def cell_is_set(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
 
 
 @cache

@@ -25,7 +25,7 @@ call it, and what to do on older ones::
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -159,15 +159,17 @@ def signatures(name: str, generation: str) -> tuple[Signature, ...]:
     return tuple(parsed(release, text) for text, release in reversed(first.items()))
 
 
+def states_of(name: str) -> Iterator[tuple[str, str]]:
+    """Each release with the entry of a name that holds in it."""
+    entries, state = dict(histories().get(name, ())), GONE
+    for release in RELEASES:
+        state = entries.get(release, state)
+        yield release, state
+
+
 def releases_with(name: str) -> tuple[str, ...]:
     """The releases that have a name."""
-    texts = dict(histories().get(name, ()))
-    state, found = GONE, []
-    for release in RELEASES:
-        state = texts.get(release, state)
-        if state != GONE:
-            found.append(release)
-    return tuple(found)
+    return tuple(release for release, state in states_of(name) if state != GONE)
 
 
 @cache
@@ -203,10 +205,5 @@ def spans(releases: tuple[str, ...]) -> str:
 
 def releases_of_keyword(name: str, keyword: str) -> tuple[str, ...]:
     """The releases whose signature of a function has a keyword."""
-    state, found = GONE, []
-    texts = dict(histories().get(name, ()))
-    for release in RELEASES:
-        state = texts.get(release, state)
-        if state.startswith("(") and keyword in parsed(release, state).names:
-            found.append(release)
-    return tuple(found)
+    return tuple(release for release, state in states_of(name)
+                 if state.startswith("(") and keyword in parsed(release, state).names)
