@@ -28,6 +28,13 @@ class IndirectOutOfBounds(OutOfBounds):
         return self
 
 
+def no_row(row: int, table: Tile) -> IndirectOutOfBounds:
+    """The error of a number that is no row of a table."""
+    step = math.prod(table.shape[1:]) if table.on_chip else table.access.dims[0][0]
+    size = math.prod(table.shape) if table.on_chip else table.row
+    return IndirectOutOfBounds(index=row * step, size=size, row=row, rows=table.shape[0])
+
+
 def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray, np.ndarray]:
     """(places in the index, rows of the table) that are in bounds; an index outside is an error unless skipped.
 
@@ -36,10 +43,7 @@ def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray,
     rows = index.reshape(-1).astype(np.int64)
     inside = (rows >= 0) & (rows < table.shape[0])
     if mode == "error" and not inside.all():
-        row = int(rows[~inside][0])
-        step = math.prod(table.shape[1:]) if table.on_chip else table.access.dims[0][0]
-        size = math.prod(table.shape) if table.on_chip else table.row
-        raise IndirectOutOfBounds(index=row * step, size=size, row=row, rows=table.shape[0])
+        raise no_row(int(rows[~inside][0]), table)
     places = np.flatnonzero(inside)
     return places, rows[places]
 

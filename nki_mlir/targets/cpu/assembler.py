@@ -11,12 +11,15 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.analysis.buffer_effects import RESHAPES
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.mlir_ops import is_tile_op
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.indirect import no_row
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
@@ -39,6 +42,7 @@ from nki_mlir.targets.cpu.program import (
     slot_address,
     slot_value,
 )
+from nki_mlir.targets.cpu.row_copies import row_copies_of
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
@@ -117,7 +121,7 @@ class Assembler:
                 case "memref.load":
                     self.load(op)
                 case _ if is_tile_op(op):
-                    self.on_host(op)
+                    self.tile_operation(op)
                 case _:
                     self.simple(op)
         return None
@@ -333,12 +337,52 @@ class Assembler:
         site = self.sites.add(location_of(op), partial(_outside, check.view, check.itemsize, check.upper))
         self.code.emit("nki_check", check.value, site)
 
+    def tile_operation(self, op: Operation) -> None:
+        """What is no structured operation: rows that move by their numbers, and what the interpreter does."""
+        read = read_op(op)
+        rows = row_copies_of(read)
+        views = [self.use(tile.handle) for _, tile in read.operands()]
+        if rows is None or len({view.root for view in views}) < len(views):
+            self.on_host(op)
+            return
+        self.fresh.performed(read, views)
+        symbols = [self.values.form(v) for v in read.symbols]
+        places = {field.name: view.address.plus(_combined(tile.offset, symbols), tile.dtype.itemsize)
+                  for (field, tile), view in zip(read.operands(), views)}
+        table: Any = read.table                     # type: ignore[attr-defined]
+        piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
+        record = np.zeros(2, np.int64)              # of one failure: threads that fail at once may show the other's
+
+        def failure(_: int) -> NkiMlirError:
+            return no_row(int(record[0]), table).counted_from(int(record[1]))
+        start = Linear() if table.on_chip else _combined(table.access.free, symbols)
+        self.code.emit(rows, places["index"], places[source], places[piece], Linear(record.ctypes.data), start,
+                       self.sites.add(location_of(op), failure).plus(Linear(1 << SITE_BITS)))
+        self.values.globals.append(record)
+        self.cost += self.times * (rows.count * cost_of(rows.row))
+        if self.accesses is not None:
+            written = {field.name for field, _ in read.operands() if field.writes}
+            for (field, tile), view in zip(read.operands(), views):
+                dims = tuple([(step * tile.dtype.itemsize, n) for step, n in zip(tile.strides, tile.shape)])
+                ends, size = [step * (n - 1) for step, n in dims], tile.dtype.itemsize
+                low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
+                self.accesses.append(ByteInterval(view.root, places[field.name], low, high, field.name in written, dims,
+                                                  0 if tile is table else size))
+
     def on_host(self, op: Operation) -> None:
         site = self.sites.add(location_of(op))
         read, values = self.hosts.add(site.const, op)
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
         self.code.emit(self.hosts.address, site, *arguments)
+
+
+def _combined(form: Linear, symbols: list[Linear]) -> Linear:
+    """A form over symbols as a form of slots."""
+    total = Linear(form.const)
+    for position, c in form.symbols:
+        total = total.plus(symbols[position], c)
+    return total
 
 
 def _carries_nothing(op: Operation) -> None:
@@ -361,7 +405,5 @@ def _outside(view: MemrefView, itemsize: int, upper: bool, excess: int) -> NkiMl
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:
     """The lowest value of a form over all elements, as a form of slots."""
     form = constraint.form
-    least = Linear(form.const + sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes))
-    for position, c in form.symbols:
-        least = least.plus(symbols[position], c)
-    return least
+    low = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes)
+    return _combined(form, symbols).plus(Linear(low))

@@ -18,10 +18,11 @@ from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_funct
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
+from nki_mlir.targets.cpu.row_copies import RowCopies
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.waist.nest import Nest
 
-Routine = Nest | Limits
+Routine = Nest | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -82,6 +83,9 @@ def _emit(function: Operation, routine: Routine) -> None:
         if isinstance(routine, Limits):
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
+            return
+        if isinstance(routine, RowCopies):
+            leave.operands[0] = routine.emit(code, words)
             return
         count = len(routine.operands)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
