@@ -3,14 +3,67 @@
 
 Importing the package loads neither MLIR nor a framework; each part loads what it needs when it is used.
 
-What users import: ``compat.install`` makes ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable
+A kernel is a function under ``@nki.jit`` of either generation. Called, it runs; ``lower`` shows what becomes of it::
+
+    import nki_mlir
+    lowered = kernel.lower(nki_mlir.spec((256, 512), "float32"))    # kernel[grid].lower(...) with a launch grid
+    print(lowered.as_text("nisa"))      # a level: nki, waist, nisa, isa
+    lowered.module("waist")             # as a module of the MLIR bindings
+    lowered.streams                     # the instruction streams, one program a core
+    lowered.time().total_ns             # on the timed machine
+    lowered.profile().write("folder")   # timeline, roofline, memory, advice; shown in a notebook as a page
+    lowered.cost                        # arithmetic, bytes, instructions
+    nki_mlir.opt(module, "nki-to-linalg,linalg-to-nisa")            # passes on a module or a text, as nki-opt runs them
+
+``compat.install`` makes ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable
 (``python -m nki_mlir SCRIPT`` does so, too), ``frameworks`` has kernels in JAX, PyTorch and StableHLO, ``customop`` C++
 operators. ``help(nl)``, ``help(nisa)`` and ``help`` of any of their functions say what they do, with examples that run.
+The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``; each has ``--help``.
 """
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nki_mlir.passes import packages
 from nki_mlir.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
+    from nki_mlir.language.lowered import Spec
+
+__all__ = ["__version__", "load_ipython_extension", "opt", "spec"]
 
 packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen")
+
+
+def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
+    """A tensor by shape and dtype alone, for ``kernel.lower``.
+
+    ``dtype`` is a name ("bfloat16"), or a dtype of NumPy, PyTorch or the language.
+    """
+    from nki_mlir.language.lowered import Spec  # start-up: needed where it is asked for
+    return Spec(shape, dtype)
+
+
+def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = "", target: str = "") -> "Module":
+    """A new module, made from a module or its text by passes in order, as ``nki-opt`` runs them.
+
+    Arguments:
+        module: of the MLIR bindings, or its text; it stays as it is
+        passes: "a,b{option=value}", or a list of such
+        to: a level to lower to after them: linalg (the waist) or nisa
+        target: trn1, trn2 or trn3, where the module says none
+
+    Example::
+
+        nki_mlir.opt(text, "split-masked-loops,nki-to-linalg")
+        nki_mlir.opt(lowered.module("nki"), to="nisa")
+    """
+    from nki_mlir.cli.optimized import optimized  # start-up: loads MLIR
+    return optimized(module, passes, to, target)
+
+
+def load_ipython_extension(_shell: object) -> None:
+    """``%load_ext nki_mlir``: MLIR modules are shown highlighted from the start, not from the first that is lowered."""
+    from nki_mlir import display  # start-up: needed where it is asked for
+    display.register()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType, MethodType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from nki_mlir.language.results import (
 from nki_mlir.language.specialization import EXECUTORS, Result, Specialization, UnknownExecutor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
+
+if TYPE_CHECKING:
+    from nki_mlir.language.lowered import Lowered
 
 DEFAULT_TARGET = "trn2"
 
@@ -133,6 +136,15 @@ class Kernel:
             return self.run(arguments, keywords, self.executor or default_executor(), key)
         except IndirectOutOfBounds as error:
             raise plain(error) from error
+
+    def lower(self, *arguments: object, **keywords: object) -> "Lowered":
+        """The kernel for arguments of these shapes: as text and modules of each level, streams, time, profile, cost.
+
+        Arguments may be arrays of any framework, ``jax.ShapeDtypeStruct``, tensors without values or
+        ``nki_mlir.spec(shape, dtype)``; anything else is a constant, as in a call.
+        """
+        from nki_mlir.language.lowered import lower  # start-up: needed where it is asked for
+        return lower(self, arguments, keywords)
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory: object) -> "Kernel":

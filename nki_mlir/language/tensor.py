@@ -88,6 +88,9 @@ class Tensor(ViewMethods, View):
     def __repr__(self) -> str:
         return self._text(self.buffer.space, ops.concrete_value(self))
 
+    def _repr_html_(self) -> str:
+        return self._table(self.buffer.space, ops.concrete_value(self))
+
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
         """Returns itself when it has this shape."""
         if self.shape != (wanted := creation.plain_shape(shape)[0]):

@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from nki_mlir import display
+
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
           "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -35,3 +37,9 @@ class TensorObject:
         """Its name, shape and dtype, the memory it is in, and its elements where they are known."""
         header = f"{self.name}{list(self.shape)} {self.dtype} in {memory}"
         return header if value is None else f"{header}\n{value}"
+
+    def _table(self, memory: str, value: Any) -> str:
+        """The same for a notebook: a row for each partition."""
+        rows = None if value is None or not value.size else value.reshape(value.shape[0] if value.ndim else 1, -1)
+        header = self._text(memory, None)
+        return display.tile(header, rows, rows.shape) if rows is not None else display.tile(header, [], (0, 0))

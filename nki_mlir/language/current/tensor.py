@@ -346,6 +346,9 @@ class NkiTensor(Operators):
     def __repr__(self) -> str:
         return self._text(self.buffer.value, self.sim_value)
 
+    def _repr_html_(self) -> str:
+        return self._table(self.buffer.value, self.sim_value)
+
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown_name("a tensor", name, dir(type(self)))
 

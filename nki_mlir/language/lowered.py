@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What ``kernel.lower(...)`` gives: a kernel for arguments of given shapes, at each of its levels, with its time.
+
+Nothing is computed before it is asked for, and nothing twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir import display
+from nki_mlir.alone import alone
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.arguments import BadArgument, Described, map_leaves
+from nki_mlir.language.specialization import Specialization
+from nki_mlir.scalar.dtypes import dtype_of
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
+    from nki_mlir.dialects.isa.program import Program
+    from nki_mlir.language.kernel import Kernel
+    from nki_mlir.targets.neuron.timing import Timing
+
+LEVELS = ("nki", "waist", "nisa", "isa")
+
+
+class UnknownLevel(NkiMlirError, ValueError):
+    code = "NKI-LOWERED-LEVEL"
+    message = "there is no level named {name!r}"
+    fix = "use one of nki (as captured), waist (linalg on tiles), nisa (instructions), isa (streams)"
+
+
+class NoSuchModule(NkiMlirError, IndexError):
+    code = "NKI-LOWERED-MODULE"
+    message = "there is no module {number} at the {level} level: the kernel has {count}"
+    fix = "programs of a grid share one module unless their text differs; number them from 0"
+
+
+class Spec(Described):
+    """A tensor by shape and dtype alone: an argument of ``kernel.lower``; in a call it stands for zeros."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: object = "float32") -> None:
+        self.annotated_shape, self.annotated_dtype = tuple(shape), dtype_name(dtype)
+        self.zeros()                    # what is no shape or dtype is an error here
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.annotated_shape
+
+    def zeros(self) -> np.ndarray:
+        return zeros_of(self.annotated_shape, self.annotated_dtype)
+
+    def __repr__(self) -> str:
+        return f"spec({self.annotated_shape}, {self.annotated_dtype!r})"
+
+
+def dtype_name(dtype: Any) -> Any:
+    """PyTorch's dtypes by their names, which are ours; any other as it is."""
+    text = str(dtype)
+    return text.removeprefix("torch.") if text.startswith("torch.") else dtype
+
+
+def zeros_of(shape: Any, dtype: Any) -> np.ndarray:
+    """An array for a description; its memory is never touched."""
+    try:
+        return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
+    except (TypeError, ValueError) as error:
+        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").located(
+            user_location()) from None
+
+
+def is_described(value: object) -> bool:
+    """Whether a value says shape and dtype as arrays do: one of any framework, or a description."""
+    if isinstance(value, Described):
+        return True
+    return not isinstance(value, (type, np.generic)) and hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def as_array(value: Any) -> np.ndarray:
+    """An array of its shape and dtype; its values do not matter."""
+    if isinstance(value, np.ndarray):
+        return value
+    return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
+
+
+def lower(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, Any]) -> "Lowered":
+    """The kernel for arguments of these shapes, dtypes and constants."""
+    given = map_leaves(arguments, is_described, as_array)
+    named = map_leaves(keywords, is_described, as_array)
+    bound = kernel.bind(given, named, lambda value: isinstance(value, np.ndarray), kernel.describe)
+    display.register()
+    return Lowered(kernel.specialize(bound))
+
+
+@dataclass
+class KernelCost:
+    """What a kernel takes of a machine, as counted while it is timed. ``operations``: multiplications and additions."""
+
+    total_ns: float
+    operations: int
+    hbm_bytes: int
+    instructions: int
+    instructions_per_engine: dict[str, int]
+    busy_ns: dict[str, float]
+
+    def _repr_html_(self) -> str:
+        return display.table(["", "value"], [[name, value] for name, value in vars(self).items()])
+
+
+class Profile:
+    """Where a kernel's time goes: ``document`` as docs/profile.md has it; ``write(folder)`` leaves the three files."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    @property
+    def advice(self) -> list[dict[str, Any]]:
+        """What would make the kernel faster, by how much."""
+        found: list[dict[str, Any]] = self.document["advice"]
+        return found
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """The document, a trace and the page, in that folder."""
+        from nki_mlir.targets.neuron.profile import write_profile  # start-up: needed where it is asked for
+        return write_profile(self.document, folder)
+
+    def __str__(self) -> str:
+        import io  # start-up: needed where it is asked for
+
+        from nki_mlir.targets.neuron.profile.summary import show
+        out = io.StringIO()
+        show(self.document, out, 100)
+        return out.getvalue()
+
+    def _repr_html_(self) -> str:
+        from nki_mlir.targets.neuron.profile.page import page  # start-up: needed where it is asked for
+        return display.frame(page(self.document))
+
+
+@dataclass
+class Lowered:
+    """A kernel that was captured for given arguments: at each level, as streams, with its time.
+
+    The levels are ``nki`` (as written), ``waist`` (linalg on tiles), ``nisa`` (one operation an instruction) and
+    ``isa`` (streams with addresses and semaphores).
+    """
+
+    specialization: Specialization
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.specialization.name
+
+    def as_text(self, level: str = "nki") -> str:
+        """The modules of a level as text; ``isa`` is assembly. Several, of a grid, are parted by ``// -----``."""
+        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        if level == "isa":
+            return str(neuron.write(self.streams, "asm"))
+        return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))
+
+    def module(self, level: str = "nki", number: int = 0) -> "Module":
+        """An MLIR module of a level: the same one each time, which nothing else uses."""
+        modules = self._modules(level)
+        if not 0 <= number < len(modules):
+            raise NoSuchModule(number=number, level=level, count=len(modules)).located(user_location())
+        found: Module = modules[number]
+        return found
+
+    @property
+    def streams(self) -> "list[Program]":
+        """The instruction streams that are timed: a program for each core that the kernel takes."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        found: list[Program] = self._once("streams", lambda: neuron.streams(
+            self.specialization.captured, self.specialization.grid, neuron.emission()))
+        return found
+
+    def time(self) -> "Timing":
+        """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        found: Timing = self._once("time", lambda: neuron.timed(self.streams))
+        return found
+
+    def profile(self) -> Profile:
+        """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files."""
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
+        found: Profile = self._once("profile", lambda: Profile(profile_of(self.streams)))
+        return found
+
+    @property
+    def cost(self) -> KernelCost:
+        """Time, arithmetic, bytes to and from HBM, and instructions."""
+        figures, point = self.profile().document["timing"], self.profile().document["roofline"]["points"][0]
+        return KernelCost(figures["total_ns"], point["operations"], figures["hbm_bytes"], figures["instructions"],
+                    figures["instructions_per_engine"], figures["busy_ns"])
+
+    def _once(self, name: str, make: Callable[[], object]) -> Any:
+        if name not in self.memo:
+            self.memo[name] = make()
+        return self.memo[name]
+
+    def _modules(self, level: str) -> list[Any]:
+        if level not in LEVELS:
+            raise UnknownLevel(name=level).located(user_location())
+        return self._once(level, lambda: self._lowered(level))
+
+    @alone
+    def _lowered(self, level: str) -> list[Any]:
+        """The modules of a level, made from copies of the captured ones."""
+        from nki_mlir.bindings import ir  # start-up: loads MLIR
+        from nki_mlir.dialects.isa.module import program_text
+        from nki_mlir.dialects.isa.ops import load_isa
+        from nki_mlir.dialects.mlir_ops import new_context
+        from nki_mlir.passes.pass_manager import run_passes
+        from nki_mlir.passes.pipelines import passes_to
+        if level == "isa":
+            context = new_context()
+            load_isa(context)
+            return [ir.Module.parse(program_text(program), context) for program in self.streams]
+        made = []
+        for module in self.specialization.modules:
+            with module.context, ir.Location.unknown():
+                copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+                if level != "nki":
+                    run_passes(copy, passes_to("linalg" if level == "waist" else level, copy))
+                made.append(copy)
+        return made
+
+    def _repr_html_(self) -> str:
+        return "".join(display.folded(level, display.mlir(self.as_text(level)), level == "nki") for level in LEVELS)
