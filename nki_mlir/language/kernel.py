@@ -131,8 +131,10 @@ class Kernel:
             if adapter is not None:
                 return adapter.call(self, arguments, keywords)
         try:
-            if repeated is not None and repeated.holds():
-                return repeated([a for a in arguments if type(a) is np.ndarray])
+            if repeated is not None:
+                arrays = [a for a in arguments if type(a) is np.ndarray]
+                if repeated.fits(arrays):
+                    return repeated(arrays)
             return self.run(arguments, keywords, self.executor or default_executor(), key)
         except IndirectOutOfBounds as error:
             raise plain(error) from error
@@ -280,6 +282,11 @@ class Kernel:
             from nki_mlir.language.eager_run import run_eager  # start-up: needed where it is asked for
             return run_eager(self, bound, inputs)
         spec = self.specialize(bound)
+        for result in spec.results:
+            if result.input is not None and not bound.tensors[result.input].flags.writeable:
+                name = bound.specs[result.input].name
+                raise BadArgument(what=f"the kernel writes its parameter {name}, and the array given for it is "
+                                       "read-only").located(user_location())
         if on != "jit" and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
             check_run(self, bound, inputs)

@@ -13,6 +13,7 @@ import numpy as np
 from nki_mlir.diagnostics.device_rules import LEVEL
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.results import structure_of_updates
 from nki_mlir.language.specialization import Specialization
 
 MOST = 1000                     # calls that a kernel remembers; then it begins anew
@@ -46,17 +47,31 @@ class RepeatedCall:
     def __init__(self, seen: ClosureState, spec: Specialization) -> None:
         self.holds, self.program = seen.holds, spec.program("jit")
         self.shared = [(make, s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        self.results = [r.shared for r in spec.results]
-        self.is_one = spec.structure == "one"
+        first = len(spec.inputs)
+        self.results = [r.input if r.shared is None else first + r.shared for r in spec.results]
+        self.updated = [r.input for r in spec.results if r.input is not None]
+        self.is_one = structure_of(spec) == "one"
+
+    def fits(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether what the call updates may be written, and what the kernel's Python sees is what it was."""
+        for k in self.updated:
+            if not arrays[k].flags.writeable:
+                return False
+        return self.holds()
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> object:
         shared = [make(shape, dtype) for make, shape, dtype in self.shared]
         self.program(arrays, shared)
-        results = [shared[k] for k in self.results]         # type: ignore[index]
-        return results[0] if self.is_one else tuple(results)
+        memory = [*arrays, *shared]
+        if self.is_one:
+            return memory[self.results[0]]                  # type: ignore[index]
+        return tuple([memory[k] for k in self.results])     # type: ignore[index]
+
+
+def structure_of(spec: Specialization) -> str:
+    return structure_of_updates(len(spec.results)) if spec.structure is None else spec.structure
 
 
 def can_repeat(spec: Specialization) -> bool:
-    """Whether a call has nothing to say or to do but its results: no warnings, no parameters that it updates."""
-    return (spec.structure in ("one", "tuple") and not spec.left_out and not spec.captured.verdict.races
-            and all(r.shared is not None for r in spec.results))
+    """Whether a call has nothing to say or to do but its results: no warnings, no elements left out."""
+    return structure_of(spec) in ("one", "tuple") and not spec.left_out and not spec.captured.verdict.races

@@ -118,9 +118,19 @@ def test_parameters_that_are_updated_are_updated_each_time():
         nl.store(x, nl.load(x) * 2.0)
         return x
     array = numbers(4, 8)
-    for _ in range(3):
-        double(array)
-    assert np.array_equal(array, numbers(4, 8) * 8) and not double.repeated
+    for _ in range(4):
+        assert double(array) is array
+    assert np.array_equal(array, numbers(4, 8) * 16) and len(double.repeated) == 1
+    columns, fixed = np.asfortranarray(numbers(4, 8)), numbers(4, 8)
+    double(columns)
+    assert np.array_equal(columns, numbers(4, 8) * 2)
+    fixed.flags.writeable = False
+    for executor in ("interpreter", "jit", "isa"):
+        with pytest.raises(TypeError, match="writes its parameter x, and the array given for it is read-only"):
+            double.on(executor)(fixed)
+    with pytest.raises(TypeError, match="read-only"):
+        double(fixed)
+    assert np.array_equal(fixed, numbers(4, 8))
 
 
 def test_current_generation_and_its_simulation(monkeypatch):
