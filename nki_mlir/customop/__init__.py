@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nki_mlir.customop import faults
 from nki_mlir.customop.build import build_library, recipe
@@ -63,7 +62,7 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
     return library
 
 
-def load_library(path: str | os.PathLike[Any]) -> Library:
+def load_library(path: str | os.PathLike[str]) -> Library:
     """Load a library that was built before, by any process.
 
     Arguments:

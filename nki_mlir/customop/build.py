@@ -13,11 +13,10 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nki_mlir.customop.abi import ABI
 from nki_mlir.customop.errors import (
@@ -90,7 +89,7 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
                   bool(checked), flags, verbose)
 
 
-def build_library(this: Recipe, examine: Any) -> Path:
+def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
     """The library's path; ``examine(path)`` looks at a new library before it takes its place."""
     compiler = find_compiler()
     try:

@@ -29,10 +29,10 @@ TARGET = "trn1"                 # the generation that custom operators exist for
 
 def core_cycles(counters: Counters) -> float:
     """Cycles that one core is busy."""
-    transfers = counters.transfers_in + counters.transfers_out + counters.refills
-    moved = counters.bytes_in + counters.bytes_out + counters.refills * STREAM_BYTES
-    return (transfers * TRANSFER + moved / BYTES + counters.elements * ELEMENT
-            + counters.stream_elements * STREAMED)
+    transfers: int = counters.transfers_in + counters.transfers_out + counters.refills
+    moved: int = counters.bytes_in + counters.bytes_out + counters.refills * STREAM_BYTES
+    accesses: int = counters.elements * ELEMENT + counters.stream_elements * STREAMED
+    return transfers * TRANSFER + moved / BYTES + accesses
 
 
 def cycles(cores: Sequence[Counters]) -> float:

@@ -111,7 +111,7 @@ class AbiMismatch(NkiMlirError, OSError):
     fix = "build it again with custom_op.load"
 
 
-class UnknownOperator(NkiMlirError, AttributeError):      # type: ignore[misc]
+class UnknownOperator(NkiMlirError, AttributeError):
     code = "NKI-CUSTOMOP-UNKNOWN"
     message = "library {library} has no operator {operator}; it has {known}"
     name: str | None = None                 # type: ignore[assignment]      # Python sets it on attribute errors

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.bindings import Module
 from nki_mlir.customop import kernel_binding
 from nki_mlir.customop.abi import ABI, CODES, DTYPES
 from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
@@ -25,7 +26,7 @@ from nki_mlir.customop.operator import DenseArray, Operator
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
-from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, KernelRecord, Slot
+from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, Fixed, KernelRecord, Slot
 from nki_mlir.language.kernel import Kernel, describe_array
 from nki_mlir.scalar.dtypes import BY_NAME, dtype_of
 
@@ -69,7 +70,7 @@ class OperatorRecord(KernelRecord):
                 "result": self.text(self.result), "abi": ABI, "build": library.build, "file": str(library.path)}
 
     @staticmethod
-    def text(kind: Kind) -> list[Any]:
+    def text(kind: Kind) -> list[str | int]:
         return [DTYPES[kind[0]].name, *kind[1]]
 
     @cached_property
@@ -84,11 +85,11 @@ class OperatorRecord(KernelRecord):
 
     # -- as a kernel ---------------------------------------------------------------------------------------------------
     @cached_property
-    def inputs(self) -> list[ArgumentSpec]:         # type: ignore[override]
+    def inputs(self) -> list[ArgumentSpec]:
         return [self.spec("input", place, f"arg{place}", kind) for place, kind in enumerate(self.kinds)]
 
     @cached_property
-    def shared(self) -> list[ArgumentSpec]:         # type: ignore[override]
+    def shared(self) -> list[ArgumentSpec]:
         return [self.spec("shared", 0, "result", self.result)]
 
     @staticmethod
@@ -99,19 +100,19 @@ class OperatorRecord(KernelRecord):
         return False
 
     @property
-    def has_effects(self) -> bool:               # type: ignore[override]
+    def has_effects(self) -> bool:
         return False
 
     @cached_property
-    def variants(self) -> tuple:            # type: ignore[override]
+    def variants(self) -> tuple[tuple[Fixed, str], ...]:
         return self.kernel.variants
 
     @cached_property
-    def modules(self) -> dict:              # type: ignore[override]
+    def modules(self) -> dict[Fixed, Module]:
         return self.kernel.modules
 
     @cached_property
-    def signature(self) -> KernelFunction:  # type: ignore[override]
+    def signature(self) -> KernelFunction:
         return the_kernel(next(iter(self.modules.values())))
 
     @cached_property
@@ -144,7 +145,7 @@ def record(operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ..
     return OperatorRecord(operator, kinds, numbers)
 
 
-def callee(operator: Operator, arguments: Sequence[Any]) -> Callee:
+def callee(operator: Operator, arguments: Sequence[object]) -> Callee:
     """The call as frameworks bind it; tensors are anything with shape and dtype."""
     values = operator.values(arguments, lambda tensor: 0)
     kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, DenseArray))

@@ -5,7 +5,6 @@ For ``jax.grad``, wrap a call in ``jax.custom_vjp``. Tensors are operands, numbe
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.settings import current_engine
 
 
-def call(operator: Operator, arguments: Sequence[object]) -> Any:
+def call(operator: Operator, arguments: Sequence[object]) -> object:
     """The result as a JAX array, or as a tracer where one is given."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):

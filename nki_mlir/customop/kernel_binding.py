@@ -32,7 +32,7 @@ from nki_mlir.scalar.dtypes import dtype_of
 QUIET = CallSettings(threads=False, printf_bytes=0)
 
 
-def call(operator: Operator, arguments: Sequence[Any]) -> Any:
+def call(operator: Operator, arguments: Sequence[Any]) -> object:
     """The result as a tensor in HBM of the kernel that is being traced or run."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     for place, tensor in enumerate(tensors):
@@ -47,7 +47,7 @@ def call(operator: Operator, arguments: Sequence[Any]) -> Any:
         raise error.located(user_location()) from None
     path = str(operator.library.path)
     PROGRAMS[path, operator.name] = program_of(operator)
-    attributes: dict[str, Any] = measured(operator, tuple(kinds), numbers)
+    attributes = measured(operator, tuple(kinds), numbers)
     return operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
                               library=path, function=operator.name, numbers=json.dumps(numbers),
                               shapes=json.dumps([shape for _, shape in kinds]), **attributes)

@@ -66,7 +66,7 @@ class Library:
 
     def count(self) -> int:
         """How many operators the library says it has, each with a name of its own."""
-        count = self.dll.gpsimd_count()
+        count: int = self.dll.gpsimd_count()
         if count > OPERATORS_MAX:
             raise TooManyOperators(library=self.name, count=count, limit=OPERATORS_MAX)
         names = Counter(self.dll.gpsimd_name(k).decode() for k in range(count))
@@ -149,7 +149,7 @@ _NAMES: set[str] = set()                                # that the loader has se
 _LOCK = threading.RLock()
 
 
-def open_library(path: str | os.PathLike) -> Library:
+def open_library(path: str | os.PathLike[str]) -> Library:
     """The library of a file; opened again it is the same object, unless the file was built anew."""
     file = Path(path).resolve()
     try:

@@ -93,7 +93,7 @@ class Operator:
         """An estimate of the call's time on the device, see ``nki_mlir.customop.cost``."""
         return cost.microseconds(self.counters(*arguments))
 
-    def shape(self, *arguments: Any) -> tuple[tuple[int, ...], np.dtype]:
+    def shape(self, *arguments: object) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and dtype of the result for arrays, or anything with ``shape`` and ``dtype``; nothing is computed."""
         self.check_arity(arguments)
         shape, code = self.infer(self.values(arguments, lambda a: 0))

@@ -5,13 +5,12 @@ import shutil
 import subprocess
 import warnings
 from pathlib import Path
-from typing import Any
 
 from nki_mlir.customop import abi
 from nki_mlir.customop.findings import Fault, Found, FoundError, KernelWarning
 from nki_mlir.customop.toolchain import HERE
 
-_shown: dict[Any, object] = {}                 # which warnings were shown, as Python keeps it for a module
+_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # the warnings shown, as Python keeps it for a module
 
 
 def findings(report: abi.Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir import customop
 from nki_mlir.customop.abi import DTYPES, PARAMETERS
@@ -18,6 +18,9 @@ from nki_mlir.customop.errors import NotDifferentiable
 from nki_mlir.customop.library import Library
 from nki_mlir.customop.operator import DenseArray, Operator
 from nki_mlir.customop.settings import current_engine
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["load", "load_library"]
 
@@ -31,14 +34,14 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
                                   extra_include_paths, checked))
 
 
-def load_library(path: str | os.PathLike[Any]) -> Library:
+def load_library(path: str | os.PathLike[str]) -> Library:
     """Load a library that was built before, and define its operators."""
     return register(customop.load_library(path))
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
 # Qualified name -> what it is now, and PyTorch's record of it.
-_REGISTERED: dict[str, tuple[Operator | None, Any]] = {}
+_REGISTERED: "dict[str, tuple[Operator | None, torch.library.Library]]" = {}
 
 
 def register(library: Library) -> Library:
@@ -59,7 +62,7 @@ def registered() -> dict[str, Operator]:
     return {name: operator for name, (operator, _) in _REGISTERED.items() if operator is not None}
 
 
-def define(operator: Operator, name: str) -> object:
+def define(operator: Operator, name: str) -> "torch.library.Library":
     """Define the operator in PyTorch; the definition lasts as long as the library object that is returned."""
     import torch  # an optional package
     record = torch.library.Library(operator.library.name, "FRAGMENT")
@@ -72,7 +75,7 @@ def define(operator: Operator, name: str) -> object:
     def remember(ctx: Any, inputs: tuple[object, ...], output: object) -> None:
         ctx.shapes = [x.shape if isinstance(x, torch.Tensor) else None for x in inputs]
 
-    def differentiate(ctx: Any, gradient: object) -> tuple[Any, ...]:
+    def differentiate(ctx: Any, gradient: object) -> tuple[object, ...]:
         return tuple(None if s is None else backward(gradient, list(s), operator.signature) for s in ctx.shapes)
     torch.library.register_autograd(name, differentiate, setup_context=remember, lib=record)
     return record
@@ -99,7 +102,7 @@ def refuse_gradient() -> Callable[..., object]:
 TORCH_CODES = {f"torch.{dtype.name}": code for code, dtype in DTYPES.items()}
 
 
-def call(operator: Operator, arguments: Sequence[object]) -> Any:
+def call(operator: Operator, arguments: Sequence[object]) -> object:
     """An operator object on tensors."""
     import torch  # an optional package
     register(operator.library)
@@ -136,6 +139,6 @@ def abstractly(operator: Operator, arguments: Sequence[Any]) -> object:
     return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)), device)
 
 
-def new(shape: tuple[int, ...], code: int, device: Any = "cpu") -> Any:
+def new(shape: tuple[int, ...], code: int, device: "torch.device | str" = "cpu") -> "torch.Tensor":
     import torch  # an optional package
     return torch.empty(shape, dtype=getattr(torch, DTYPES[code].name), device=device)

@@ -41,7 +41,7 @@ def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program
     """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
     values = {n: map_leaves(v, bound.is_tensor, lambda _: _TensorSlot) for n, v in bound.values.items()}
     kept = Bound(bound.names, values, bound.specs)
-    kept.is_tensor, kept.call = lambda value: value is _TensorSlot, bound.call     # type: ignore[method-assign, assignment]
+    kept.is_tensor, kept.call = lambda value: value is _TensorSlot, bound.call
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         programs = executed(kernel, kept, list(inputs), kernel.eager_program(), lambda checks, programs: None)

@@ -25,7 +25,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribute of the kernel's function
 
 
-class DumpedConfig(tuple):
+class DumpedConfig(tuple[str, list[str], list[str]]):
     """``(backend_config, input_names, output_names)``, with everything else a custom call needs as attributes.
 
     ``return_types`` are (dtype, shape) of each result, ``operand_output_aliases`` maps operands that are updated in

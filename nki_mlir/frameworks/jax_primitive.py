@@ -50,7 +50,7 @@ def varying_alike(operands: Sequence[object]) -> Sequence[Any]:
     return [o if own == every else vary(o, tuple(sorted(every - own))) for o, own in zip(operands, axes)]
 
 
-def varying(kind: object) -> frozenset:
+def varying(kind: object) -> frozenset[str]:
     """The axes of a mesh that an array inside of ``shard_map`` varies over."""
     return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else getattr(kind, "vma", frozenset())
 

@@ -31,7 +31,7 @@ class LinkedProcess:
         with self.lock:
             pickle.dump((module, list(arrays)), self.child.stdin)
             self.child.stdin.flush()
-            answer = pickle.load(self.child.stdout)
+            answer: list[np.ndarray] | BaseException = pickle.load(self.child.stdout)
         if isinstance(answer, BaseException):
             raise answer
         return answer

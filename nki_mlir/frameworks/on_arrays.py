@@ -2,11 +2,11 @@
 """Callees and linked programs on NumPy arrays: the arrays' dtypes, the error on wrong ones, and the call itself."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.registry import Callee
 
 
@@ -16,8 +16,9 @@ class BadArguments(NkiMlirError, TypeError):
     fix = "give one array for each parameter, of its shape and dtype"
 
 
-def storage(spec: Any) -> np.dtype:
+def storage(spec: ArgumentSpec) -> np.dtype:
     """The dtype of arrays for a buffer."""
+    assert spec.dtype is not None
     return np.dtype(spec.dtype.numpy.type)
 
 

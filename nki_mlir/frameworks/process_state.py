@@ -8,14 +8,15 @@ target; operators of PyTorch can be defined once. So these objects survive a rel
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 from nki_mlir.alone import ALONE
 
 _HOLDER = "_nki_mlir_process_state"
+Made = TypeVar("Made")
 
 
-def once(name: str, make: Callable[[], Any]) -> Any:
+def once(name: str, make: Callable[[], Made]) -> Made:
     """The process's object of that name, made on first use and never released."""
     holder = sys.modules.get(_HOLDER)
     if holder is None or name not in holder.__dict__:
@@ -23,4 +24,5 @@ def once(name: str, make: Callable[[], Any]) -> Any:
             holder = sys.modules.setdefault(_HOLDER, ModuleType(_HOLDER))
             if name not in holder.__dict__:
                 setattr(holder, name, make())
-    return getattr(holder, name)
+    made: Made = getattr(holder, name)
+    return made

@@ -73,7 +73,8 @@ def callee_of(spec: Specialization, on: str, plain: PlainResults, eager: Program
             spec.report_left_out()
             callee = Callee(record_of(spec, plain), on, lambda: eager or spec.program(on))
             spec.programs.setdefault(known, callees().setdefault(callee.key, callee))
-    return spec.programs[known]
+    found: Callee = spec.programs[known]
+    return found
 
 
 @alone

@@ -163,7 +163,7 @@ def read_graph(source: str | bytes) -> Module:
     """The module of a text or a portable artifact; raises ``BadModule`` or ``UnsafeInput``."""
     try:
         if isinstance(source, bytes):
-            module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(ir.Context.current, source)
+            module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(ir.Context.current, source)
         else:
             module = ir.Module.parse(source)
     except (ir.MLIRError, ValueError) as error:

@@ -52,7 +52,7 @@ class NeuronTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor, requires_grad: bool = False) -> "NeuronTensor":
-        made = torch.Tensor._make_wrapper_subclass(                         # type: ignore[attr-defined]
+        made = torch.Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
             device=torch.device(f"{NAME}:0"), requires_grad=requires_grad)
         made.raw = raw
@@ -82,7 +82,7 @@ class NeuronTensor(torch.Tensor):
                            kwargs: dict[str, Any] | None = None) -> Any:
         # A backward pass stays in the thread that asks for it. The thread that PyTorch would give the device may still
         # hold tensors of Python when the interpreter ends, and freeing them then aborts the process.
-        torch._C._set_multithreading_enabled(False)     # type: ignore[attr-defined]
+        torch._C._set_multithreading_enabled(False)
         keywords = dict(kwargs or {})
         device = keywords.get("device")
         leaves = func is torch.ops.aten._to_copy.default and device is not None and torch.device(device).type == "cpu"

@@ -191,7 +191,7 @@ def _define() -> torch.library.Library:
             ("call_", {"CPU": update_on_cpu, "Functionalize": update_functionally}, update_abstractly),
             ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly)):
         for key, real in keys.items():
-            library.impl(name, real, key)                                       # type: ignore[arg-type]
+            library.impl(name, real, key)
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
     return library

@@ -8,6 +8,7 @@ runs each at once. To show the same program, a recorder notes what is computed, 
 import atexit
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -157,7 +158,7 @@ def start() -> None:
         return
     recorder = Recorder()
     debug_output.recorders.append(recorder)
-    formatted = torch._tensor_str._str
+    formatted: Callable[..., str] = torch._tensor_str._str
 
     def looked_at(tensor: torch.Tensor, **keywords: object) -> str:
         recorder.write([tensor])

@@ -140,7 +140,7 @@ def constants_in_place() -> Any:
     """Hooks of the importer that write parameters as plain constants, which every reader of the text has."""
     importer = load("extras.fx_importer")
 
-    class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined]
+    class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined, misc]
         def resolve_literal(self, gni: object, literal: object, info: object) -> Any:
             if not isinstance(literal, torch.Tensor):
                 return None
@@ -216,7 +216,7 @@ def number(value: Value, custom: Any) -> float:
     if attributes is None or "value" not in attributes:
         raise Unsupported(feature=f"a computed number as argument of {custom.signature}, as StableHLO",
                           instead="pass a Python number")
-    return attributes["value"].value
+    return float(attributes["value"].value)
 
 
 def replace(op: Operation) -> None:

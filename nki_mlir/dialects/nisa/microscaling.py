@@ -95,7 +95,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
             exponent = np.frexp(largest)[1] - 1 - (LARGEST_EXPONENT[self.element] - 1) + BIAS
         byte = np.where(largest == 0, 0, np.clip(exponent, 0, 254)).astype(np.uint8)
         byte = np.where(np.isinf(largest), 254, np.where(np.isnan(largest), 255, byte)).astype(np.uint8)
-        limit = np.float32(ml_dtypes.finfo(FORMATS[self.element]).max)     # type: ignore[no-untyped-call]
+        limit = np.float32(ml_dtypes.finfo(FORMATS[self.element]).max)
         factor = np.exp2(BIAS - byte.astype(np.float32))[:, None, :, None]
         with np.errstate(all="ignore"):
             small = np.clip(groups * factor, -limit, limit).reshape(p, n, PACKED)
