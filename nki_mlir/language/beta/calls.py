@@ -5,7 +5,6 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +21,7 @@ from nki_mlir.language.signatures.binding import BindingForm, Function, bound
 from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.table import histories
+from nki_mlir.language.unknown_names import unknown
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -107,9 +107,8 @@ INVENTED = {"outer_product": "nl.multiply broadcasts a [P, 1] tile and a [1, F] 
 def missing_from(owner: str, names: dict[str, object]) -> Callable[[str], NoReturn]:
     """The ``__getattr__`` of a module: the error of a name that it does not have, with the one that was meant."""
     def missing(name: str) -> NoReturn:
-        near = [] if name.startswith("_") else get_close_matches(name, [n for n in names if n[0] != "_"], 1)
-        fix = INVENTED.get(name) or (f"did you mean {near[0]}?" if near else "")
-        raise AttributeError(f"{owner} has no attribute '{name}'" + (f"; {fix}" if fix else ""))
+        listed: Any = names.get("__dir__", lambda: list(names))
+        raise unknown(owner, name, listed(), INVENTED)
     return missing
 
 

@@ -12,4 +12,11 @@ jit, trace, baremetal, benchmark, profile, simulate_kernel = (
     _decorators.simulate_kernel)
 
 __all__ = ["baremetal", "benchmark", "jit", "profile", "simulate_kernel", "tensor", "trace"]
+MODULES = ("compiler", "errors", "isa", "language", "typing")           # which are parts of it
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *MODULES])
+
+
 __getattr__ = missing_from("module 'neuronxcc.nki'", globals())

@@ -5,12 +5,12 @@ import operator
 import os
 import warnings
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.unknown_names import unknown
 
 
 class Advised(NkiMlirError):
@@ -96,11 +96,7 @@ INSTEAD |= {            # methods of arrays
 
 def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     """The error of a name that a module or tensor does not have, with the one that was meant."""
-    if name.startswith("__"):
-        return AttributeError(f"{owner} has no attribute '{name}'")
-    near = get_close_matches(name, names, 1)
-    fix = INSTEAD.get(name) or (f"did you mean {near[0]}?" if near else "")
-    return AttributeError(f"{owner} has no attribute '{name}'" + (f"; {fix}" if fix else ""))
+    return unknown(owner, name, names, INSTEAD)
 
 
 def older(text: str) -> None:

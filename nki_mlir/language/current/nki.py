@@ -20,6 +20,11 @@ from nki_mlir.language.current.meta import tensor
 
 __all__ = ["Kernel", "baremetal", "benchmark", "cpu_simulate", "dtype", "jit", "profile", "simulate", "simulate_kernel",
            "tensor", "trace"]
+MODULES = ("collectives", "compiler", "isa", "language", "meta", "typing")           # which are parts of it
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *MODULES])
 
 
 def __getattr__(name: str) -> NoReturn:
