@@ -187,7 +187,7 @@ def loss(w1, w2, x, y):
     (lambda a: kernels.scaled((a * 10).astype(jnp.int32), 2), (A,)),
     (lambda a: kernels.scaled((abs(a) * 10).astype(jnp.uint8), 2) + 1, (A,)),
     (lambda a, b: kernels.product(a @ b, b.T) + 1, (part(32, 40), part(40, 64, 40))),
-    (attention, (part(32, 64), *(part(64, 64, 20 + 40 * k) for k in range(3)))),
+    (attention, (part(32, 64), *(part(64, 64, 20 + 40 * k) / 8 for k in range(3)))),
     (jax.grad(loss, argnums=(0, 1)), (part(64, 150), part(150, 20), part(33, 64), part(33, 20))),
     (lambda a, b: jax.lax.fori_loop(0, 3, lambda i, x: kernels.add[2](x, b) * i, a), (A, B)),
     (lambda a, b: jax.lax.fori_loop(0, 5, lambda i, x: (x[1], kernels.add[2](x[0], x[1])), (a, b)), (A, B)),
