@@ -84,7 +84,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     except UnicodeDecodeError as error:
         raise SourceError(f"cannot read {source}: {error}") from None
     if is_graph_text(text):
-        return GraphSource(text, positional)
+        return GraphSource(text, positional, name)
     return ModuleSource(read_module(text, name), positional, keywords, target)
 
 
@@ -161,8 +161,8 @@ class GraphSource(Runnable):
 
     executors = ("jit", "isa")
 
-    def __init__(self, text: str, positional: list[object]) -> None:
-        self.text, self.positional = text, positional
+    def __init__(self, text: str, positional: list[object], name: str) -> None:
+        self.text, self.positional, self.name = text, positional, name
 
     def run(self, on: str) -> Results:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
@@ -171,7 +171,7 @@ class GraphSource(Runnable):
 
     def streams(self, options: Any) -> list[Any]:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
-        return stablehlo.linked_streams(self.text, options)
+        return stablehlo.linked_streams(self.text, options, self.name)
 
     def module(self) -> tuple[Any, list[Any]]:
         raise NotVerified(what="a graph")

@@ -15,6 +15,7 @@ class Location(NamedTuple):
     line: int
     column: int
     end_column: int | None = None
+    origin: str = ""            # of a linked program: the graph's operation or the kernel, as in "kernel softmax"
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"

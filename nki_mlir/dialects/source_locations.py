@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The place in a kernel's source that an operation comes from."""
+"""The place in a kernel's source that an operation comes from.
 
+In a linked program a location also names the graph's operation or the kernel that the operation is of: its origin.
+"""
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import Location
+
+OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, of any installation
+ORIGIN = "nki.origin: "                 # in front of an origin, to tell it from names that frameworks give
+
+KERNEL = "kernel "                      # begins the origin of what a kernel does
 
 
 def location_of(operation: Operation) -> Location | None:
-    """(file, line, column) of an operation's location; None where it has no file."""
+    """(file, line, column) of an operation's location, and its origin; None where it has no file."""
     at = operation.location
     location = at if isinstance(at, ir.FileLineColLoc) else file_location(at)
     if location is None:
         return None
-    return Location(location.filename, location.start_line, location.start_col - 1)
+    return Location(location.filename, location.start_line, location.start_col - 1, origin=origin_of(at))
 
 
 def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
@@ -21,9 +28,45 @@ def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
         case ir.FileLineColLoc():
             return location
         case ir.CallSiteLoc():
-            return file_location(location.callee)
+            found = file_location(location.callee)
+            return file_location(location.caller) or found if found is None or is_own(found) else found
         case ir.NameLoc():
             return file_location(location.child_loc)
         case ir.FusedLoc():
             return next((found for part in location.locations if (found := file_location(part)) is not None), None)
     return None
+
+
+def is_own(location: ir.FileLineColLoc) -> bool:
+    """Whether a place is on the way from a user's call to the framework."""
+    return any(part in location.filename for part in OWN)
+
+
+def origin_of(location: ir.Location) -> str:
+    """The graph's operation or the kernel that a location names, the outermost; empty where it names none."""
+    match location:
+        case ir.NameLoc():
+            name: str = location.name_str
+            return name.removeprefix(ORIGIN) if name.startswith(ORIGIN) else origin_of(location.child_loc)
+        case ir.CallSiteLoc():
+            return origin_of(location.callee) or origin_of(location.caller)
+        case ir.FusedLoc():
+            return next(filter(None, map(origin_of, location.locations)), "")
+    return ""
+
+
+def with_origin(origin: str, location: ir.Location | None = None) -> ir.Location:
+    """A location that names an origin."""
+    return ir.Location.name(ORIGIN + origin, location)
+
+
+def name_operations(module: Module, file: str) -> None:
+    """Each operation of a graph becomes the origin of what it is lowered to. Text without locations is that of ``file``."""
+    def visit(op: Operation) -> ir.WalkResult:
+        at = file_location(op.location)
+        if at is not None and at.filename == "-":
+            op.location = ir.Location.file(file, at.start_line, at.start_col)
+        op.location = with_origin(op.name.removeprefix("stablehlo."), op.location)
+        return ir.WalkResult.ADVANCE
+    with module.context:
+        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)

@@ -16,6 +16,7 @@ from nki_mlir.bindings import Module, Type, ir, load
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.native_calls import NativeCalls
 from nki_mlir.frameworks.on_arrays import BadArguments
 from nki_mlir.frontend.capture import Captured, Variant
@@ -121,10 +122,12 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def linked_streams(module: str | bytes, options: Any) -> list[Program]:
-    """The instruction streams of a StableHLO module with its kernels."""
+def linked_streams(module: str | bytes, options: Any, file: str = "-") -> list[Program]:
+    """The instruction streams of a StableHLO module of a file with its kernels; instructions know what they are of."""
     with ALONE, graph_context(), ir.Location.unknown():
-        return [emitted(read_graph(module), options)]
+        graph = read_graph(module)
+        name_operations(graph, file)
+        return [emitted(graph, options)]
 
 
 def emitted(module: Module, options: Any = None) -> Program:

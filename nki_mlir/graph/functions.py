@@ -127,6 +127,12 @@ def insert(program: Operation, call: Operation) -> None:
     with call.context, ir.InsertionPoint(call), call.location:
         for argument, value in zip(block.arguments, as_buffers(block.arguments, list(call.operands))):
             argument.replace_all_uses_with(value)
+    place = call.location                           # a kernel's text has none, and each of its calls one of its own
+
+    def relocate(op: Operation) -> ir.WalkResult:
+        op.location = place
+        return ir.WalkResult.ADVANCE
+    clone.walk(relocate, ir.WalkOrder.PRE_ORDER)
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
         op.move_before(call)

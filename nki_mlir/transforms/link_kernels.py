@@ -19,7 +19,7 @@ from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import KERNEL, location_of, with_origin
 from nki_mlir.graph.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
 from nki_mlir.passes.pass_manager import Pass
 
@@ -101,7 +101,10 @@ class Linker:
             if text not in programs:
                 programs[text] = self.insert_program(text, f"{name}.program", parts, place)
         wrapper = TensorFunction(record, name, {fixed: programs[text] for fixed, text in record.variants}, self.fresh)
-        parts += self.append(ir.Module.parse(wrapper.text(), self.module.context))
+        outer = ir.Module.parse(wrapper.text(), self.module.context)
+        with self.module.context:
+            relocate(outer, with_origin(KERNEL + record.name))
+        parts += self.append(outer)
         return Linked(name, record, tuple(p for p in parts if p != name))
 
     def insert_program(self, text: str, name: str, parts: list[str], place: ir.Location) -> str:
@@ -135,6 +138,14 @@ class Linker:
                    if op.operation.name != "func.func" or len(op.operation.regions[0].blocks)]
         with self.module.context, ir.InsertionPoint(self.module.body):
             return [op.clone().attributes["sym_name"].value for op in defined]
+
+
+def relocate(module: Module, place: ir.Location) -> None:
+    """Give all operations of a module one location."""
+    def visit(op: Operation) -> ir.WalkResult:
+        op.location = place
+        return ir.WalkResult.ADVANCE
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
 
 
 # -- what a custom call says -------------------------------------------------------------------------------------------

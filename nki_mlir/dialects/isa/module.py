@@ -23,6 +23,7 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.source_locations import location_of, with_origin
 from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
 
@@ -79,6 +80,8 @@ class _ProgramWriter:
                   successors: Sequence[Block] = (),
                   location: Location | None = None) -> Operation:
         where = ir.Location.file(location.file, location.line, location.column + 1) if location else self.unknown
+        if location and location.origin:
+            where = with_origin(location.origin, where)
         return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors), loc=where,
                                    ip=ir.InsertionPoint(block))
 
@@ -215,11 +218,6 @@ def read_signals(op: Operation) -> tuple[tuple[Wait, ...], Update | None]:
     waits = tuple(Wait(*(n.value for n in w)) for w in op.attributes["waits"])
     update = [n.value for n in op.attributes["update"]]
     return waits, Update(*update) if update else None
-
-
-def location_of(op: Operation) -> Location | None:
-    at = op.location
-    return Location(at.filename, at.start_line, at.start_col - 1) if isinstance(at, ir.FileLineColLoc) else None
 
 
 def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> Instruction:

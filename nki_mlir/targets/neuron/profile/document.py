@@ -5,10 +5,11 @@ Tables are columns: lists of one length. Times are ns from the launch.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.files import shown
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
@@ -100,15 +101,16 @@ def _lines(slices: Slices, path: Document) -> list[Document]:
 
 
 def _groups(slices: Slices) -> list[Document]:
-    """By file: from when to when its instructions ran. Of a linked program these are the graph and its kernels."""
-    found: dict[str, list[float]] = {}
+    """When instructions ran: of a linked program those of each operation and kernel, else those of each file."""
+    found: dict[tuple[str, str, int], list[float]] = {}
     for begin, end, number in zip(slices.begin, slices.end, slices.instruction):
-        location = slices.instructions[number].location
-        if location is not None:
-            span = found.setdefault(location.file, [begin, end, 0.0])
+        at = slices.instructions[number].location
+        if at is not None:
+            span = found.setdefault((at.origin, at.file, at.line if at.origin else 0), [begin, end, 0.0])
             span[0], span[1], span[2] = min(span[0], begin), max(span[1], end), span[2] + end - begin
-    return [{"name": shown(name), "file": name, "begin": b, "end": e, "ns": ns}
-            for name, (b, e, ns) in sorted(found.items(), key=lambda item: item[1][0])]
+    return [{"name": f"{origin} {PurePath(file).name}:{line}" if origin else shown(file), "file": file,
+             "kernel": origin.startswith(KERNEL), "begin": b, "end": e, "ns": ns}
+            for (origin, file, line), (b, e, ns) in sorted(found.items(), key=lambda item: item[1][0])]
 
 
 def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:

@@ -32,11 +32,22 @@ def events(document: Document) -> Iterator[Event]:
         names = {"pid": track["core"], "tid": number + 1}
         yield {"ph": "M", "name": "thread_name", **names, "args": {"name": track["name"]}}
         yield {"ph": "M", "name": "thread_sort_index", **names, "args": {"sort_index": number}}
+    yield from _groups(document)
     yield from _slices(document)
     yield from _arrows(document)
     yield from _counters(document)
     for note in document["notes"]:
         yield {"ph": "i", "s": "g", "name": note, "pid": 0, "tid": 0, "ts": 0.0}
+
+
+def _groups(document: Document) -> Iterator[Event]:
+    """Operations and kernels of a linked program; they overlap, which rows of these events may."""
+    if len(document["groups"]) < 2:
+        return
+    for number, group in enumerate(document["groups"]):
+        for phase, when in (("b", group["begin"]), ("e", group["end"])):
+            yield {"ph": phase, "cat": "group", "id": f"group {number}", "name": group["name"], "pid": 0, "tid": 0,
+                   "ts": when / 1e3}
 
 
 def _slices(document: Document) -> Iterator[Event]:

@@ -67,7 +67,7 @@ table("path", ["line", "#share", "#time", "", "source"], pathRows.map(([l, k]) =
 }));
 const rest = total - pathRows.reduce((sum, [l]) => sum + l.path_ns, 0);
 at("path").append(row(cell("launch, waits"), cell(percent(rest / total), "n", rest), cell(duration(rest), "n"), cell(bar([[rest / total, "#c9ced4", ""]])), cell("")));
-table("groups", ["file", "#from", "#to", "#busy on all tracks"], profile.groups.map(g => row(cell(g.name), cell(duration(g.begin), "n"), cell(duration(g.end), "n"), cell(duration(g.ns), "n", g.ns))));
+table("groups", ["", "#from", "#to", "#busy on all tracks"], profile.groups.map(g => row(cell(g.name), cell(duration(g.begin), "n"), cell(duration(g.end), "n"), cell(duration(g.ns), "n", g.ns))));
 
 // -- source -----------------------------------------------------------------------------------------------------------
 const lineAt = {};

@@ -29,7 +29,7 @@ class Timeline {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
     this.rows = [{ name: "critical path" }, ...profile.tracks.map((t, k) => ({ name: (profile.memory.cores.length > 1 ? t.core + " " : "") + t.name, track: k }))];
-    if (profile.groups.length > 1) this.rows.unshift({ name: "files" });
+    if (profile.groups.length > 1) this.rows.unshift({ name: "groups" });
     this.waiting = false;
     this.drag = null;
     canvas.addEventListener("wheel", e => { e.preventDefault(); this.zoom(this.timeAt(e), e.deltaY > 0 ? 1.25 : 0.8); }, { passive: false });
@@ -121,8 +121,8 @@ class Timeline {
   }
   row(c, row, y) {
     if (row.track !== undefined) return this.track(c, row.track, y);
-    if (row.name === "files") {
-      profile.groups.forEach((g, k) => this.box(c, g.begin, g.end, y, PALETTE[k % PALETTE.length], base(g.file), 0.6));
+    if (row.name === "groups") {
+      profile.groups.forEach((g, k) => this.box(c, g.begin, g.end, y, PALETTE[k % PALETTE.length], g.name, g.kernel ? 0.9 : 0.5));
       return;
     }
     const path = profile.path, pixel = (view.end - view.begin) / this.width;
