@@ -61,7 +61,7 @@ def with_origin(origin: str, location: ir.Location | None = None) -> ir.Location
 
 
 def name_operations(module: Module, file: str) -> None:
-    """Each operation of a graph becomes the origin of what it is lowered to. Text without locations is that of ``file``."""
+    """Each operation of a graph is the origin of what it is lowered to. Text without locations is that of ``file``."""
     def visit(op: Operation) -> ir.WalkResult:
         at = file_location(op.location)
         if at is not None and at.filename == "-":

@@ -16,7 +16,7 @@ def baremetal(kernel=None, **kwargs) -> Any:
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        kwargs: save_neff_name (the program), save_trace_name (a summary of its estimated costs), artifacts_dir (an
+        kwargs: save_neff_name (the program), save_trace_name (a summary of its time), artifacts_dir (an
             empty folder), profile (a folder for what docs/profile.md describes); others as of jit
 
     Result:

@@ -111,28 +111,49 @@ class SmallTransfers(Rule):
         return made
 
 
+BOTH = Engine.VECTOR, Engine.SCALAR     # engines that can do each other's elementwise work
+
+
+def evicts(step: Costed) -> bool:
+    """Whether an instruction only moves a result from PSUM."""
+    sources, targets = step.op.sources(), step.op.targets()
+    return step.engine in BOTH and len(sources) == 1 and sources[0][1].space == PSUM and targets[0][1].space != PSUM
+
+
+def shared_out(seen: Evidence, made: Change, evictions: bool) -> tuple[Engine, Engine, float]:
+    """Let the less busy of two engines do as much of the other's work, of one sort, as makes both busy for as long.
+    Returns the busy engine, the other one, and the share of the work that goes to it."""
+    loaded = max(BOTH, key=lambda e: seen.busy.get(e, 0.0))
+    other = BOTH[1 - BOTH.index(loaded)]
+    costs = seen.machine.costs.engines[other]
+    steps = [s for s in seen.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
+             and (costs.other is not None or s.op.work().law in costs.laws)]
+    own_ns = sum(s.entry[1] for s in steps)
+    both_ns = own_ns + sum(seen.machine.cost(other, s.op.work()).busy for s in steps)
+    gap = min(own_ns, seen.busy.get(loaded, 0.0) - seen.busy.get(other, 0.0))   # other work may be at another time
+    if both_ns <= 0.0 or gap <= 0.0:
+        return loaded, other, 0.0
+    share = min(1.0, gap / both_ns)
+    for step in steps:
+        made.busy(step, step.entry[1] * (1 - share))
+    made.lines = lines_of(steps)
+    return loaded, other, share
+
+
 class Imbalance(Rule):
-    """One engine has the elementwise work, another one could do it as well and is idle."""
+    """One engine has the elementwise work, another one could do it as well and is idle. Of copies from PSUM another
+    rule speaks."""
 
     name = "imbalance"
 
     def change(self, seen: Evidence) -> Change | None:
-        both = Engine.VECTOR, Engine.SCALAR
-        loaded = max(both, key=lambda e: seen.busy.get(e, 0.0))
-        other = both[1 - both.index(loaded)]
-        steps = [s for s in seen.work if s.engine is loaded and other in type(s.op).engines]
-        costs = seen.machine.costs.engines[other]
-        steps = [s for s in steps if costs.other is not None or s.op.work().law in costs.laws]
-        both_ns = sum(s.entry[1] + seen.machine.cost(other, s.op.work()).busy for s in steps)
-        gap = seen.busy.get(loaded, 0.0) - seen.busy.get(other, 0.0)
-        if both_ns <= 0.0 or gap <= 0.0:
+        made = Change("", [])
+        loaded, other, share = shared_out(seen, made, evictions=False)
+        if not share:
             return None
-        share = min(1.0, gap / both_ns)                 # after which both are busy for as long
-        made = Change(f"the {loaded.value} engine is busy {seen.busy[loaded] / seen.total:.0%}, the {other.value} "
-                      f"engine {seen.busy.get(other, 0.0) / seen.total:.0%}; let the {other.value} engine do "
-                      f"{share:.0%} of what both can do ({named(lines_of(steps))}), with engine=", lines_of(steps))
-        for step in steps:
-            made.busy(step, step.entry[1] * (1 - share))
+        made.text = (f"the {loaded.value} engine is busy {seen.busy[loaded] / seen.total:.0%}, the {other.value} "
+                     f"engine {seen.busy.get(other, 0.0) / seen.total:.0%}; let the {other.value} engine do "
+                     f"{share:.0%} of what both can do ({named(made.lines)}), with engine=")
         return made
 
 
@@ -164,15 +185,14 @@ class Eviction(Rule):
     name = "psum-eviction"
 
     def change(self, seen: Evidence) -> Change | None:
-        steps = [s for s in seen.work if s.engine in (Engine.VECTOR, Engine.SCALAR) and len(s.op.sources()) == 1
-                 and s.op.sources()[0][1].space == PSUM and s.op.targets()[0][1].space != PSUM]
-        if not steps:
+        made = Change("", [])
+        loaded, other, share = shared_out(seen, made, evictions=True)
+        if not share:
             return None
-        lines = lines_of(steps)
-        made = Change(f"PSUM is emptied by the {steps[0].engine.value} engine in {len(steps)} copies ({named(lines)}), "
-                      f"for which products wait; let the vector and the scalar engine take turns", lines)
-        for step in steps:
-            made.busy(step, step.entry[1] / 2)
+        made.text = (f"the {loaded.value} engine empties PSUM in {len(made.entries)} copies ({named(made.lines)}), for "
+                     f"which products wait, and is busy {seen.busy[loaded] / seen.total:.0%}, the {other.value} engine "
+                     f"{seen.busy.get(other, 0.0) / seen.total:.0%}; let the {other.value} engine do {share:.0%} of "
+                     "them, with engine=")
         return made
 
 

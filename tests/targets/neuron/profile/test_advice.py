@@ -49,6 +49,12 @@ def test_following_it_saves_about_what_it_said(rule):
     assert again is None or again["saves_ns"] < one["saves_ns"] / 4, again
 
 
+def test_copies_from_psum_are_spoken_of_once():
+    _, before, arguments, after, _ = PAIRS["psum-eviction"]
+    assert [one["rule"] for one in profile_of(streams(FILE + before, *arguments))["advice"]] == ["psum-eviction"]
+    assert profile_of(streams(FILE + after, *arguments))["advice"] == []
+
+
 def test_every_rule_has_a_pair():
     assert {rule.name for rule in Rule.rules} == PAIRS.keys()
 

@@ -58,7 +58,8 @@ for (const [name, color] of [["busy", "#3b6fb6"], ...Object.entries(CAUSES)]) {
 
 // -- critical path, groups --------------------------------------------------------------------------------------------
 const pathRows = lines.map((l, k) => [l, k]).filter(([l]) => l.path_ns > 0).sort((a, b) => b[0].path_ns - a[0].path_ns);
-const source = l => ((profile.files[l.file] || [])[l.line - 1] || "").trim();
+const SHOWN = 160;          // characters of a source line in a list: configs of kernels are long
+const source = l => { const text = ((profile.files[l.file] || [])[l.line - 1] || "").trim(); return text.length > SHOWN ? text.slice(0, SHOWN) + "…" : text; };
 table("path", ["line", "#share", "#time", "", "source"], pathRows.map(([l, k]) => {
   const made = row(cell(lineName(k)), cell(percent(l.path_ns / total), "n", l.path_ns), cell(duration(l.path_ns), "n"), cell(bar([[l.path_ns / total, lineColor(k), ""]])), cell(source(l), "code"));
   made.dataset.line = k;
