@@ -6,11 +6,9 @@ it. Unset, the first are errors, the others warnings; what a kernel merely risks
 outside a function's domain) is a warning as well.
 """
 
-import warnings
 from enum import Enum
-from typing import Any
 
-from nki_mlir.diagnostics.errors import Location, NkiMlirError
+from nki_mlir.diagnostics.errors import Location, NkiMlirError, warn_once
 from nki_mlir.environment import EnvironmentVariable
 
 VARIABLE = "NKI_MLIR_DEVICE_RULES"
@@ -44,9 +42,6 @@ def device_rules() -> DeviceRules:
     return _levels[found]
 
 
-_shown: dict[Any, Any] = {}
-
-
 def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contested: bool = True) -> None:
     """Raise the error of a broken rule, or warn of it, once a line; ``at`` is where the kernel breaks it."""
     if level is DeviceRules.OFF:
@@ -54,6 +49,5 @@ def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contest
     if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not contested):
         raise error.located(at)
     _, fix = error.advice
-    where = error.at or at or Location("<unknown>", 0, 0)
     text = f"{error.headline} [{error.code}]" + (f"; {fix}" if fix else "")
-    warnings.warn_explicit(text, DeviceRuleWarning, where.file, where.line, registry=_shown)
+    warn_once(text, DeviceRuleWarning, error.at or at)

@@ -5,6 +5,7 @@ An error is one class in the file of its area with ``code``, ``message``, ``why`
 with values, never with a ready string, so that its text is in one place and can be tested as a whole.
 """
 
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 
@@ -19,6 +20,15 @@ class Location(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
+
+
+shown: dict[Any, Any] = {}          # the warnings that were, as Python keeps them for a module
+
+
+def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
+    """A warning at the kernel's line; the same one is shown once a line."""
+    where = at or Location("<unknown>", 0, 0)
+    warnings.warn_explicit(text, category, where.file, where.line, registry=shown)
 
 
 class NkiMlirError(Exception):

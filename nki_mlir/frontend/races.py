@@ -2,12 +2,11 @@
 """Races between iterations of parallel loops, and between programs of a grid: their texts, and what becomes of them."""
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frontend.touches import Touch
 
 VARIABLE, STRICT = "NKI_MLIR_RACES", "NKI_MLIR_STRICT"
@@ -46,9 +45,6 @@ class RaceWarning(UserWarning):
     """Iterations of a parallel loop, or programs of a grid, that touch the same element."""
 
 
-_shown: dict[Any, Any] = {}
-
-
 def checked() -> bool:
     """Whether races are of interest."""
     return os.environ.get(VARIABLE) != "off"
@@ -64,9 +60,7 @@ def report(found: Sequence[KernelError]) -> None:
     for error in found if level != "off" else ():
         if level == "error" and not isinstance(error, ProgramsRepeat):
             raise type(error)(**error.values).located(error.at)
-        where = error.at or Location("<unknown>", 0, 0)
-        text = f"{error.headline} [{error.code}]; {error.advice[1]}"
-        warnings.warn_explicit(text, RaceWarning, where.file, where.line, registry=_shown)
+        warn_once(f"{error.headline} [{error.code}]; {error.advice[1]}", RaceWarning, error.at)
 
 
 @dataclass

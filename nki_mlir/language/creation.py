@@ -3,13 +3,13 @@
 
 import itertools
 import operator
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
@@ -130,13 +130,9 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
 
 def warn_of_block_dimensions(shape: tuple[int, ...]) -> None:
     """Newer documents want the partition dimension to be the first; kernels in use have others in front of it."""
-    at = user_location()
     text = (f"err_leading_dimension_of_tensor_must_be_partition: a tensor of shape {shape} has block dimensions; they "
             "are deprecated, use a list of tiles")
-    warnings.warn_explicit(text, BlockDimensionsWarning, at.file, at.line, registry=_warned)
-
-
-_warned: dict[Any, Any] = {}
+    warn_once(text, BlockDimensionsWarning, user_location())
 
 
 class UnknownDtype(KernelError, TypeError):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What instructions of both generations take: scalar operands, biases and scales, engines, accumulation registers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.nisa import movement
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
@@ -12,12 +13,11 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.allocation import HiddenBias, refuse_hidden
+from nki_mlir.language.assignment import accumulating
+from nki_mlir.language.creation import emit
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
-
-if TYPE_CHECKING:
-    pass
 
 
 class BiasType(KernelError):
@@ -126,6 +126,15 @@ def registers(engine: str, partitions: int) -> Any:
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
     whole = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
     return whole[0:partitions, 0:1]
+
+
+def load_registers(held: View, tile: View | None, number: float) -> None:
+    """Put a value into accumulation registers, which are each iteration's own."""
+    with accumulating():
+        if tile is None:
+            emit(movement.MemsetOp, {"dst": held}, value=number)
+        else:
+            emit(movement.TensorCopyOp, {"dst": held, "src": tile})
 
 
 def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes: int) -> None:

@@ -7,12 +7,12 @@ The structure is text: ``one``, ``tuple``, or a Python literal whose integers co
 
 import ast
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError, Location
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp
@@ -138,16 +138,12 @@ def check_written(programs: Sequence[Traced], at: Location | None, must_write: b
         raise error.located(output.created_at or at)
 
 
-_shown: dict[Any, Any] = {}
-
-
 def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Location | None, held: float = 0.0
                   ) -> None:
     """Elements of an output were not written, and hold that value; the same is said once a kernel."""
-    where = at or Location("<unknown>", 0, 0)
     here = f"{held:g} here" + ", 0 where the kernel is compiled" * (held != 0)
     text = f"{count} of the {size} elements of the output {name} are never written, first element {list(first)}: {here}"
-    warnings.warn_explicit(text, ElementsLeftOut, where.file, where.line, registry=_shown)
+    warn_once(text, ElementsLeftOut, at)
 
 
 def report_missing(outputs: Sequence[tuple[Any, str, Location | None]]) -> None:

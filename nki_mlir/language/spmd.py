@@ -32,15 +32,19 @@ class BadGridAxis(KernelError, IndexError):
     fix = "launch the kernel with a grid that has the axis, kernel[g0, g1, ...], or use another axis"
 
 
-def _check(axis: int, rank: int) -> None:
-    if not 0 <= axis < rank:
-        raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).located(user_location())
+def _axes_of(given: Any, rank: int) -> list[int]:
+    """An axis or several, all of which the grid has."""
+    axes = list(given) if isinstance(given, (list, tuple)) else [given]
+    for axis in axes:
+        if not 0 <= axis < rank:
+            raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).located(user_location())
+    return axes
 
 
 def program_id(axis: int) -> Any:
     """This program's place along an axis of the grid."""
     builder = active("nl.program_id")
-    _check(axis, len(builder.grid))
+    axis, = _axes_of(axis, len(builder.grid))
     return builder.program_id(axis)
 
 
@@ -49,10 +53,7 @@ def num_programs(axes: Any = None) -> int:
     grid = active("nl.num_programs").grid
     if axes is None:
         return math.prod(grid)
-    several = axes if isinstance(axes, (list, tuple)) else [axes]
-    for axis in several:
-        _check(axis, len(grid))
-    return math.prod(grid[a] for a in several)
+    return math.prod(grid[a] for a in _axes_of(axes, len(grid)))
 
 
 def program_ndim() -> int:
@@ -65,9 +66,7 @@ def all_reduce(x: object, op: object, program_axes: Any, *, dtype: DType | None 
                ) -> Any:
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid
-    axes = list(program_axes) if isinstance(program_axes, (list, tuple)) else [program_axes]
-    for axis in axes:
-        _check(axis, len(grid))
+    axes = _axes_of(program_axes, len(grid))
     source = as_operand(x, "nl.all_reduce")
     if mask is not None:
         source = neutral_outside(source, alu_token(op), mask)

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.language import results
+from nki_mlir.diagnostics.errors import shown
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
@@ -25,7 +25,7 @@ def output(x):
 
 def said(on, kernel, *arrays, grid=None):
     """The kernel's results, and what is said of elements that are left out."""
-    results._shown.clear()
+    shown.clear()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         got = run(on, kernel, *arrays, grid=grid)
@@ -164,7 +164,7 @@ def test_of_two_outputs(on):
 
 
 def test_warning__is_where_the_output_is_made_and_once(on):
-    results._shown.clear()
+    shown.clear()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("default")
         for _ in range(3):

@@ -3,13 +3,13 @@
 
 import importlib
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
@@ -68,11 +68,9 @@ class Beta(Generation):
         return destinations.call(function, arguments)
 
     def report(self, text: str) -> None:
-        at = user_location()
-        warnings.warn_explicit(text, OlderFormWarning, at.file, at.line, registry=_warned)
+        warn_once(text, OlderFormWarning, user_location())
 
 
-_warned: dict[Any, Any] = {}
 BETA = Beta("beta", {"np": np, "bool": bool, "float32": FLOAT32.numpy})
 BETA.values.tiles = (View,)
 

@@ -29,6 +29,7 @@ from nki_mlir.language.instructions import (
     check_destination,
     command_name,
     engine_name,
+    load_registers,
     operand,
     over_row,
     refuse_hidden_bias,
@@ -324,12 +325,7 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=enu
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
     command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
     if command == "load_reduce":
-        tile, number = operand(imm1)
-        with assignment.accumulating():         # registers are each iteration's own
-            if tile is None:
-                emit(movement.MemsetOp, {"dst": held}, value=number)
-            else:
-                emit(movement.TensorCopyOp, {"dst": held, "src": tile})
+        load_registers(held, *operand(imm1))
         command = "reduce"
     tile, number = operand(imm0)
     emit(accumulating.TensorScalarCumulativeOp, {"dst": dst, "accumulator": held, "src": src, "operand0": tile}, mask,

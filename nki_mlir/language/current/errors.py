@@ -3,11 +3,11 @@
 
 import operator
 import os
-import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.unknown_names import unknown
@@ -105,10 +105,6 @@ def older(text: str) -> None:
         warn(text)
 
 
-_shown: dict[Any, Any] = {}
-
-
 def warn(text: str, at: Location | None = None) -> None:
     """A warning at the kernel's line; the same one is shown once a line."""
-    at = at or user_location()
-    warnings.warn_explicit(text, NkiWarning, at.file, at.line, registry=_shown)
+    warn_once(text, NkiWarning, at or user_location())

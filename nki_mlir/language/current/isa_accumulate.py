@@ -3,14 +3,13 @@
 
 from typing import Any
 
-from nki_mlir.dialects.nisa import elementwise, movement, reduction
+from nki_mlir.dialects.nisa import elementwise, reduction
 from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
-from nki_mlir.language.assignment import accumulating as free_order
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
@@ -90,13 +89,9 @@ def loaded(op: str, command: str, init: Any, partitions: int) -> str:
                 f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}")
         return command
     held = core.registers("vector", partitions)
-    with free_order():                  # registers are each iteration's own
-        if isinstance(init, NkiTensor):
-            emit(movement.TensorCopyOp, {"dst": held, "src": low.scalar(op, "reduce_init", init, held)})
-        elif init is None:
-            invalid(f"{op} with load_reduce needs reduce_init")
-        else:
-            emit(movement.MemsetOp, {"dst": held}, value=float(init))
+    if init is None:
+        invalid(f"{op} with load_reduce needs reduce_init")
+    core.load_registers(held, *low.number_and_tile(op, "reduce_init", init, held))
     return "reduce"
 
 
