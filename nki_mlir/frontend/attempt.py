@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an attempt at capturing a kernel goes by: what earlier ones asked for, its open blocks, its arguments."""
+"""What an attempt at capturing a kernel goes by: what earlier ones asked for, and its open blocks."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,10 +34,3 @@ class UnrollPlan:
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
     replay: bool = True
-
-
-@dataclass
-class Argument:
-    """One argument of the captured function: its attribute dictionary."""
-
-    marks: dict[str, Any]

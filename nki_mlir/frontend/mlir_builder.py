@@ -11,7 +11,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.attempt import Argument, Scope, UnrollPlan
+from nki_mlir.frontend.attempt import Scope, UnrollPlan
 from nki_mlir.frontend.builder import Builder, Operands, Site
 from nki_mlir.frontend.dependences import CaptureDependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
@@ -46,7 +46,7 @@ class MlirBuilder(Builder):
         self.first_uses = FirstUses()
         self.programs: dict[int, Symbol] = {}
         self.outputs: list[Buffer] = []
-        self.arguments: list[Argument] = []
+        self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[Any, ...]] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
@@ -110,7 +110,7 @@ class MlirBuilder(Builder):
                   ) -> Buffer:
         """A buffer that comes from outside: function arguments stay first, in order of creation."""
         value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
-        self.arguments.append(Argument({"nki.name": name, **marks}))
+        self.arguments.append({"nki.name": name, **marks})
         buffer = Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
         self.touches.shared.append(buffer)
         return buffer
@@ -153,7 +153,7 @@ class MlirBuilder(Builder):
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
         if buffer.role == "output":
-            self.arguments[buffer.handle.arg_number].marks["nki.name"] = name
+            self.arguments[buffer.handle.arg_number]["nki.name"] = name
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """A global of the module, read-only. Equal ones are one; dtypes without attributes are kept as bytes."""
@@ -182,7 +182,7 @@ class MlirBuilder(Builder):
             return 0
         if axis not in self.programs:
             value = self.scopes[0].block.add_argument(self.index_type, self.unknown)
-            self.arguments.append(Argument({"nki.program_id": axis}))
+            self.arguments.append({"nki.program_id": axis})
             self.programs[axis] = Symbol(f"program_id({axis})", 0, self.grid[axis] - 1, ("program_id", axis),
                                          self, value)
         return Index(0, {self.programs[axis]: 1})
@@ -314,7 +314,7 @@ class MlirBuilder(Builder):
         attributes = self.function.attributes
         attributes["function_type"] = ir.TypeAttr.get(signature)
         attributes["arg_attrs"] = ir.ArrayAttr.get([
-            ir.DictAttr.get({k: self.make.value(v) for k, v in a.marks.items()}) for a in self.arguments])
+            ir.DictAttr.get({k: self.make.value(v) for k, v in marks.items()}) for marks in self.arguments])
         attributes["nki.grid"] = self.make.value(tuple(self.grid))
         attributes["nki.results"] = self.make.value(tuple(r.handle.arg_number for r in results))
         return self.module

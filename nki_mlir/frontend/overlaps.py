@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
+from nki_mlir.frontend.conditions import index_of
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
@@ -157,10 +158,9 @@ class System:
         """(partition, free offset) of an element of the touch, in units of which its elements have so many."""
         view, given = touch.view, touch.restriction
         axes = [self.variable(0, d.count - 1) for d in view.dims]
-        partition, free = self.form(side, view.partition, ()), self.form(side, view.free, ())
-        for variable, dim in zip(axes, view.dims):
-            partition = plus(partition, (0, {variable: dim.partition}))
-            free = plus(free, (0, {variable: dim.free}))
+        steps = [d.partition for d in view.dims], [d.free for d in view.dims]
+        partition, free = (self.form(side, start.with_axes(along, view.shape), axes)
+                           for start, along in zip((view.partition, view.free), steps))
         free = free[0] * units, {v: c * units for v, c in free[1].items()}
         if units > 1:
             free[1][self.variable(0, units - 1)] = 1
@@ -168,10 +168,8 @@ class System:
             by_axis = {axis: v for axis, v, d in zip(given.axes, axes, view.dims) if d.count == given.extents[axis]}
             every = [by_axis[k] if k in by_axis else self.variable(0, n - 1) for k, n in enumerate(given.extents)]
             for constraint in given.mask:
-                form = constraint.form
-                index = Index(form.const, {touch.symbols[p]: c for p, c in form.symbols})
-                whole = self.form(side, index, ())
-                self.row(plus(whole, (0, {every[axis]: c for axis, c in form.axes})), constraint.equal)
+                index = index_of(constraint.form, touch.symbols, given.extents)
+                self.row(self.form(side, index, every), constraint.equal)
         return partition, free
 
 

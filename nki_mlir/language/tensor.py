@@ -2,12 +2,13 @@
 """The tensor that kernels hold: a view with operators, methods and assignment."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.errors import AnnotationMismatch, DeviceValue, DynamicControlFlow, TensorTruth
+from nki_mlir.frontend.errors import AnnotationMismatch, BadReshape, DeviceValue, DynamicControlFlow, TensorTruth
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
@@ -16,8 +17,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.loops import LoopReduction
 from nki_mlir.language.regions import MemoryRegion, region_of
 from nki_mlir.language.run_time_index import DynamicIndex, DynamicView, PlainDynamicCopy
-from nki_mlir.language.tensor_object import BINARY, UNARY
-from nki_mlir.language.view_methods import ViewMethods
+from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -42,7 +42,7 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 
-class Tensor(ViewMethods, View):
+class Tensor(TensorObject, View):
     """A tensor or a view of one. Arithmetic makes new tiles; ``t[...] = value`` and ``t += value`` write in place.
 
     Example:
@@ -138,6 +138,57 @@ class Tensor(ViewMethods, View):
     def astype(self, dtype: object) -> "Tensor":
         """A copy in another dtype."""
         return ops.copy(self, dtype=creation.located_dtype(dtype))
+
+    # -- views by the names of their dimensions, as the current generation has them ------------------------------------
+    def permute(self, *dims: Any) -> Any:
+        """The dimensions in another order. On chip the partition stays where it is."""
+        order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
+        order = [creation.integer(d, "a dimension") % self.ndim for d in order]
+        if sorted(order) != list(range(self.ndim)):
+            raise BadReshape(what=f"{tuple(order)} is no order of the dimensions of {self.shape}").located(
+                user_location())
+        if self.buffer.on_chip and order[self.partition_axis()] != self.partition_axis():
+            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}").located(
+                user_location())
+        return self.permuted(order)
+
+    def transpose(self, *axes: object) -> Any:
+        """``permute``; without axes the dimensions the other way round."""
+        return self.permute(*axes) if axes else self.permute(tuple(range(self.ndim))[::-1])
+
+    def slice(self, dim: int, start: object, end: object, step: int = 1) -> "Tensor":
+        """``t[..., start:end:step, ...]``."""
+        return self._one(dim, slice(start, end, step))
+
+    def select(self, dim: int, index: object) -> Any:
+        """``t[..., index, ...]``."""
+        return self._one(dim, index)
+
+    def _one(self, dim: int, item: object) -> "Tensor":
+        place = creation.integer(dim, "a dimension") % self.ndim
+        return self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
+
+    def expand_dim(self, dim: int) -> "Tensor":
+        return self.expand_dims(dim)
+
+    def squeeze_dim(self, dim: int) -> "Tensor":
+        """Without a dimension of extent 1."""
+        place = dim % self.ndim
+        if self.shape[place] != 1:
+            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element").located(user_location())
+        return self.reshape((*self.shape[:place], *self.shape[place + 1:]))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":
+        """Dimensions from start to end, inclusive, as one."""
+        first, last = start_dim % self.ndim, end_dim % self.ndim
+        return self.reshape((*self.shape[:first], prod(self.shape[first:last + 1]), *self.shape[last + 1:]))
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
+        """One dimension split into several, of which one may be -1."""
+        place = dim % self.ndim
+        known = prod(n for n in shape if n != -1)
+        extents = [self.shape[place] // known if n == -1 else n for n in shape]
+        return self.reshape((*self.shape[:place], *extents, *self.shape[place + 1:]))
 
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: object, value: object) -> None:
