@@ -169,6 +169,7 @@ class Tensor(TensorObject, View):
         return self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
 
     def expand_dim(self, dim: int) -> "Tensor":
+        """A view with a dimension of extent 1 put in."""
         return self.expand_dims(dim)
 
     def squeeze_dim(self, dim: int) -> "Tensor":

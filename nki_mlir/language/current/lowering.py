@@ -12,7 +12,7 @@ from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.strides import Dim
-from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
@@ -335,10 +335,6 @@ def flat_view(out: NkiTensor) -> View:
     view = _rows(out)
     assert view.ndim == 2
     return view
-
-
-__all__ = ["Buffer", "adopt", "allocate", "concrete_value", "core_view", "flat_tile", "flat_view", "paired",
-           "read_into", "reading", "scalar", "tile", "write_from", "writing"]
 
 
 def in_sbuf(op: str, **tensors: object) -> None:
