@@ -4,17 +4,19 @@
 import argparse
 import re
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.passes import PassSummary, pass_summaries
+from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.passes import UPSTREAM, PassSummary, pass_summaries
+from nki_mlir.cli.pipeline_text import split_pipeline
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.cli.observer import PassReport
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
@@ -44,6 +46,7 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     p.set_defaults(passes=[])
     p.add_argument("file", metavar="FILE", nargs="?", default="-", help="the input; - is standard input, the default")
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_completion(p)
     lowering = p.add_argument_group("lowering")
     goals = lowering.add_mutually_exclusive_group()
     for goal, text in GOALS.items():
@@ -56,8 +59,12 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in one.options)
         group.add_argument(f"--{one.name}", dest=one.name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=(one.text + options).replace("%", "%%"))
+    for name, text in UPSTREAM.items():
+        group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
+                           help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
-                       default=argparse.SUPPRESS, help="passes by name")
+                       default=argparse.SUPPRESS,
+                       help="passes by name, all that MLIR has among them: canonicalize,func.func(cse)")
     files = p.add_argument_group("input and output")
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
                        help="an argument of the kernel, repeated: 128x512xf32=random, 2, name=value")
@@ -68,28 +75,26 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
                        help="write there and not to standard output")
     for name, text in (("split-input-file", "treat parts separated by // ----- as files of their own"),
                        ("verify-diagnostics", "check expected-error comments against the errors that come"),
-                       ("mlir-print-ir-after-all", "print the module after every pass, on standard error"),
+                       ("mlir-print-ir-before-all", "print the module before every pass, on standard error"),
+                       ("mlir-print-ir-after-all", "the same after every pass"),
+                       ("mlir-print-ir-after-change", "print after passes only where they changed something"),
+                       ("mlir-print-op-generic", "print operations in their generic form"),
                        ("mlir-print-debuginfo", "print locations"),
-                       ("mlir-timing", "print the time of every pass, on standard error")):
+                       ("mlir-timing", "print the time of every pass, on standard error"),
+                       ("mlir-pass-statistics", "print how many operations each pass found and left")):
         files.add_argument(f"--{name}", action="store_true", help=text)
+    for when in ("before", "after"):
+        files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
+                           help=f"print the module {when} these passes")
     return p
 
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; a mistake in them ends the process with status 2, as in any command."""
     passes = pass_summaries()
-    alone = {f"--{one.name}" for one in passes}         # without "=" the next word would be taken for its options
+    # Without "=" the next word would be taken for their options.
+    alone = {f"--{name}" for name in (*UPSTREAM, *(one.name for one in passes))}
     return build_parser(passes).parse_args([f"{text}=" if text in alone else text for text in arguments])
-
-
-def split_pipeline(text: str) -> list[tuple[str, str]]:
-    """``a,b{x=1 y=2}`` as (name, options) pairs; ``builtin.module(...)`` around it is accepted."""
-    inner = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text)
-    one = r"\s*([\w-]+)\s*(?:\{([^}]*)\})?\s*"
-    listed = inner[1] if inner else text
-    if not re.fullmatch(f"{one}(?:,{one})*", listed):
-        raise ValueError(f"--pass-pipeline={text}: passes are given as A,B{{x=1 y=2}}")
-    return [(name, options) for name, options in re.findall(one, listed)]
 
 
 @alone
@@ -145,39 +150,34 @@ def captured_modules(options: argparse.Namespace) -> list[Any]:
 def process(module: "Module", options: argparse.Namespace) -> str | bytes:
     """Run what the command line asks for on one module; text or bytes to write."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
-    from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa
+    from nki_mlir.cli.observer import PassReport
     from nki_mlir.cli.runnable import set_target
-    from nki_mlir.passes.pass_manager import pass_named, run_passes
-    from nki_mlir.passes.pipelines import passes_to
     with module.context, ir.Location.unknown():
         if options.target:
             set_target(module, options.target)
-        observer = Observer(options)
-        run_passes(module, [pass_named(name, text) for name, text in options.passes], observer)
-        match options.goal:
-            case "isa":
-                return lower_to_isa(module, options.emit, observer)
-            case "vector" | "llvm":
-                return lower_to_cpu(options.goal, module)
-            case "linalg" | "nisa":
-                run_passes(module, passes_to(options.goal, module), observer)
-        module.operation.verify()
-        return module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo) + "\n"
+        report = PassReport(options)
+        try:
+            return lowered(module, options, report)
+        finally:
+            report.finish()
 
 
-class Observer:
-    """Prints what was asked for after each pass."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.last = options, time.perf_counter()
-
-    def __call__(self, one: Any, module: "Module") -> None:
-        now = time.perf_counter()
-        if self.options.mlir_timing:
-            print(f"{one.name:32s} {(now - self.last) * 1e3:9.2f} ms", file=sys.stderr)
-        if self.options.mlir_print_ir_after_all:
-            print(f"// -----// IR Dump After {one.name} //----- //\n{module}", file=sys.stderr)
-        self.last = time.perf_counter()
+def lowered(module: "Module", options: argparse.Namespace, report: "PassReport") -> str | bytes:
+    """The module after the passes and the lowering that are asked for, as it is written."""
+    from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa  # start-up: loads MLIR
+    from nki_mlir.cli.observer import text_of
+    from nki_mlir.passes.pass_manager import pass_named, run_passes
+    from nki_mlir.passes.pipelines import passes_to
+    run_passes(module, [pass_named(name, text) for name, text in options.passes], report)
+    match options.goal:
+        case "isa":
+            return lower_to_isa(module, options.emit, report)
+        case "vector" | "llvm":
+            return lower_to_cpu(options.goal, module, report)
+        case "linalg" | "nisa":
+            run_passes(module, passes_to(options.goal, module), report)
+    module.operation.verify()
+    return text_of(module, options) + "\n"
 
 
 def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nki_mlir import display
 from nki_mlir.alone import alone
-from nki_mlir.cli.opt import split_pipeline
+from nki_mlir.cli.pipeline_text import split_pipeline
 from nki_mlir.cli.source import SourceError, read_module
 from nki_mlir.frontend.locations import user_location
 

@@ -7,6 +7,14 @@ from typing import NamedTuple
 
 from nki_mlir.passes import packages
 
+# Passes of MLIR that have an option of their own; --pass-pipeline takes all.
+UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
+            "cse": "compute equal operations once",
+            "loop-invariant-code-motion": "move what does not change out of loops",
+            "sccp": "propagate constants through branches",
+            "symbol-dce": "drop functions and globals that nothing uses",
+            "inline": "inline calls",
+            "strip-debuginfo": "drop locations"}
 OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
 
 

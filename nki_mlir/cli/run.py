@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from nki_mlir.cli.completion import add_completion
 from nki_mlir.version import __version__
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
@@ -20,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
                    help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input; with --time "
                         "two of them are compared")
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_completion(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
@@ -48,10 +50,19 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     given = parser()
-    options = given.parse_args(arguments)
+    options = given.parse_args(comparing(sys.argv[1:] if arguments is None else arguments))
     refuse(given, options)
     from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
+
+
+def comparing(arguments: list[str]) -> list[str]:
+    """The arguments, where ``--compare`` stands before a word that names no executors, which is the file then."""
+    made = []
+    for text, after in zip(arguments, [*arguments[1:], ""]):
+        named = after and all(name in EXECUTORS for name in after.split(","))
+        made.append("--compare=all" if text == "--compare" and not named else text)
+    return made
 
 
 def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:

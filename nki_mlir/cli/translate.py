@@ -5,6 +5,7 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
+from nki_mlir.cli.completion import add_completion
 from nki_mlir.version import __version__
 
 
@@ -18,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     kinds.add_argument("--disassemble", action="store_true", help="the binary container to assembly")
     p.add_argument("source", help="the input; - for standard input")
     p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    add_completion(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument of the kernel, repeated")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
     p.add_argument("--target", help="trn1, trn2 or trn3")

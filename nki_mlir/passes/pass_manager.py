@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from nki_mlir.alone import alone
@@ -67,7 +68,11 @@ def pass_named(name: str, options: str = "") -> Pass:
     if name not in PASSES:
         modules = file_names()
         if name not in modules:
-            raise UnknownPass(name=name)
+            from nki_mlir.passes.upstream import upstream_pass  # start-up: loads MLIR, whose passes are asked last
+            found = upstream_pass(name, options)
+            if found is None:
+                raise UnknownPass(name=name)
+            return found
         importlib.import_module(modules[name])
     cls = PASSES[name]
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
@@ -89,17 +94,32 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
 
 
-Observer = Callable[[Pass, "Module"], None]
+class PassObserver:
+    """Who is told of each pass as it runs; ``module()`` gives what the pass works on, where one wants to look."""
+
+    def before(self, name: str, module: "Callable[[], Module]") -> None:
+        """A pass starts."""
+
+    def after(self, name: str, module: "Callable[[], Module]") -> None:
+        """It has ended, and its result is of its level."""
+
+    def around(self, name: str, module: "Module", run: "Callable[[Module], None]") -> None:
+        """Run a pass on a module between the two."""
+        self.before(name, lambda: module)
+        run(module)
+        self.after(name, lambda: module)
 
 
 @alone
-def run_passes(module: "Module", passes: Sequence[Pass], after: Observer | None = None) -> None:
+def run_passes(module: "Module", passes: Sequence[Pass], observer: PassObserver | None = None) -> None:
     """Run them in order; the module's level is checked before the first and after each."""
     for k, one in enumerate(passes):
         if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):
             check_level(module, one.reads, f"before {one.name}")
-        one.run(module)
-        if one.writes is not None:
-            check_level(module, one.writes, f"after {one.name}")
-        if after is not None:
-            after(one, module)
+        (observer or PassObserver()).around(one.name, module, partial(_checked, one))
+
+
+def _checked(one: Pass, module: "Module") -> None:
+    one.run(module)
+    if one.writes is not None:
+        check_level(module, one.writes, f"after {one.name}")

@@ -16,6 +16,7 @@ from nki_mlir.diagnostics import Unsupported
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.passes.pass_manager import PassObserver
 
 
 @alone
@@ -37,8 +38,8 @@ def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarr
 
 
 @alone
-def lower_to(level: str, module: "Module") -> str:
+def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None) -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""
     from nki_mlir.targets.cpu.listing import listing  # start-up: needed where it is asked for
-    return listing(module, vectors=level == "vector")
+    return listing(module, level == "vector", observer)

@@ -15,6 +15,7 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import PACKAGE, Module, Operation, ir, load
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu import object_cache
 from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
 
@@ -76,11 +77,14 @@ def _pass_managers() -> list[tuple[str, Any]]:
     return managers
 
 
-def lower(module: Module) -> None:
+def lower(module: Module, observer: PassObserver | None = None) -> None:
     """Vector, scf and arith operations to the LLVM dialect, in place."""
+    observer = observer or PassObserver()
     for name, manager in _pass_managers():
         try:
+            observer.before(name, lambda: module)
             manager.run(module.operation)
+            observer.after(name, lambda: module)
         except ir.MLIRError as error:
             raise InternalError(f"pass '{name}' failed on generated code: {error}") from None
 

@@ -12,6 +12,7 @@ import numpy as np
 from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
@@ -142,16 +143,16 @@ def assemble_function(kernel: KernelFunction, axes: int, structured: Reader, hos
     return assembler
 
 
-def at_waist(module: Any) -> Any:
+def at_waist(module: Any, observer: PassObserver | None = None) -> Any:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
-    from nki_mlir.passes.pass_manager import pass_named  # start-up: loads MLIR
-    from nki_mlir.passes.pipelines import TO_LINALG
+    from nki_mlir.passes.pipelines import TO_LINALG  # start-up: loads MLIR
     from nki_mlir.passes.safety import check_safe
     copy = module.operation.clone()
     check_safe(copy)
-    for name in (*(() if is_structured(copy) else TO_LINALG), "nisa-to-linalg", "arith-to-scalar"):
-        pass_named(name).run(copy)
-    pass_named("fuse-tiles", f"least={WORTH_FUSING}").run(copy)
+    first = () if is_structured(copy) else TO_LINALG
+    passes = [pass_named(name) for name in (*first, "nisa-to-linalg", "arith-to-scalar")]
+    for one in (*passes, pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
+        (observer or PassObserver()).around(one.name, copy, one.run)
     return copy
 
 

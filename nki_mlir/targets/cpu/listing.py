@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.kernel_function import kernel_functions
+from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu.assembler import Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.kernel import assemble_function, at_waist
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from nki_mlir.bindings import Module
 
 
-def listing(module: "Module", vectors: bool = False) -> str:
+def listing(module: "Module", vectors: bool = False, observer: PassObserver | None = None) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
-    copy, structured = at_waist(module), Reader()
+    copy, structured = at_waist(module, observer), Reader()
     lines: list[str] = []
     routines: dict[Routine, None] = {}
     for kernel in kernel_functions(copy):
@@ -30,5 +31,5 @@ def listing(module: "Module", vectors: bool = False) -> str:
         lines += [f"// @{kernel.name}({', '.join(arguments)}): {memory} bytes of memory",
                   *(f"// {line}" for line in code.text(names))]
         routines |= dict.fromkeys(code.routines)
-    made = vector_code(list(routines)) if vectors else llvm_code(list(routines))
+    made = vector_code(list(routines)) if vectors else llvm_code(list(routines), observer)
     return "\n".join(lines) + f"\n{made}"

@@ -12,6 +12,7 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.dialects.access import Mask
+from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
 from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
@@ -65,11 +66,11 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
         return module
 
 
-def llvm_code(routines: Sequence[Routine]) -> Any:
+def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Any:
     """The same in the LLVM dialect, which is what the engine compiles."""
     module = vector_code(routines)
     with ALONE, code_context(), ir.Location.unknown():
-        lower(module)
+        lower(module, observer)
     return module
 
 

@@ -17,6 +17,7 @@ from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module, Operation
+    from nki_mlir.passes.pass_manager import PassObserver
     from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.timing import Timing
 
@@ -114,10 +115,11 @@ def lowered(captured: Any) -> "dict[tuple[tuple[int, ...], ...], Operation]":
 
 
 @alone
-def emit(module: object, form: str = "asm") -> str | bytes:
+def emit(module: Any, form: str = "asm", observer: "PassObserver | None" = None) -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: needed where it is asked for
-    return write(emit_each(module), form)
+    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_each  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.codegen.observation import Observation
+    return write(emit_each(module, Emission(observation=Observation(observer, module))), form)
 
 
 @alone

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From nisa-level modules to a program: the emission passes on records, without MLIR in between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
+from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks, forget_addresses
 from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
@@ -36,6 +38,7 @@ class Emission:
     unroll_limit: int = UNROLL_LIMIT
     reorder: bool = True        # schedule instructions; else program order
     search: bool = False        # time several orders, and take the fastest; else the first that fits
+    observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
     def as_written(cls) -> "Emission":
@@ -60,13 +63,14 @@ def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
 
 
 def emit_code(code: Code, options: Emission) -> Program:
-    code = unrolled(code, options.unroll_limit)
-    split_blocks(code)
-    sink_constants(code)
+    step, whole = options.observation.step, code
+    code = step("unroll-loops", whole, lambda: unrolled(whole, options.unroll_limit))
+    step("split-blocks", code, lambda: split_blocks(code))
+    step("sink-constants", code, lambda: sink_constants(code))
     if options.search and options.reorder:
         return fastest(code)
-    arrange(code, options.reorder)
-    return synchronized(code)
+    arrange(code, options)
+    return step("synchronize-engines", code, lambda: synchronized(code))
 
 
 def fastest(code: Code) -> Program:
@@ -100,19 +104,20 @@ def fastest(code: Code) -> Program:
     return min(found, key=lambda one: one[0])[1]
 
 
-def arrange(code: Code, reorder: bool) -> None:
+def arrange(code: Code, options: Emission) -> None:
     """Order the instructions and allocate memory. Where an order needs too much, one that overlaps less is tried."""
     before = [(block, list(block.nodes)) for block in blocks(code.body)]
-    for percent in MEMORY if reorder else ():
-        schedule(code, percent)
+    step = options.observation.step
+    for percent in MEMORY if options.reorder else ():
+        step("schedule-instructions", code, partial(schedule, code, percent))
         try:
-            allocate(code)
+            step("allocate-on-chip", code, lambda: allocate(code))
             return
         except MemoryFull:
             for block, nodes in before:
                 block.nodes = nodes
-    allocate(code)
-    if reorder:
+    step("allocate-on-chip", code, lambda: allocate(code))
+    if options.reorder:
         code.notes.append("on-chip memory is nearly full: instructions stay in program order")
 
 

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``--completion SHELL``: a script that completes a command's options and files, made from its parser."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class _Print(argparse.Action):
+    """Prints the script and ends the command, as ``--version`` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: str | Sequence[Any] | None,
+                 option_string: str | None = None) -> None:
+        print(script(parser, str(value)), end="")
+        parser.exit()
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    """The option."""
+    parser.add_argument("--completion", choices=SHELLS, action=_Print, default=argparse.SUPPRESS,
+                        help=f'print what completes its options in a shell: eval "$({parser.prog} --completion bash)"')
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The text for a shell. Options that take one of some words complete those after ``=``."""
+    words, name = [], parser.prog
+    for action in parser._actions:
+        for option in action.option_strings:
+            words.append(option)
+            words += [f"{option}={choice}" for choice in action.choices or () if option.startswith("--")]
+    if shell == "fish":
+        return "".join(f"complete -c {name} -l {word[2:]}\n" for word in words if word.startswith("--"))
+    function = f"_{name.replace('-', '_')}"
+    lines = [f"{function}() {{",
+             '    local word="${COMP_LINE:0:COMP_POINT}"; word="${word##* }"',
+             f"    local words='{' '.join(words)}'",
+             '    if [[ $word == -* ]]; then',
+             '        COMPREPLY=($(compgen -W "$words" -- "$word"))',
+             '        [[ $word == *=* ]] && COMPREPLY=("${COMPREPLY[@]#*=}")',
+             '    else COMPREPLY=($(compgen -f -- "$word")); fi', "}",
+             f"complete -F {function} {name}", ""]
+    head = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []
+    return "\n".join([*head, *lines])

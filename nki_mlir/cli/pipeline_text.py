@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The text of ``--pass-pipeline``: passes with options, nested as in MLIR."""
+
+import re
+
+NAMED = re.compile(r"([\w-]+)\s*(?:\{(.*)\})?", re.DOTALL)
+NESTED = re.compile(r"[\w.]+\s*\(.*\)", re.DOTALL)
+CLOSING = {"}": "{", ")": "("}
+
+
+def split_pipeline(text: str) -> list[tuple[str, str]]:
+    """``a,b{x=1 y=2}`` as (name, options) pairs; ``builtin.module(...)`` around it is accepted.
+
+    A nest on another operation, ``func.func(cse)``, is a pass of MLIR's of that name.
+    """
+    inner = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, re.DOTALL)
+    found = []
+    for part in commas(inner[1] if inner else text, text):
+        named = NAMED.fullmatch(part)
+        if named:
+            found.append((named[1], named[2] or ""))
+        elif NESTED.fullmatch(part):
+            found.append((part, ""))
+        else:
+            raise not_a_pipeline(text)
+    return found
+
+
+def commas(text: str, whole: str) -> list[str]:
+    """The parts between the commas that are in no brackets."""
+    parts, opened = [""], list[str]()
+    for letter in text:
+        if letter in "{(":
+            opened.append(letter)
+        elif letter in CLOSING and (not opened or opened.pop() != CLOSING[letter]):
+            raise not_a_pipeline(whole)
+        if letter == "," and not opened:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    if opened:
+        raise not_a_pipeline(whole)
+    return [part.strip() for part in parts]
+
+
+def not_a_pipeline(text: str) -> ValueError:
+    return ValueError(f"--pass-pipeline={text}: passes are given as A,B{{x=1 y=2}}")

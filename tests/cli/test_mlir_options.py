@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-opt`` where it has the options of ``mlir-opt``, and shell completion."""
+
+import itertools
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli import opt, run, translate
+from nki_mlir.cli.pipeline_text import split_pipeline
+
+FILE = str(Path(__file__).parent.parent.parent / "examples/mlir/tensor_add.mlir")
+ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target"]
+INSTRUCTIONS = ["unroll-loops", "split-blocks", "sink-constants", "schedule-instructions", "allocate-on-chip",
+                "synchronize-engines"]
+TWICE = """func.func @twice(%a: index) -> index {
+  %0 = arith.addi %a, %a : index
+  %1 = arith.addi %a, %a : index
+  %2 = arith.muli %0, %1 : index
+  return %2 : index
+}
+"""
+
+
+def dumps(text: str) -> dict[str, str]:
+    """What was printed, by its heading."""
+    parts = re.split(r"^// -----// IR Dump (.*) //----- //\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def opted(capsys, *arguments: str) -> tuple[str, str]:
+    assert opt.main([*arguments, FILE]) == 0
+    done = capsys.readouterr()
+    return done.out, done.err
+
+
+def test_dumps__are_of_all_passes_to_the_streams(capsys):
+    found = dumps(opted(capsys, "--lower-to-isa", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
+    assert list(found) == [f"{when} {name}" for name in (*ABOVE, *INSTRUCTIONS) for when in ("Before", "After")]
+    assert "scf.for" in found["Before unroll-loops"] or "nki.grid" in found["Before unroll-loops"]
+    assert "scf.for" not in found["After unroll-loops"]
+    assert "nki.address" in found["After allocate-on-chip"] and "nki.address" not in found["Before allocate-on-chip"]
+    assert '"isa.program"' in found["After synchronize-engines"]
+    assert found["After split-blocks"] == found["Before sink-constants"]
+
+
+def test_dumps__are_read_back_by_the_next_pass(capsys, tmp_path):
+    """Printed before the last pass and given to it, instructions become the same streams."""
+    streams, text = opted(capsys, "--lower-to-isa", "--emit=mlir", "--mlir-print-ir-before=synchronize-engines")
+    file = tmp_path / "allocated.mlir"
+    file.write_text(dumps(text)["Before synchronize-engines"])
+    assert opt.main(["--synchronize-engines", str(file)]) == 0
+    again = re.findall(r'"isa\.\w+"', capsys.readouterr().out)
+    assert again == re.findall(r'"isa\.\w+"', streams)
+    assert len(again) > 10
+
+
+def test_dumps__of_named_passes_and_of_changes(capsys):
+    found = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after=nki-to-linalg,verify-target",
+                        "--mlir-print-ir-before=linalg-to-nisa")[1])
+    assert list(found) == ["After nki-to-linalg", "Before linalg-to-nisa", "After verify-target"]
+    found = dumps(opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after-change")[1])
+    assert list(found) == ["After nki-to-linalg", "After linalg-to-nisa"]
+
+
+def test_dumps__of_passes_of_mlir(capsys):
+    found = dumps(opted(capsys, "--pass-pipeline=func.func(canonicalize,cse)", "--mlir-print-ir-after=cse")[1])
+    assert list(found) == ["After func.func(canonicalize,cse)"]
+    assert opt.main(["--lower-to-nisa", "--mlir-print-ir-after=nki-to-linlag", FILE]) == 1
+    assert "there is no pass named 'nki-to-linlag'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("level, more", [("vector", ()), ("llvm", ("convert-scf-to-cf", "convert-to-llvm",
+                                         "convert-math-to-libm", "convert-to-llvm", "reconcile-unrealized-casts"))])
+def test_code_of_the_cpu__has_its_passes_shown(capsys, level, more):
+    lines = opted(capsys, f"--lower-to-{level}", "--mlir-pass-statistics")[1].splitlines()
+    names = ["split-masked-loops", "nki-to-linalg", "nisa-to-linalg", "arith-to-scalar", "fuse-tiles"]
+    assert [line.split()[0] for line in lines] == [*names, *more]
+    found = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-after=nisa-to-linalg")[1])
+    assert "linalg.generic" in found["After nisa-to-linalg"]
+
+
+def test_generic_form(capsys):
+    out, _ = opted(capsys, "--mlir-print-op-generic")
+    assert '"func.func"() <{' in out and "func.func @" not in out
+
+
+def test_timing_and_statistics__have_a_line_for_each_pass(capsys):
+    _, text = opted(capsys, "--lower-to-isa", "--mlir-timing")
+    lines = [re.fullmatch(r"(\S+) +(\d+\.\d\d) ms", line) for line in text.splitlines()]
+    assert [line[1] for line in lines] == [*ABOVE, *INSTRUCTIONS, "total"]
+    assert float(lines[-1][2]) == pytest.approx(sum(float(line[2]) for line in lines[:-1]), abs=0.06)   # as printed
+    _, text = opted(capsys, "--lower-to-nisa", "--mlir-pass-statistics")
+    counts = [re.fullmatch(r"(\S+) +(\d+) -> (\d+) operations", line) for line in text.splitlines()]
+    assert [line[1] for line in counts] == ABOVE
+    assert all(a[3] == b[2] for a, b in itertools.pairwise(counts))
+    assert counts[0][2] == "9" and int(counts[1][3]) > 9
+
+
+@pytest.mark.parametrize("passes", [["--cse"], ["--pass-pipeline=builtin.module(func.func(cse))"],
+                                    ["--pass-pipeline=canonicalize{max-iterations=2},cse"], ["--canonicalize", "--cse"]])
+def test_passes_of_mlir__run_by_name(capsys, tmp_path, passes):
+    file = tmp_path / "twice.mlir"
+    file.write_text(TWICE)
+    assert opt.main([*passes, str(file)]) == 0
+    text = capsys.readouterr().out
+    assert text.count("arith.addi") == 1 and "arith.muli %0, %0" in text
+
+
+def test_passes_of_mlir__mix_with_ours(capsys):
+    plain, _ = opted(capsys, "--lower-to-nisa")
+    mixed, text = opted(capsys, "--canonicalize", "--lower-to-nisa", "--mlir-timing")
+    assert text.startswith("canonicalize ")
+    assert re.findall(r'"nisa\.\w+"', mixed) == re.findall(r'"nisa\.\w+"', plain)
+
+
+@pytest.mark.parametrize("text, message", [
+    ("nosuch", "there is no pass named 'nosuch'"),
+    ("canonicalize{x=1}", "error: canonicalize{x=1}: "),
+    ("func.func(nosuch)", "error: func.func(nosuch): 'nosuch' does not refer to a registered pass"),
+])
+def test_passes_of_mlir__mistakes(capsys, text, message):
+    assert opt.main([f"--pass-pipeline={text}", FILE]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_pipeline__texts():
+    assert split_pipeline("a, b{x=1 y={2,3}}") == [("a", ""), ("b", "x=1 y={2,3}")]
+    assert split_pipeline("builtin.module(func.func(a,b),c)") == [("func.func(a,b)", ""), ("c", "")]
+    for wrong in ("a b", "a{", "a)", "a,,b", "", "a{)}"):
+        with pytest.raises(ValueError, match="passes are given as"):
+            split_pipeline(wrong)
+
+
+def test_compare__takes_the_file_as_the_file(capsys):
+    assert run.main(["--quiet", "--compare", FILE]) == 0
+    text = capsys.readouterr().out
+    assert "interpreter: " in text and "isa: " in text
+    assert run.main(["--quiet", "--compare", "isa", FILE]) == 0
+    text = capsys.readouterr().out
+    assert "interpreter: " not in text and "isa: " in text
+    assert run.main(["--quiet", FILE, "--compare=interpreter"]) == 0
+    assert "interpreter: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [opt, run, translate])
+def test_completion__knows_the_options(capsys, command):
+    for shell in ("bash", "zsh", "fish"):
+        with pytest.raises(SystemExit) as ended:
+            command.main(["--completion", shell])
+        assert ended.value.code == 0
+        assert re.search(r"(--|-l )version\b", capsys.readouterr().out)
+
+
+def test_completion__completes(capsys, tmp_path):
+    bash = shutil.which("bash")
+    assert bash is not None
+    with pytest.raises(SystemExit) as ended:
+        opt.main(["--completion=bash"])
+    assert ended.value.code == 0
+    (tmp_path / "c.sh").write_text(capsys.readouterr().out)
+
+    def completed(line: str) -> list[str]:
+        done = subprocess.run([bash, "-c", f'. {tmp_path}/c.sh; COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}; _nki_opt; '
+                               'printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+    assert completed("nki-opt --lower-to-i") == ["--lower-to-isa"]
+    assert completed("nki-opt --nki-to") == ["--nki-to-linalg"]
+    assert completed("nki-opt --emit=m") == ["mlir"]
