@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --fuse-tiles %s | FileCheck %s
 // RUN: nki-opt --fuse-tiles="least=100" %s | FileCheck --check-prefix=SMALL %s
+// RUN: nki-opt --fuse-tiles="least=20 few=1" %s | FileCheck --check-prefix=SMALL %s
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
@@ -27,7 +28,7 @@
 // CHECK-NEXT:    }
 // CHECK-NEXT:    return
 
-// Less work than the option asks for stays as it is.
+// Less work than the options ask for stays as it is.
 // SMALL-LABEL: func.func @chain(
 // SMALL-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[R:[a-z0-9]+]]: memref<8xf32, "hbm">
 // SMALL:         %[[T:.*]] = memref.alloc() : memref<8x4xf32, "sbuf">
@@ -145,6 +146,42 @@ func.func @in_place(%x: !square_hbm, %y: !square_hbm) {
     ins(%second : !square) outs(%y : !square_hbm) {
   ^bb0(%in: f32, %out: f32):
     linalg.yield %in : f32
+  }
+  return
+}
+
+// A tile with two uses is computed where it is used as soon as both are one operation.
+// CHECK-LABEL: func.func @two_uses(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xf32, "hbm">
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]]
+// CHECK-SAME:      ins(%[[X]] : {{.*}}) outs(%[[Y]] :
+// CHECK-NEXT:    (%[[IN:.*]]: f32, %{{.*}}: f32):
+// CHECK-NEXT:      %[[E:.*]] = math.exp %[[IN]] : f32
+// CHECK-NEXT:      %[[R:.*]] = math.sqrt %[[E]] : f32
+// CHECK-NEXT:      %[[P:.*]] = arith.mulf %[[E]], %[[R]] : f32
+// CHECK-NEXT:      linalg.yield %[[P]] : f32
+// CHECK-NEXT:    }
+// CHECK-NEXT:    return
+func.func @two_uses(%x: !hbm, %y: !hbm {nki.shared = 0 : i64}) {
+  %e = memref.alloc() : !tile
+  %r = memref.alloc() : !tile
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x : !hbm) outs(%e : !tile) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.exp %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%e : !tile) outs(%r : !tile) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.sqrt %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%e, %r : !tile, !tile) outs(%y : !hbm) {
+  ^bb0(%in: f32, %root: f32, %out: f32):
+    %0 = arith.mulf %in, %root : f32
+    linalg.yield %0 : f32
   }
   return
 }

@@ -33,11 +33,12 @@ from nki_mlir.passes.pass_manager import Pass
 
 class FuseTiles(Pass, name="fuse-tiles"):
     least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
+    few: int = 64       # operations; of more each has to make so many times more, as more of them are alike
 
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             kernels = kernel_functions(module)
-            if self.least and not any(elements_per_operation(kernel) >= self.least for kernel in kernels):
+            if self.least and not any(map(self.is_worth_it, kernels)):
                 return
             share_views(module)
             for kernel in kernels:
@@ -45,13 +46,18 @@ class FuseTiles(Pass, name="fuse-tiles"):
             share_views(module)
 
 
+    def is_worth_it(self, kernel: KernelFunction) -> bool:
+        count, elements = structured_work(kernel)
+        return elements >= self.least * count * max(1, count / self.few)
+
+
 def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda op: True) -> None:
     """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
     _FunctionFusion(kernel, wanted).fuse()
 
 
-def elements_per_operation(kernel: KernelFunction) -> float:
-    """How many elements a structured operation of a kernel makes on average, where loops are static."""
+def structured_work(kernel: KernelFunction) -> tuple[int, int]:
+    """How many structured operations a kernel has, and how many elements all of them make, where loops are static."""
     count = work = 0
     times: dict[Any, int] = {}                          # how often the blocks run
 
@@ -64,7 +70,7 @@ def elements_per_operation(kernel: KernelFunction) -> float:
             work += times.get(op.block, 1) * prod(ir.MemRefType(op.operands[len(op.operands) - 1].type).shape)
         return ir.WalkResult.ADVANCE
     kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return prod(kernel.grid) * work / max(1, count)
+    return count, prod(kernel.grid) * work
 
 
 def share_views(module: Module) -> None:
@@ -110,8 +116,16 @@ class _FunctionFusion:
         return "inputs" if buffer in self.inputs else buffer
 
     def fuse(self) -> None:
-        """Go through the operations once: what is fused stands where the result was used, and is seen again there."""
+        """Until nothing changes: operations that used one tile may have become one operation meanwhile."""
+        while self.fuse_once():
+            pass
+
+    def fuse_once(self) -> bool:
+        """Go through the operations: what is fused stands where the result was used, and is seen again there."""
+        changed = False
         for number, op in enumerate(self.operations):
+            if op is None:
+                continue
             last = self.only_user(number)
             user = self.operations[last]
             if not last or user.name != "linalg.generic" or user.block != op.block or not (
@@ -123,15 +137,18 @@ class _FunctionFusion:
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
             target = memory_of(consumer.output)
             place = list(user.operands).index(producer.output)
-            if not keeps_extents(consumer, place, [m for v, m in inputs_through(producer, consumer, place)
-                                                   if isinstance(v.type, ir.MemRefType)]):
+            through = inputs_through(producer, consumer, place)
+            if len({*through, *zip(consumer.inputs, consumer.maps)}) > MOST_INPUTS + 1 or not keeps_extents(
+                    consumer, place, [m for v, m in through if isinstance(v.type, ir.MemRefType)]):
                 continue
             if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
                     self.memory_key(target) in map(self.memory_key, sources) and not in_step(producer, consumer)):
                 continue
             for buffer in sources:
                 self.users[buffer] = self.users[buffer] - {number} | {last}
-            self.operations[last] = fuse(producer, consumer)
+            self.operations[number], self.operations[last] = None, fuse(producer, consumer)
+            changed = True
+        return changed
 
     def only_user(self, number: int) -> int:
         """The one operation that uses the tile that an operation makes, after it; 0 where there is none."""
@@ -158,8 +175,7 @@ def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
             -1 in axes_of(m) for m in producer.maps):
         return False
     if list(consumer.op.operands).count(tile) != 1 or consumer.output == tile or (
-            len(producer.inputs) + len(consumer.inputs) > MOST_INPUTS
-            or work(producer.body) + work(consumer.body) > MOST_OPERATIONS):
+            work(producer.body) + work(consumer.body) > MOST_OPERATIONS):
         return False
     buffer, read = memory_of(tile), [v for v in producer.inputs if isinstance(v.type, ir.MemRefType)]
     others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]

@@ -23,7 +23,7 @@ from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
 addressof, from_buffer = ctypes.addressof, ctypes.c_char.from_buffer        # looked up once: calls are short
-WORTH_FUSING = 1 << 17      # elements that an operation makes; with fewer, routines that kernels share save more
+WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
