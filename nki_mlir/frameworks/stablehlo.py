@@ -26,7 +26,6 @@ from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
-from nki_mlir.transforms.expand_views import ExpandViews
 from nki_mlir.transforms.fuse_graph import FuseGraph
 
 
@@ -153,7 +152,7 @@ def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None
         from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: loads MLIR
         graph = module.operation.clone()
         try:
-            for step in (StablehloToLinalg(), ExpandViews(), FuseGraph()):
+            for step in (StablehloToLinalg(), FuseGraph()):
                 step.run(graph)
             return NativeKernel(Captured({(): Variant(graph, [], None, 0)}, 0, {}), ())
         except Unsupported:

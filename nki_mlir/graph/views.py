@@ -9,7 +9,7 @@ from typing import Any
 from nki_mlir.analysis.buffer_effects import RESHAPES, defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, Linear, Tile, dense
+from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
@@ -28,12 +28,6 @@ class Start:
     terms: tuple[tuple[Any, int], ...] = ()
 
 
-def start_of(tile: Tile, symbols: Sequence[Any]) -> Start:
-    """Where a tile lies in its buffer, in elements of the tile's dtype."""
-    first = tile.offset
-    return Start(tile.handle, first.const, tuple([(symbols[k], c) for k, c in first.symbols]))
-
-
 def start_in_buffer(value: Any) -> Start:
     """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
@@ -42,7 +36,8 @@ def start_in_buffer(value: Any) -> Start:
         return start_in_buffer(op.operands[0])
     if name == "nki.view":
         tile, _ = read_view(op)
-        return start_of(tile, list(op.operands)[1:])
+        first, symbols = tile.offset, list(op.operands)[1:]         # in elements of the tile's dtype
+        return Start(tile.handle, first.const, tuple([(symbols[k], c) for k, c in first.symbols]))
     if name not in ("memref.subview", "memref.reinterpret_cast"):
         return Start(value)
     source = start_in_buffer(op.operands[0])

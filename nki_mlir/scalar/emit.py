@@ -61,10 +61,6 @@ class ScalarEmitter:
         """``number`` in the type of ``like``."""
         return self.constant(like.type, number)
 
-    def splat(self, like: Value, name: str, number: float) -> Value:
-        """``number`` as elements ``name`` in the shape of ``like``."""
-        return self.constant(self.type_like(like, name), number)
-
     def _values(self, *operands: Operand) -> list[Value]:
         like = next(o for o in operands if not isinstance(o, int | float))
         return [self.const(like, o) if isinstance(o, int | float) else o for o in operands]

@@ -17,7 +17,6 @@ from nki_mlir.dialects.memoize import memoized
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.waist.nest import Nest, Operand, Step
-from nki_mlir.waist.structure_key import structure_key
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 SYMBOLS, STEPS = 1 << 20, 1 << 30           # provisional numbers of values; old values of outputs are below 0
@@ -283,3 +282,28 @@ class _BodyReader:
         steps = tuple([Step(s.kind, s.dtype, tuple([final(v) for v in s.operands]), s.name, s.number)
                        for s in self.steps])
         return steps, tuple([final(v) for v in self.yielded])
+
+
+def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
+    """Equal for operations that compute the same on other views: of equal attributes, operand types and bodies.
+
+    None where numbers count among the operands, or the body uses what is outside of it: what those are is not part of a
+    type.
+    """
+    types = [value.type for value in operands]
+    if not all([isinstance(kind, ir.MemRefType) for kind in types]):
+        return None
+    place = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
+    body: list[Any] = []
+
+    def visit(inner: Any) -> Any:
+        if inner != op:
+            body.append((inner.name, *inner.attributes.items(), *[place.get(value) for value in inner.operands]))
+            for result in inner.results:
+                place[result] = len(place)
+                body.append(result.type)
+        return ir.WalkResult.ADVANCE
+    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if any([None in step for step in body if type(step) is tuple]):
+        return None
+    return (*types, *op.attributes.items(), *body)

@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.nest import Nest, Step
 
 
@@ -59,3 +60,17 @@ def of_integers(nest: Nest, value: int) -> bool:
         return True
     step = nest.step(value)
     return step is not None and all(of_integers(nest, v) for v in step.operands)
+
+
+def integer_sums(nest: Nest) -> dict[int, int]:
+    """Outputs that add up values made of integers alone, each with the number of the value.
+
+    Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
+    float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.
+    """
+    found = {}
+    for output, operand in enumerate(nest.outputs):
+        fold = fold_of(nest, output) if nest.reduced and not any(operand.strides[a] for a in nest.reduced) else None
+        if fold is not None and fold.fn == "add" and operand.dtype is FLOAT32 and of_integers(nest, fold.value):
+            found[output] = fold.value
+    return found

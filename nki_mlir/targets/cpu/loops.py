@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
-from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, turned_operands
 from nki_mlir.waist.nest import Nest
 
 if TYPE_CHECKING:
-    from nki_mlir.waist.recognition import FoldedOutput
+    from nki_mlir.waist.recognition import FoldedOutput, integer_sums
 
 Carried = list[Value]
 

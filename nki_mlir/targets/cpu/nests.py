@@ -3,9 +3,7 @@
 
 from dataclasses import replace
 
-from nki_mlir.waist.nest import Nest, Step
-
-__all__ = ["Step", "cost_of", "dims_of", "parts_of", "reach_of"]
+from nki_mlir.waist.nest import Nest
 
 
 def cost_of(nest: Nest) -> float:

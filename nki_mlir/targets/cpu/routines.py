@@ -14,7 +14,6 @@ from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.dialects.access import Mask
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
-from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.limits import Limits
@@ -22,6 +21,7 @@ from nki_mlir.targets.cpu.loops import Loops
 from nki_mlir.targets.cpu.row_copies import RowCopies
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognition import integer_sums
 
 Routine = Nest | Limits | RowCopies
 

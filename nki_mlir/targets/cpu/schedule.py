@@ -4,10 +4,9 @@
 from dataclasses import dataclass
 
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.integer_sums import integer_sums
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognition import FoldedOutput, fold_of
+from nki_mlir.waist.recognition import FoldedOutput, fold_of, integer_sums
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.diagnostics import InternalError, Unsupported
-from nki_mlir.dialects.attributes import read_linear
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
@@ -84,34 +83,22 @@ def _affine_extremum(op: Operation) -> Function:
     return lambda *values: choose(form(values) for form in forms)
 
 
-def compile_expression(e: ir.AffineExpr, dims: int) -> Callable[[Any], Any]:
+_AFFINE: list[tuple[type[ir.AffineExpr], Function]] = [
+    (ir.AffineAddExpr, operator.add), (ir.AffineMulExpr, operator.mul), (ir.AffineModExpr, operator.mod),
+    (ir.AffineFloorDivExpr, operator.floordiv), (ir.AffineCeilDivExpr, lambda a, b: -(-a // b))]
+
+
+def compile_expression(e: Any, dims: int) -> Callable[[Any], Any]:
     """An affine expression as a function of its operands (dims first, then symbols)."""
-    match e:
-        case ir.AffineModExpr():
-            inner, by = compile_expression(e.lhs, dims), read_linear(e.rhs).const
-            return lambda values: inner(values) % by
-        case ir.AffineFloorDivExpr():
-            inner, by = compile_expression(e.lhs, dims), read_linear(e.rhs).const
-            return lambda values: inner(values) // by
-        case ir.AffineCeilDivExpr():
-            inner, by = compile_expression(e.lhs, dims), read_linear(e.rhs).const
-            return lambda values: -(-inner(values) // by)
-        case ir.AffineAddExpr():
+    for kind, function in _AFFINE:
+        if isinstance(e, kind):
             left, right = compile_expression(e.lhs, dims), compile_expression(e.rhs, dims)
-            return lambda values: left(values) + right(values)
-        case ir.AffineMulExpr():
-            left, right = compile_expression(e.lhs, dims), compile_expression(e.rhs, dims)
-            return lambda values: left(values) * right(values)
-        case ir.AffineConstantExpr():
-            number = e.value
-            return lambda values: number
-        case ir.AffineDimExpr():
-            position = e.position
-            return lambda values: values[position]
-        case ir.AffineSymbolExpr():
-            position = e.position + dims
-            return lambda values: values[position]
-    raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
+            return lambda values: function(left(values), right(values))
+    if isinstance(e, ir.AffineConstantExpr):
+        number = e.value
+        return lambda values: number
+    position = e.position + (dims if isinstance(e, ir.AffineSymbolExpr) else 0)
+    return lambda values: values[position]
 
 
 # -- index arithmetic --------------------------------------------------------------------------------------------------

@@ -33,6 +33,26 @@ def _loop(code: "FunctionCompiler", op: "Operation") -> Step:
     return run
 
 
+@executes("scf.while")
+def _while(code: "FunctionCompiler", op: "Operation") -> Step:
+    if len(op.results) or len(op.operands):
+        raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer")
+    before, after = (r.blocks[0] for r in op.regions)
+    test = code.block(before)
+    holds = code.slot(list(before.operations)[-1].operation.operands[0])
+    body = code.block(after)
+
+    def run(env: Env) -> None:
+        while True:
+            for step in test:
+                step(env)
+            if not env[holds]:
+                return
+            for step in body:
+                step(env)
+    return run
+
+
 @executes("scf.if")
 def _branch(code: "FunctionCompiler", op: "Operation") -> Step:
     condition = code.slot(op.operands[0])
@@ -44,7 +64,7 @@ def _branch(code: "FunctionCompiler", op: "Operation") -> Step:
     return run
 
 
-@executes("scf.yield", "func.return", "memref.dealloc")
+@executes("scf.yield", "scf.condition", "func.return", "memref.dealloc")
 def _nothing(code: "FunctionCompiler", op: "Operation") -> None:
     return None
 
