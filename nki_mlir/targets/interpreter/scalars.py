@@ -83,7 +83,7 @@ def _affine_extremum(op: Operation) -> Function:
     return lambda *values: choose(form(values) for form in forms)
 
 
-_AFFINE: list[tuple[type[ir.AffineExpr], Function]] = [
+_AFFINE: list[tuple[type[Any], Function]] = [
     (ir.AffineAddExpr, operator.add), (ir.AffineMulExpr, operator.mul), (ir.AffineModExpr, operator.mod),
     (ir.AffineFloorDivExpr, operator.floordiv), (ir.AffineCeilDivExpr, lambda a, b: -(-a // b))]
 
